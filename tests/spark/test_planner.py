@@ -299,7 +299,7 @@ def test_bounded_plan_survives_session_expiry(
     first = one.plan(INITIAL, 10)
     one.finish_batch(first)
     expire(one, zkconsumer_cluster)
-    wait_for(lambda: not one._tracker.positions(()), what="the partition is given up")
+    wait_for(lambda: not one._tracker.positions(), what="the partition is given up")
     second = one.plan(first, 10)
     assert from_offset(second) == {(name, 0): (10, 20)}
 

@@ -94,7 +94,7 @@ def acquire(one: PartitionTracker, offset: int, *, position: int | None = None) 
     """Acquire partition A with a committed offset, and set its position."""
     one.acquire({A: AssignedPartition("x-0", offset)}, set())
     if position is not None:
-        one.set_positions(one.pending_starts(()), {A: position})
+        one.set_positions(one.pending_starts(), {A: position})
 
 
 def offset_of(start: int, until: int) -> dict[str, Any]:
@@ -105,9 +105,9 @@ def test_replay_around_committed_offset_resumes_at_end() -> None:
     one = tracker(restart="group")
     one.observe(offset_of(0, 10))
     acquire(one, 4)
-    assert one.pending_starts(()) == {A: StartPosition(StartSource.GROUP, 4)}
+    assert one.pending_starts() == {A: StartPosition(StartSource.GROUP, 4)}
     one.put_in_flight({A: (0, 10)})
-    assert one.pending_starts(()) == {A: StartPosition(StartSource.CHECKPOINT, 10)}
+    assert one.pending_starts() == {A: StartPosition(StartSource.CHECKPOINT, 10)}
 
 
 def test_replay_beside_committed_offset_keeps_start() -> None:
@@ -115,7 +115,7 @@ def test_replay_beside_committed_offset_keeps_start() -> None:
     one.observe(offset_of(0, 10))
     acquire(one, 14)
     one.put_in_flight({A: (0, 10)})
-    assert one.pending_starts(()) == {A: StartPosition(StartSource.GROUP, 14)}
+    assert one.pending_starts() == {A: StartPosition(StartSource.GROUP, 14)}
 
 
 def test_replay_leaves_the_start_of_another_source_alone() -> None:
@@ -123,9 +123,9 @@ def test_replay_leaves_the_start_of_another_source_alone() -> None:
     one.observe(offset_of(0, 10))
     acquire(one, 20, position=20)
     one.reset_partitions([A])
-    [reset] = one.pending_starts(()).values()
+    [reset] = one.pending_starts().values()
     one.put_in_flight({A: (-1, 10)})
-    assert one.pending_starts(()) == {A: reset}
+    assert one.pending_starts() == {A: reset}
 
 
 def test_release_ignores_replay_of_unowned_partition() -> None:
@@ -141,7 +141,7 @@ def test_partitions_created_after_start_are_read_from_beginning() -> None:
     one.acquire({A: AssignedPartition("x-0", -1)}, {A, b})
     one.acquire({b: AssignedPartition("x-0", -1), c: AssignedPartition("x-0", -1)}, {A, b, c})
     reset = StartPosition(StartSource.AUTO_OFFSET_RESET)
-    assert one.pending_starts(()) == {
+    assert one.pending_starts() == {
         A: reset,
         b: reset,
         c: StartPosition(StartSource.NEW_PARTITION, timestamp=protocol.EARLIEST),
@@ -161,7 +161,7 @@ def test_records_of_lost_batches_are_counted() -> None:
     one = tracker()
     acquire(one, 0, position=3)
     assert one.lost_records() == 0
-    one.plan({A: (3, 10)}, ())
+    one.plan({A: (3, 10)})
     one.lose()
     assert one.lost_records() == 7
 
@@ -180,7 +180,7 @@ def test_batch_stays_in_flight_after_session_loss() -> None:
 def test_release_waits_until_a_finished_batch_is_committed() -> None:
     one = tracker()
     acquire(one, 0, position=0)
-    ranges, _, _ = one.plan({A: (0, 10)}, ())
+    ranges, _, _ = one.plan({A: (0, 10)})
     one.finish(offset_json(ranges))
     assert one.release({A}, final=False) is None
     assert one.record_commit(one.uncommitted()), "another member waits for the partition"
@@ -191,16 +191,16 @@ def test_revoked_partition_is_left_out_of_a_plan() -> None:
     one = tracker()
     acquire(one, 0, position=0)
     wanted = {A: (0, 10)}
-    one.plan(wanted, ())
+    one.plan(wanted)
     one.release({A}, final=False)
-    assert one.plan({A: (10, 20)}, ()) == ({}, set(), {})
+    assert one.plan({A: (10, 20)}) == ({}, set(), {})
     assert one.reached() == {A: 10}
 
 
 def test_reset_discards_the_offset_that_is_not_committed() -> None:
     one = tracker()
     acquire(one, 0, position=0)
-    one.plan({A: (0, 10)}, ())
+    one.plan({A: (0, 10)})
     one.finish(offset_of(0, 10))
     one.reset_topics([A.topic])
     assert one.uncommitted() == {}
@@ -211,10 +211,10 @@ def test_reset_discards_the_offset_that_is_not_committed() -> None:
 def test_reset_of_a_partition_forgets_where_batches_ended() -> None:
     one = tracker()
     acquire(one, 20, position=20)
-    one.plan({A: (20, 30)}, ())
+    one.plan({A: (20, 30)})
     one.reset_partitions([A])
     assert one.reached() == {}
-    assert one.positions(()) == {}
+    assert one.positions() == {}
 
 
 def set_back(offset: int, start: int, until: int) -> PartitionTracker:
@@ -231,7 +231,7 @@ def test_set_back_offset_survives_session_loss() -> None:
     one = set_back(4, 10, 20)
     one.lose()
     acquire(one, 4)
-    assert one.pending_starts(()) == {A: StartPosition(StartSource.CHECKPOINT, 4)}
+    assert one.pending_starts() == {A: StartPosition(StartSource.CHECKPOINT, 4)}
 
 
 def test_set_back_partition_is_released_after_replay() -> None:
@@ -242,10 +242,10 @@ def test_set_back_partition_is_released_after_replay() -> None:
 @pytest.mark.parametrize("until", [6, 10, 15, 20, 30])
 def test_repeated_finish_respects_set_back_position(until: int) -> None:
     one = set_back(4, 10, 20)
-    one.set_positions(one.pending_starts(()), {A: 4})
-    one.plan({A: (4, until)}, ())
+    one.set_positions(one.pending_starts(), {A: 4})
+    one.plan({A: (4, until)})
     one.finish(offset_of(10, 20))  # Spark reports the previous batch once more
-    assert (one.uncommitted(), one.reached(), one.positions(())) == ({}, {A: until}, {A: until})
+    assert (one.uncommitted(), one.reached(), one.positions()) == ({}, {A: until}, {A: until})
     assert one.release({A}, final=False) is None
     one.finish(offset_of(4, until))
     assert one.uncommitted() == {A: until}
@@ -253,7 +253,7 @@ def test_repeated_finish_respects_set_back_position(until: int) -> None:
 
 def test_repeated_finish_ignores_unplanned_set_back_partition() -> None:
     one = set_back(4, 10, 20)
-    one.set_positions(one.pending_starts(()), {A: 4})
+    one.set_positions(one.pending_starts(), {A: 4})
     one.finish(offset_of(10, 20))
     assert (one.uncommitted(), one.reached()) == ({}, {A: 4})
 
@@ -268,21 +268,21 @@ def test_committed_offset_never_moves_back() -> None:
 def test_returned_partition_resumes_after_other_member() -> None:
     one = tracker(restart="checkpoint")
     acquire(one, 0, position=0)
-    one.plan({A: (0, 10)}, ())
+    one.plan({A: (0, 10)})
     one.lose()
     acquire(one, 15)
-    assert one.pending_starts(()) == {A: StartPosition(StartSource.CHECKPOINT, 15)}
+    assert one.pending_starts() == {A: StartPosition(StartSource.CHECKPOINT, 15)}
 
 
 def test_recreated_topic_counts_as_never_assigned() -> None:
     one = tracker(restart="checkpoint")
     acquire(one, 0, position=0)
-    one.plan({A: (0, 10)}, ())
+    one.plan({A: (0, 10)})
     one.lose()
     one.reset_topics([A.topic])
     one.observe(offset_of(0, 3))
     acquire(one, 15)
-    assert one.pending_starts(()) == {A: StartPosition(StartSource.CHECKPOINT, 3)}
+    assert one.pending_starts() == {A: StartPosition(StartSource.CHECKPOINT, 3)}
 
 
 @pytest.mark.parametrize(("committed", "start"), [(10, AT_LOG_START), (11, StartPosition(StartSource.GROUP, 11))])
@@ -290,28 +290,42 @@ def test_unowned_partition_of_recreated_topic_starts_at_log_start(committed: int
     """The committed offset can belong to the deleted topic, unless it is higher than what this query has read."""
     one = tracker()
     acquire(one, 0, position=0)
-    one.plan({A: (0, 10)}, ())
+    one.plan({A: (0, 10)})
     one.finish(offset_of(0, 10))
     one.release({A}, final=True)
     one.reset_topics([A.topic])
     acquire(one, committed)
-    starts = one.pending_starts(())
+    starts = one.pending_starts()
     assert starts == {A: start}
     one.set_positions(starts, {A: 0})
     one.lose()
     acquire(one, 5)
-    assert one.pending_starts(()) == {A: StartPosition(StartSource.GROUP, 5)}
+    assert one.pending_starts() == {A: StartPosition(StartSource.GROUP, 5)}
 
 
 def test_outdated_lookup_does_not_resolve_reassigned_partition() -> None:
     one = tracker()
     acquire(one, 3)
-    starts = one.pending_starts(())
+    starts = one.pending_starts()
     one.lose()
     acquire(one, 7)
     assert one.still_pending(starts) == set()
     one.set_positions(starts, {A: 3})
-    assert one.positions(()) == {}
+    assert one.positions() == {}
+
+
+def test_partition_of_deleted_topic_gets_no_batch() -> None:
+    one = tracker()
+    acquire(one, 0)
+    assert one.is_moving()
+    one.set_deleted_topics(["t"])
+    assert (one.pending_starts(), one.is_moving()) == ({}, False)
+    one.set_deleted_topics([])
+    one.set_positions(one.pending_starts(), {A: 0})
+    assert one.positions() == {A: 0}
+    one.set_deleted_topics(["t"])
+    assert one.positions() == {}
+    assert one.plan({A: (0, 10)}) == ({}, set(), {})
 
 
 # ---- random sequences of calls -------------------------------------------------------------------------------
@@ -342,24 +356,24 @@ class Calls(RuleBasedStateMachine):
         new = partitions - self.owned.keys()
         self.tracker.acquire({p: AssignedPartition("x-0", self.committed.get(p, -1)) for p in new}, set())
         self.owned |= {p: Model(self.lost_in_flight.pop(p, None)) for p in new}
-        assert new <= self.tracker.pending_starts(()).keys()
-        starts = self.tracker.pending_starts(())
+        assert new <= self.tracker.pending_starts().keys()
+        starts = self.tracker.pending_starts()
         self.tracker.set_positions(starts, {p: max(0, start.offset) for p, start in starts.items()})
-        assert self.tracker.pending_starts(()) == {}
+        assert self.tracker.pending_starts() == {}
 
     @rule(count=st.integers(1, 9), partitions=some)
     def plan(self, count: int, partitions: set[TopicPartition]) -> None:
-        positions, reached = self.tracker.positions(()), self.tracker.reached()
+        positions, reached = self.tracker.positions(), self.tracker.reached()
         wanted = {p: (position, position + count * (p in partitions)) for p, position in positions.items()}
         stale = dict.fromkeys(partitions - positions.keys(), (0, count))
-        ranges, existing, before = self.tracker.plan({**wanted, **stale}, ())
+        ranges, existing, before = self.tracker.plan({**wanted, **stale})
         if not partitions & positions.keys():
             assert ranges == {}
             return
         assert ranges == wanted
         assert existing >= ranges.keys()
         assert before == {p: end for p, end in reached.items() if p not in ranges}
-        assert self.tracker.positions(()) == {p: until for p, (_, until) in ranges.items()}
+        assert self.tracker.positions() == {p: until for p, (_, until) in ranges.items()}
         self.planned.append(ranges)
         for p, span in ranges.items():
             if span[0] < span[1]:
@@ -412,7 +426,7 @@ class Calls(RuleBasedStateMachine):
     def owned_partitions_are_ready_or_revoking(self) -> None:
         ready, revoking = PartitionState.READY, PartitionState.REVOKING
         assert self.tracker.states() == {p: revoking if p in self.revoking else ready for p in self.owned}
-        assert self.tracker.positions(()).keys() == self.owned.keys() - self.revoking
+        assert self.tracker.positions().keys() == self.owned.keys() - self.revoking
 
     @invariant()
     def only_finished_batches_are_committed(self) -> None:
@@ -426,7 +440,7 @@ class Calls(RuleBasedStateMachine):
     @invariant()
     def positions_follow_the_last_batch(self) -> None:
         ends = self.tracker.reached()
-        for partition, position in self.tracker.positions(()).items():
+        for partition, position in self.tracker.positions().items():
             assert position >= ends.get(partition, 0)
 
 

@@ -151,7 +151,7 @@ def test_records_that_others_read_meanwhile_are_counted(alone: Planner, group_of
 
 def test_no_batch_is_planned_without_lease(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     claimed(alone, p0=0)
-    alone._tracker.set_positions(alone._tracker.pending_starts(()), {A: 0})
+    alone._tracker.set_positions(alone._tracker.pending_starts(), {A: 0})
     start, ranges = batch(p0=(0, 0)), {A: (0, 10)}
     monkeypatch.setattr(GroupMember, "holds_lease", False)
     with pytest.raises(ZooKeeperUnavailableError):  # the planner backs off
@@ -165,7 +165,7 @@ def test_no_batch_is_planned_without_lease(alone: Planner, monkeypatch: pytest.M
 def test_revocation_during_planning_ends_no_bounded_query(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The start offset as the end of a batch would end a query with Trigger.AvailableNow."""
     claimed(alone, p0=0)
-    alone._tracker.set_positions(alone._tracker.pending_starts(()), {A: 0})
+    alone._tracker.set_positions(alone._tracker.pending_starts(), {A: 0})
     monkeypatch.setattr(GroupMember, "holds_lease", True)
     assert alone.on_partitions_revoked({A}, False) == {}
     assert alone._batches._offset(batch(p0=(0, 0)), {A: (0, 10)}) is None
@@ -175,14 +175,14 @@ def test_batches_with_equal_ranges_have_different_offsets(alone: Planner, monkey
     """Spark takes an offset with the same text for "no new data", and the records would not be read."""
     monkeypatch.setattr(GroupMember, "holds_lease", True)
     claimed(alone, p0=0)
-    alone._tracker.set_positions(alone._tracker.pending_starts(()), {A: 0})
+    alone._tracker.set_positions(alone._tracker.pending_starts(), {A: 0})
     replayed = alone._batches._offset(INITIAL, {A: (0, 10)})
     assert replayed is not None
     # The group's offset was reset before the restart, so the replayed batch is followed by one with the same range.
     restarted = Planner(SourceOptions.parse({**SETTINGS, "resumeFrom": "group"}), replayed)
     claimed(restarted, p0=0)
     restarted.start_batch(replayed)
-    restarted._tracker.set_positions(restarted._tracker.pending_starts(()), {A: 0})
+    restarted._tracker.set_positions(restarted._tracker.pending_starts(), {A: 0})
     following = restarted._batches._offset(replayed, {A: (0, 10)})
     assert following is not None
     assert json.dumps(following) != json.dumps(replayed)
@@ -211,7 +211,7 @@ def test_offset_contains_only_last_deleted_topics(monkeypatch: pytest.MonkeyPatc
             now[0] += 6
     last = TopicPartition(names[-1], 0)
     planner.on_partitions_assigned({last: AssignedPartition("x-0", 10)})
-    planner._tracker.set_positions(planner._tracker.pending_starts(()), {last: 10})
+    planner._tracker.set_positions(planner._tracker.pending_starts(), {last: 10})
     planned = planner._batches._offset(seen, {last: (10, 20)})
     assert planned is not None
     batch = BatchOffset.from_json(planned)

@@ -76,7 +76,7 @@ class BatchPlanner:
             _back_off()
             return None
         self._starting_positions.resolve(is_ending=is_ending)
-        positions = self._tracker.positions(self._topic_ids.deleted)
+        positions = self._tracker.positions()
         if not positions:
             return self._plan_without_positions(start) if is_ending else start
         ends = self._ends.look_up(positions, is_ending=is_ending)
@@ -144,7 +144,7 @@ class BatchPlanner:
         """Return the offset of a batch with the ranges, or None if all of its partitions were revoked meanwhile."""
         if not self._member.holds_lease:  # another member may own them; the member's thread may be blocked
             raise ZooKeeperUnavailableError("ZooKeeper has not confirmed the session in time; no batch is planned")
-        ranges, existing, earlier_ends = self._tracker.plan(ranges, self._topic_ids.deleted)
+        ranges, existing, earlier_ends = self._tracker.plan(ranges)
         if not ranges:
             return None
         offset = BatchOffset(

@@ -25,7 +25,8 @@ class PartitionTracker:
 
     An acquired partition needs a position before a batch can contain it. The planner takes ``pending_starts``, looks
     the offsets up without holding the lock, and passes them to ``set_positions``. A partition that another member waits
-    for gets no new batch, and is released once its last batch is finished and committed.
+    for gets no new batch, and is released once its last batch is finished and committed. Partitions of deleted topics
+    get no new batch either.
 
     Args:
         commits: whether offsets of finished batches are committed.
@@ -38,6 +39,7 @@ class PartitionTracker:
         self._records: defaultdict[TopicPartition, PartitionRecord] = defaultdict(PartitionRecord)
         #: Whether no partition is known yet; the query then has no checkpoint.
         self._is_new = True
+        self._deleted: frozenset[str] = frozenset()
 
     # ---- queries ----
 
@@ -60,20 +62,25 @@ class PartitionTracker:
                 if record.reached is not None or record.start is not None
             }
 
-    def positions(self, deleted: Collection[str]) -> dict[TopicPartition, int]:
-        """Return the start offset of the next batch in each partition that it may contain.
-
-        Args:
-            deleted: topics to leave out.
-        """
+    def positions(self) -> dict[TopicPartition, int]:
+        """Return the start offset of the next batch in each partition that it may contain."""
         with self._lock:
             return {
                 partition: record.position
                 for partition, record in self._records.items()
                 if record.state is PartitionState.READY
                 and record.position is not None
-                and partition.topic not in deleted
+                and partition.topic not in self._deleted
             }
+
+    def is_moving(self) -> bool:
+        """Whether a partition is being released, or was acquired and has no position yet."""
+        with self._lock:
+            return any(
+                record.state is PartitionState.REVOKING
+                or (record.state is PartitionState.CLAIMED and partition.topic not in self._deleted)
+                for partition, record in self._records.items()
+            )
 
     def lost_records(self) -> int:
         """Return the number of records in batches that the next owners read again, because the session ended."""
@@ -92,13 +99,8 @@ class PartitionTracker:
             for partition, until in batch.ends.items():
                 self._records[partition].advance(until)
 
-    def plan(
-        self, ranges: Ranges, deleted: Collection[str]
-    ) -> tuple[Ranges, set[TopicPartition], dict[TopicPartition, int]]:
+    def plan(self, ranges: Ranges) -> tuple[Ranges, set[TopicPartition], dict[TopicPartition, int]]:
         """Plan a batch. Partitions that were revoked since ``positions`` was called are left out.
-
-        Args:
-            deleted: topics to leave out.
 
         Returns:
             The ranges of the batch, empty if they have no offsets; all partitions that exist; and the end offsets of
@@ -108,7 +110,7 @@ class PartitionTracker:
             ranges = {
                 partition: span
                 for partition, span in ranges.items()
-                if self._records[partition].state is PartitionState.READY and partition.topic not in deleted
+                if self._records[partition].state is PartitionState.READY and partition.topic not in self._deleted
             }
             if not total(ranges):
                 return {}, set(), {}
@@ -150,19 +152,15 @@ class PartitionTracker:
 
     # ---- start positions ----
 
-    def pending_starts(self, deleted: Collection[str]) -> dict[TopicPartition, StartPosition]:
-        """Return the start positions to resolve.
-
-        Args:
-            deleted: topics to leave out.
-        """
+    def pending_starts(self) -> dict[TopicPartition, StartPosition]:
+        """Return the start positions to resolve."""
         with self._lock:
             return {
                 partition: record.start
                 for partition, record in self._records.items()
                 if record.state is PartitionState.CLAIMED
                 and record.start is not None
-                and partition.topic not in deleted
+                and partition.topic not in self._deleted
             }
 
     def still_pending(self, starts: Mapping[TopicPartition, StartPosition]) -> set[TopicPartition]:
@@ -178,6 +176,11 @@ class PartitionTracker:
             for partition, start in starts.items():
                 if self._records[partition].start is start:
                     self._records[partition].resolve(offsets[partition])
+
+    def set_deleted_topics(self, topics: Iterable[str]) -> None:
+        """Replace the set of topics that count as deleted."""
+        with self._lock:
+            self._deleted = frozenset(topics)
 
     def reset_topics(self, topics: Collection[str]) -> None:
         """Start again at the log start offsets of re-created topics, and forget where earlier batches ended."""

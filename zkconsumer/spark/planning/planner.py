@@ -40,7 +40,6 @@ from zkconsumer.spark.planning.batch_planner import BatchPlanner
 from zkconsumer.spark.planning.checkpoint_checks import restored_subscription
 from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL, EndOffsets
 from zkconsumer.spark.planning.offset_commits import OffsetCommits
-from zkconsumer.spark.planning.partition_state import PartitionState
 from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.progress import Progress
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
@@ -87,9 +86,8 @@ class Planner:
         self._available = available = AvailableOffsets(logs, log)
         self._ends = ends = EndOffsets(options, available, tracker, skipped, log)
         last = BatchOffset.from_json(seen)
-        self._topic_ids = topic_ids = TopicIds(
-            member.cluster, last.topic_ids, last.deleted_topics, lambda: member.discoveries
-        )
+        tracker.set_deleted_topics(last.deleted_topics)
+        topic_ids = TopicIds(member.cluster, last.topic_ids, last.deleted_topics, lambda: member.discoveries)
         self._starting_positions = starting_positions = StartingPositions(
             options, subscription, member, logs, available, topic_ids, tracker, ends, skipped, log
         )
@@ -294,11 +292,7 @@ class Planner:
         # The order matters: the second check sees partitions that are acquired after the first one.
         if self._revoked_at == self._member.rebalances:
             return True
-        return any(
-            state is PartitionState.REVOKING
-            or (state is PartitionState.CLAIMED and partition.topic not in self._topic_ids.deleted)
-            for partition, state in self._tracker.states().items()
-        )
+        return self._tracker.is_moving()
 
     def _back_off(self, error: ZkConsumerError) -> None:
         """Wait before planning again.

@@ -71,6 +71,7 @@ class StartingPositions:
         topics = [t for t in self._tracker.topics() if self._subscription.wants(t, exclude_internal)]
         changes = self._topic_ids.check(topics)
         self._forget_deleted_topics()
+        self._tracker.set_deleted_topics(self._topic_ids.deleted)
         if changes.deleted:
             self._skipped.lose(topics_deleted(changes.deleted, self._unread(changes.deleted)))
         for topic, ids in sorted(changes.recreated.items()):
@@ -126,9 +127,8 @@ class StartingPositions:
                 range is written to Spark's offset log, because each restart would fail with a range from that log.
             ZkConsumerError: an offset could not be looked up or committed.
         """
-        deleted = self._topic_ids.deleted
-        pending = self._tracker.pending_starts(deleted)
-        self._available_offsets.retain({*pending, *self._tracker.positions(deleted)})
+        pending = self._tracker.pending_starts()
+        self._available_offsets.retain({*pending, *self._tracker.positions()})
         if not pending:
             return
         log_starts = self._log_starts(pending, is_ending=is_ending)
@@ -156,7 +156,7 @@ class StartingPositions:
         try:
             return self._available_offsets.find(partitions, protocol.EARLIEST, all_=is_ending)
         except RetriableError:
-            if is_ending or not self._tracker.positions(self._topic_ids.deleted):
+            if is_ending or not self._tracker.positions():
                 raise
             return {}
 
