@@ -12,30 +12,32 @@ READY = PartitionState.READY
 
 @pytest.mark.parametrize(("committed", "read_by_others"), [(-1, 0), (3, 0), (7, 4), (20, 7)])
 def test_lost_records_that_others_committed_are_counted(committed: int, read_by_others: int) -> None:
-    record = PartitionRecord(lost=(3, 10))
+    record = PartitionRecord(lost_range=(3, 10))
     assert record.assign(StartPosition(StartSource.GROUP, committed), committed) == read_by_others
     assert record.assign(StartPosition(StartSource.GROUP, committed), committed) == 0
-    assert (record.lost, record.exists, record.was_assigned, record.position) == (None, True, True, None)
+    assert (record.lost_range, record.exists, record.was_assigned, record.position) == (None, True, True, None)
 
 
 @pytest.mark.parametrize(("source", "committed"), [(StartSource.GROUP, 7), (StartSource.CHECKPOINT, 2)])
 def test_position_of_group_counts_as_committed(source: StartSource, committed: int) -> None:
-    record = PartitionRecord(state=PartitionState.CLAIMED, start=StartPosition(source, 7), committed=2, outdated=9)
+    record = PartitionRecord(
+        state=PartitionState.CLAIMED, start=StartPosition(source, 7), committed=2, stale_planned_until=9
+    )
     record.resolve(7)
     assert (record.state, record.committed, record.position) == (READY, committed, 7)
-    assert (record.start, record.outdated) == (None, None)
+    assert (record.start, record.stale_planned_until) == (None, None)
 
 
 def test_reset_partition_starts_at_log_start() -> None:
-    record = PartitionRecord(state=READY, position=7, finished=7, start=None)
+    record = PartitionRecord(state=READY, position=7, uncommitted_until=7, start=None)
     record.reset()
-    assert (record.start, record.position, record.finished) == (AT_LOG_START, None, None)
+    assert (record.start, record.position, record.uncommitted_until) == (AT_LOG_START, None, None)
 
 
 def test_released_partition_keeps_no_position() -> None:
-    record = PartitionRecord(state=READY, position=7, finished=5, in_flight=(5, 7))
+    record = PartitionRecord(state=READY, position=7, uncommitted_until=5, in_flight=(5, 7))
     assert record.release() == (5, (5, 7))
-    assert (record.position, record.finished, record.in_flight, record.is_owned) == (None, None, None, False)
+    assert (record.position, record.uncommitted_until, record.in_flight, record.is_owned) == (None, None, None, False)
     assert record.release() == (None, None)
 
 
@@ -46,19 +48,26 @@ def test_released_partition_keeps_no_position() -> None:
 def test_lost_session_leaves_uncommitted_records(
     in_flight: tuple[int, int] | None, finished: int | None, committed: int, lost: tuple[int, int] | None
 ) -> None:
-    record = PartitionRecord(state=READY, position=7, finished=finished, committed=committed, in_flight=in_flight)
+    record = PartitionRecord(
+        state=READY, position=7, uncommitted_until=finished, committed=committed, in_flight=in_flight
+    )
     record.lose()
-    assert (record.lost, record.position, record.finished, record.in_flight) == (lost, None, None, in_flight)
+    assert (record.lost_range, record.position, record.uncommitted_until, record.in_flight) == (
+        lost,
+        None,
+        None,
+        in_flight,
+    )
 
 
 def test_planned_range_is_in_flight_unless_it_is_empty() -> None:
     record = PartitionRecord(state=READY, position=3)
     record.plan(3, 3)
-    assert (record.in_flight, record.position, record.reached) == (None, 3, 3)
+    assert (record.in_flight, record.position, record.planned_until) == (None, 3, 3)
     record.plan(3, 5)
-    assert (record.in_flight, record.position, record.reached) == ((3, 5), 5, 5)
+    assert (record.in_flight, record.position, record.planned_until) == ((3, 5), 5, 5)
     record.advance(4)
-    assert record.reached == 5
+    assert record.planned_until == 5
 
 
 @pytest.mark.parametrize(
@@ -75,14 +84,14 @@ def test_replayed_range_is_in_flight_while_uncommitted(
     state: PartitionState, committed: int, span: tuple[int, int], in_flight: tuple[int, int] | None
 ) -> None:
     record = PartitionRecord(state=state, committed=committed)
-    record.put_in_flight(*span)
+    record.mark_in_flight(*span)
     assert (record.in_flight, record.was_assigned) == (in_flight, True)
 
 
 @pytest.mark.parametrize(("offset", "resumes_at"), [(2, 2), (3, 5), (5, 5), (6, 6)])
 def test_batch_after_replayed_one_starts_at_its_end(offset: int, resumes_at: int) -> None:
     record = PartitionRecord(state=PartitionState.CLAIMED, start=StartPosition(StartSource.GROUP, offset))
-    record.put_in_flight(3, 5)
+    record.mark_in_flight(3, 5)
     assert record.start is not None
     assert record.start.offset == resumes_at
 
@@ -93,9 +102,9 @@ def test_finished_batch_is_no_longer_in_flight(
 ) -> None:
     record = PartitionRecord(state=READY, position=7, committed=3, in_flight=in_flight)
     record.finish(3, 5, commits=True, restart="checkpoint")
-    assert (record.in_flight, record.finished, record.reached) == (remaining, 5, 5)
+    assert (record.in_flight, record.uncommitted_until, record.planned_until) == (remaining, 5, 5)
     record.finish(1, 4, commits=True, restart="checkpoint")
-    assert (record.finished, record.reached) == (5, 5)
+    assert (record.uncommitted_until, record.planned_until) == (5, 5)
 
 
 @pytest.mark.parametrize(
@@ -106,24 +115,29 @@ def test_finished_batch_is_no_longer_in_flight(
 def test_finished_batch_is_not_committed(state: PartitionState, committed: int, commits: bool) -> None:
     record = PartitionRecord(state=state, position=7, committed=committed, in_flight=(3, 5))
     record.finish(3, 5, commits=commits, restart="checkpoint")
-    assert (record.in_flight, record.finished) == (None, None)
+    assert (record.in_flight, record.uncommitted_until) == (None, None)
 
 
 def test_commit_covers_finished_batches_up_to_its_offset() -> None:
-    record = PartitionRecord(state=READY, committed=3, finished=5)
+    record = PartitionRecord(state=READY, committed=3, uncommitted_until=5)
     record.record_commit(4)
-    assert (record.committed, record.finished) == (4, 5)
+    assert (record.committed, record.uncommitted_until) == (4, 5)
     record.record_commit(5)
-    assert (record.committed, record.finished) == (5, None)
+    assert (record.committed, record.uncommitted_until) == (5, None)
     record.state = PartitionState.UNASSIGNED
     record.record_commit(9)
     assert record.committed == 5
 
 
 def test_recreated_topic_forgets_ends_of_batches() -> None:
-    record = PartitionRecord(reached=5, exists=True, was_assigned=True)
+    record = PartitionRecord(planned_until=5, exists=True, was_assigned=True)
     record.forget_batches()
-    assert (record.exists, record.reached, record.outdated, record.was_assigned) == (False, None, 5, False)
-    record = PartitionRecord(outdated=5, exists=True, was_assigned=True)
+    assert (record.exists, record.planned_until, record.stale_planned_until, record.was_assigned) == (
+        False,
+        None,
+        5,
+        False,
+    )
+    record = PartitionRecord(stale_planned_until=5, exists=True, was_assigned=True)
     record.forget_batches()
-    assert (record.exists, record.outdated, record.was_assigned) == (False, 5, True)
+    assert (record.exists, record.stale_planned_until, record.was_assigned) == (False, 5, True)

@@ -103,34 +103,34 @@ def offset_of(start: int, until: int) -> dict[str, Any]:
 
 def test_replay_around_committed_offset_resumes_at_end() -> None:
     one = tracker(restart="group")
-    one.observe(offset_of(0, 10))
+    one.record_offset(offset_of(0, 10))
     acquire(one, 4)
     assert one.pending_starts() == {A: StartPosition(StartSource.GROUP, 4)}
-    one.put_in_flight({A: (0, 10)})
+    one.mark_in_flight({A: (0, 10)})
     assert one.pending_starts() == {A: StartPosition(StartSource.CHECKPOINT, 10)}
 
 
 def test_replay_beside_committed_offset_keeps_start() -> None:
     one = tracker(restart="group")
-    one.observe(offset_of(0, 10))
+    one.record_offset(offset_of(0, 10))
     acquire(one, 14)
-    one.put_in_flight({A: (0, 10)})
+    one.mark_in_flight({A: (0, 10)})
     assert one.pending_starts() == {A: StartPosition(StartSource.GROUP, 14)}
 
 
 def test_replay_leaves_the_start_of_another_source_alone() -> None:
     one = tracker()
-    one.observe(offset_of(0, 10))
+    one.record_offset(offset_of(0, 10))
     acquire(one, 20, position=20)
     one.reset_partitions([A])
     [reset] = one.pending_starts().values()
-    one.put_in_flight({A: (-1, 10)})
+    one.mark_in_flight({A: (-1, 10)})
     assert one.pending_starts() == {A: reset}
 
 
 def test_release_ignores_replay_of_unowned_partition() -> None:
     one = tracker()
-    one.put_in_flight({A: (0, 10)})
+    one.mark_in_flight({A: (0, 10)})
     acquire(one, 0)
     assert one.release({A}, final=False) == ({}, {})
 
@@ -153,7 +153,7 @@ def test_topics_are_those_of_batches_and_pending_starts() -> None:
     one = tracker()
     one.acquire({b: AssignedPartition("x-0", -1)}, {A, b, c})
     assert one.topics() == {"t"}
-    one.observe(offset_json({c: (0, 10)}))
+    one.record_offset(offset_json({c: (0, 10)}))
     assert one.topics() == {"t", "u"}
 
 
@@ -169,7 +169,7 @@ def test_records_of_lost_batches_are_counted() -> None:
 def test_batch_stays_in_flight_after_session_loss() -> None:
     one = tracker()
     acquire(one, 0)
-    one.put_in_flight({A: (0, 10)})
+    one.mark_in_flight({A: (0, 10)})
     one.lose()
     acquire(one, 0)
     assert one.release({A}, final=False) is None
@@ -194,7 +194,7 @@ def test_revoked_partition_is_left_out_of_a_plan() -> None:
     one.plan(wanted)
     one.release({A}, final=False)
     assert one.plan({A: (10, 20)}) == ({}, set(), {})
-    assert one.reached() == {A: 10}
+    assert one.planned_until() == {A: 10}
 
 
 def test_reset_discards_the_offset_that_is_not_committed() -> None:
@@ -213,16 +213,16 @@ def test_reset_of_a_partition_forgets_where_batches_ended() -> None:
     acquire(one, 20, position=20)
     one.plan({A: (20, 30)})
     one.reset_partitions([A])
-    assert one.reached() == {}
+    assert one.planned_until() == {}
     assert one.positions() == {}
 
 
 def set_back(offset: int, start: int, until: int) -> PartitionTracker:
     """Return a tracker that has replayed a batch after the group's offset was set back below it."""
     one = tracker(restart="group")
-    one.observe(offset_of(start, until))
+    one.record_offset(offset_of(start, until))
     acquire(one, offset)
-    one.put_in_flight({A: (start, until)})
+    one.mark_in_flight({A: (start, until)})
     assert one.finish(offset_of(start, until)) == 0
     return one
 
@@ -245,7 +245,7 @@ def test_repeated_finish_respects_set_back_position(until: int) -> None:
     one.set_positions(one.pending_starts(), {A: 4})
     one.plan({A: (4, until)})
     one.finish(offset_of(10, 20))  # Spark reports the previous batch once more
-    assert (one.uncommitted(), one.reached(), one.positions()) == ({}, {A: until}, {A: until})
+    assert (one.uncommitted(), one.planned_until(), one.positions()) == ({}, {A: until}, {A: until})
     assert one.release({A}, final=False) is None
     one.finish(offset_of(4, until))
     assert one.uncommitted() == {A: until}
@@ -255,7 +255,7 @@ def test_repeated_finish_ignores_unplanned_set_back_partition() -> None:
     one = set_back(4, 10, 20)
     one.set_positions(one.pending_starts(), {A: 4})
     one.finish(offset_of(10, 20))
-    assert (one.uncommitted(), one.reached()) == ({}, {A: 4})
+    assert (one.uncommitted(), one.planned_until()) == ({}, {A: 4})
 
 
 def test_committed_offset_never_moves_back() -> None:
@@ -280,7 +280,7 @@ def test_recreated_topic_counts_as_never_assigned() -> None:
     one.plan({A: (0, 10)})
     one.lose()
     one.reset_topics([A.topic])
-    one.observe(offset_of(0, 3))
+    one.record_offset(offset_of(0, 3))
     acquire(one, 15)
     assert one.pending_starts() == {A: StartPosition(StartSource.CHECKPOINT, 3)}
 
@@ -363,7 +363,7 @@ class Calls(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 9), partitions=some)
     def plan(self, count: int, partitions: set[TopicPartition]) -> None:
-        positions, reached = self.tracker.positions(), self.tracker.reached()
+        positions, reached = self.tracker.positions(), self.tracker.planned_until()
         wanted = {p: (position, position + count * (p in partitions)) for p, position in positions.items()}
         stale = dict.fromkeys(partitions - positions.keys(), (0, count))
         ranges, existing, before = self.tracker.plan({**wanted, **stale})
@@ -430,7 +430,7 @@ class Calls(RuleBasedStateMachine):
 
     @invariant()
     def only_finished_batches_are_committed(self) -> None:
-        ends = self.tracker.reached()
+        ends = self.tracker.planned_until()
         for partition, offset in self.tracker.uncommitted().items():
             assert partition in self.owned
             assert offset <= ends[partition]
@@ -439,7 +439,7 @@ class Calls(RuleBasedStateMachine):
 
     @invariant()
     def positions_follow_the_last_batch(self) -> None:
-        ends = self.tracker.reached()
+        ends = self.tracker.planned_until()
         for partition, position in self.tracker.positions().items():
             assert position >= ends.get(partition, 0)
 

@@ -114,7 +114,7 @@ def test_finished_batch_never_lowers_group_offset(alone: Planner) -> None:
 
 def test_release_waits_for_replayed_batch(alone: Planner) -> None:
     # After a restart, Spark's offset log is read before partitions are claimed, and Spark replays the last batch.
-    alone.observe(batch(p0=(0, 10)))
+    alone.record_offset(batch(p0=(0, 10)))
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
     assert alone.on_partitions_revoked({A}, False) is None
@@ -123,7 +123,7 @@ def test_release_waits_for_replayed_batch(alone: Planner) -> None:
 
 
 def test_batch_finished_before_restart_blocks_nothing(alone: Planner) -> None:
-    alone.observe(batch(p0=(0, 10)))
+    alone.record_offset(batch(p0=(0, 10)))
     claimed(alone, p0=10)
     alone.finish_batch(batch(p0=(0, 10)))
     assert alone.on_partitions_revoked({A}, False) == {}
@@ -337,7 +337,7 @@ def test_release_never_exceeds_finished_offsets(events: list[tuple[str, Any]]) -
 
 def test_lag_covers_all_partitions(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
-    alone.observe(batch(p0=(0, 10), p1=(0, 20)))
+    alone.record_offset(batch(p0=(0, 10), p1=(0, 20)))
     alone._ends.latest = {A: 12, B: 24}
     told = alone.latest()
     behind = [told[f"{kind}OffsetsBehindLatest"] for kind in ("min", "max", "avg")]

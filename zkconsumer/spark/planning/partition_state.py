@@ -86,13 +86,13 @@ class PartitionRecord:
         committed: committed offset of the group as last known, -1 for none; valid while owned.
         start: unresolved start position; set in CLAIMED, and possibly in REVOKING.
         position: start offset of the next batch; set in READY, and possibly in REVOKING.
-        finished: end offset of finished batches that is not committed yet; None unless owned.
+        uncommitted_until: end offset of finished batches that is not committed yet; None unless owned.
         in_flight: range [start, end) of a batch that is not known to have finished.
-        lost: range [start, end) of records that a batch contains and that were not committed when the session ended;
-            None once the partition is assigned again.
-        reached: end offset of the last batch of this query that contained the partition.
-        outdated: ``reached`` of a deleted topic, until the position in the re-created topic is set. A committed offset
-            up to this one may belong to the deleted topic.
+        lost_range: range [start, end) of records that a batch contains and that were not committed when the session
+            ended; None once the partition is assigned again.
+        planned_until: end offset of the last batch of this query that contained the partition.
+        stale_planned_until: ``planned_until`` of a deleted topic, until the position in the re-created topic is set. A
+            committed offset up to this one may belong to the deleted topic.
         exists: whether the partition existed when partitions were last listed.
         was_assigned: whether the partition was assigned, or in a batch, since the query started.
     """
@@ -101,11 +101,11 @@ class PartitionRecord:
     committed: int = -1
     start: StartPosition | None = None
     position: int | None = None
-    finished: int | None = None
+    uncommitted_until: int | None = None
     in_flight: tuple[int, int] | None = None
-    lost: tuple[int, int] | None = None
-    reached: int | None = None
-    outdated: int | None = None
+    lost_range: tuple[int, int] | None = None
+    planned_until: int | None = None
+    stale_planned_until: int | None = None
     exists: bool = False
     was_assigned: bool = False
 
@@ -120,10 +120,10 @@ class PartitionRecord:
         """Mark the partition as owned; ``resolve`` sets its position.
 
         Returns:
-            number of records in ``lost`` that another member has read and committed.
+            number of records in ``lost_range`` that another member has read and committed.
         """
         self._apply(PartitionEvent.ASSIGN)
-        lost, self.lost = self.lost, None
+        lost, self.lost_range = self.lost_range, None
         self.start, self.position, self.committed = start, None, committed
         self.exists = self.was_assigned = True
         return 0 if lost is None else max(0, min(committed, lost[1]) - lost[0])
@@ -134,33 +134,33 @@ class PartitionRecord:
         assert self.start is not None
         if self.start.source is not StartSource.CHECKPOINT:
             self.committed = offset
-        self.start, self.position, self.outdated = None, offset, None
+        self.start, self.position, self.stale_planned_until = None, offset, None
 
     def reset(self) -> None:
         """Start again at the log start offset."""
         self._apply(PartitionEvent.RESET)
         self.start, self.position = AT_LOG_START, None
-        self.finished = None
+        self.uncommitted_until = None
 
     def revoke(self) -> None:
         """Plan no more batches of the partition, because another member waits for it."""
         self._apply(PartitionEvent.REVOKE)
 
     def release(self) -> tuple[int | None, tuple[int, int] | None]:
-        """Mark the partition as not owned; return the previous ``finished`` and ``in_flight``."""
+        """Mark the partition as not owned; return the previous ``uncommitted_until`` and ``in_flight``."""
         self._apply(PartitionEvent.RELEASE)
-        finished, in_flight = self.finished, self.in_flight
+        uncommitted_until, in_flight = self.uncommitted_until, self.in_flight
         self._forget_position()
         self.in_flight = None
-        return finished, in_flight
+        return uncommitted_until, in_flight
 
     def lose(self) -> None:
         """Mark the partition as not owned. Its batch stays in flight: a release after the next claim waits for it."""
         self._apply(PartitionEvent.LOSE)
         if self.in_flight is not None:
-            self.lost = self.in_flight
-        elif self.finished is not None and self.committed >= 0:
-            self.lost = (self.committed, self.finished)
+            self.lost_range = self.in_flight
+        elif self.uncommitted_until is not None and self.committed >= 0:
+            self.lost_range = (self.committed, self.uncommitted_until)
         self._forget_position()
 
     def _apply(self, event: PartitionEvent) -> None:
@@ -170,21 +170,21 @@ class PartitionRecord:
         self.state = following
 
     def _forget_position(self) -> None:
-        self.start = self.position = self.finished = None
+        self.start = self.position = self.uncommitted_until = None
 
     # ---- batches ----
 
     def advance(self, until: int) -> None:
         """Record that a batch of this query ends at ``until``."""
-        self.reached = until if self.reached is None else max(until, self.reached)
+        self.planned_until = until if self.planned_until is None else max(until, self.planned_until)
 
     def plan(self, start: int, until: int) -> None:
         """Record the range of a new batch; the next batch starts at its end."""
-        self.reached = self.position = until
+        self.planned_until = self.position = until
         if start < until:
             self.in_flight = (start, until)
 
-    def put_in_flight(self, start: int, until: int) -> None:
+    def mark_in_flight(self, start: int, until: int) -> None:
         """Record the range of a batch that is about to run: a new batch, or one that is replayed after a restart.
 
         The batch after a replayed one starts at its end. If the committed offset is outside the replayed range, another
@@ -208,26 +208,26 @@ class PartitionRecord:
             if self.in_flight == (start, until):
                 self.in_flight = None
             if self.start is not None and self.start.source is StartSource.GROUP:
-                self.reached = self.start.offset
+                self.planned_until = self.start.offset
             return
         if self.in_flight is not None and self.in_flight[1] <= until:
             self.in_flight = None
         self.advance(until)
         if commits and self.is_owned and until > self.committed:
-            self.finished = until if self.finished is None else max(until, self.finished)
+            self.uncommitted_until = until if self.uncommitted_until is None else max(until, self.uncommitted_until)
 
     def record_commit(self, offset: int) -> None:
         """Record the committed offset of the group."""
         if self.is_owned:
             self.committed = max(offset, self.committed)
-        if self.finished is not None and self.finished <= offset:
-            self.finished = None
+        if self.uncommitted_until is not None and self.uncommitted_until <= offset:
+            self.uncommitted_until = None
 
     def forget_batches(self) -> None:
         """Forget the end offsets of batches, because the topic was re-created."""
         self.exists = False
-        if self.reached is not None:
-            self.outdated, self.reached, self.was_assigned = self.reached, None, False
+        if self.planned_until is not None:
+            self.stale_planned_until, self.planned_until, self.was_assigned = self.planned_until, None, False
 
     def _was_set_back(self, start: int, until: int, restart: str) -> bool:
         """Whether the position was reset below the end of a finished batch; the batch must not be committed then."""

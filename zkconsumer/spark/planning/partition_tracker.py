@@ -48,10 +48,10 @@ class PartitionTracker:
         with self._lock:
             return {partition: record.state for partition, record in self._records.items() if record.is_owned}
 
-    def reached(self) -> dict[TopicPartition, int]:
+    def planned_until(self) -> dict[TopicPartition, int]:
         """Return the end offset of the last batch that contained each partition."""
         with self._lock:
-            return {p: record.reached for p, record in self._records.items() if record.reached is not None}
+            return {p: record.planned_until for p, record in self._records.items() if record.planned_until is not None}
 
     def topics(self) -> set[str]:
         """Return the topics that batches have read, or will read once start positions are resolved."""
@@ -59,7 +59,7 @@ class PartitionTracker:
             return {
                 partition.topic
                 for partition, record in self._records.items()
-                if record.reached is not None or record.start is not None
+                if record.planned_until is not None or record.start is not None
             }
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -85,11 +85,15 @@ class PartitionTracker:
     def lost_records(self) -> int:
         """Return the number of records in batches that the next owners read again, because the session ended."""
         with self._lock:
-            return sum(record.lost[1] - record.lost[0] for record in self._records.values() if record.lost is not None)
+            return sum(
+                record.lost_range[1] - record.lost_range[0]
+                for record in self._records.values()
+                if record.lost_range is not None
+            )
 
     # ---- batches ----
 
-    def observe(self, offset: Mapping[str, Any]) -> None:
+    def record_offset(self, offset: Mapping[str, Any]) -> None:
         """Record an offset from Spark's offset log; its batch may or may not have finished."""
         batch = BatchOffset.from_json(offset)
         with self._lock:
@@ -120,15 +124,15 @@ class PartitionTracker:
             for partition, record in self._records.items():
                 if record.exists:
                     existing.add(partition)
-                if record.reached is not None and partition not in ranges:
-                    before[partition] = record.reached
+                if record.planned_until is not None and partition not in ranges:
+                    before[partition] = record.planned_until
             return ranges, existing, before
 
-    def put_in_flight(self, ranges: Ranges) -> None:
-        """Record a batch that is about to run; see ``PartitionRecord.put_in_flight``."""
+    def mark_in_flight(self, ranges: Ranges) -> None:
+        """Record a batch that is about to run; see ``PartitionRecord.mark_in_flight``."""
         with self._lock:
             for partition, (start, until) in ranges.items():
-                self._records[partition].put_in_flight(start, until)
+                self._records[partition].mark_in_flight(start, until)
 
     def finish(self, offset: Mapping[str, Any]) -> int:
         """Record a finished batch; return the number of partitions with an offset to commit."""
@@ -136,12 +140,16 @@ class PartitionTracker:
             for partition, (start, until) in from_offset(offset).items():
                 record = self._records[partition]
                 record.finish(start, until, commits=self._commits, restart=self._starts.restart)
-            return sum(record.finished is not None for record in self._records.values())
+            return sum(record.uncommitted_until is not None for record in self._records.values())
 
     def uncommitted(self) -> dict[TopicPartition, int]:
         """Return the offsets to commit: those of finished batches in partitions that are still owned."""
         with self._lock:
-            return {p: record.finished for p, record in self._records.items() if record.finished is not None}
+            return {
+                p: record.uncommitted_until
+                for p, record in self._records.items()
+                if record.uncommitted_until is not None
+            }
 
     def record_commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Record committed offsets; return whether another member waits for a partition."""
@@ -207,7 +215,7 @@ class PartitionTracker:
                 record = self._records[partition]
                 if record.state is PartitionState.READY:
                     record.reset()
-                    record.reached = None
+                    record.planned_until = None
 
     # ---- assignment ----
 
@@ -224,15 +232,15 @@ class PartitionTracker:
         with self._lock:
             for partition, claim in claims.items():
                 record = self._records[partition]
-                if record.outdated is not None and claim.offset <= record.outdated:
+                if record.stale_planned_until is not None and claim.offset <= record.stale_planned_until:
                     start = AT_LOG_START
-                elif record.was_assigned and record.reached is not None:  # another member may have read it since
-                    start = StartPosition(StartSource.CHECKPOINT, max(record.reached, claim.offset))
+                elif record.was_assigned and record.planned_until is not None:  # another member may have read it since
+                    start = StartPosition(StartSource.CHECKPOINT, max(record.planned_until, claim.offset))
                 else:
                     start = self._starts.start_position(
                         partition,
                         claim.offset,
-                        checkpoint_offset=record.reached,
+                        checkpoint_offset=record.planned_until,
                         is_first_assignment=self._is_new,
                         is_new=claim.is_new or not (self._is_new or record.exists),
                     )
@@ -257,14 +265,16 @@ class PartitionTracker:
             records = {partition: self._records[partition] for partition in partitions}
             for record in records.values():
                 record.revoke()
-            if not final and any(record.in_flight or record.finished is not None for record in records.values()):
+            if not final and any(
+                record.in_flight or record.uncommitted_until is not None for record in records.values()
+            ):
                 return None
             offsets: dict[TopicPartition, int] = {}
             in_flight: Ranges = {}
             for partition, record in records.items():
-                finished, span = record.release()
-                if finished is not None:
-                    offsets[partition] = finished
+                uncommitted_until, span = record.release()
+                if uncommitted_until is not None:
+                    offsets[partition] = uncommitted_until
                 if span is not None:
                     in_flight[partition] = span
             return offsets, in_flight

@@ -108,7 +108,7 @@ class Planner:
         self._is_closing = False
         self._revoked_at = -1  # value of ``rebalances`` when partitions were last revoked or lost
         self._failure: ZkConsumerError | None = None
-        self.observe(seen)
+        self.record_offset(seen)
 
     @property
     def consumer_id(self) -> str:
@@ -126,7 +126,7 @@ class Planner:
             ConfigurationError: a starting option names a topic or partition that does not exist.
             ZkConsumerError: ZooKeeper or the brokers are unreachable, or the first rebalance failed.
         """
-        if self._tracker.reached():
+        if self._tracker.planned_until():
             self._member.start(self._options.unavailable_timeout)
         else:
             check_brokers(self._config)
@@ -172,9 +172,9 @@ class Planner:
 
     # ---- Spark's thread ----
 
-    def observe(self, offset: Mapping[str, Any]) -> None:
+    def record_offset(self, offset: Mapping[str, Any]) -> None:
         """Record an offset from Spark's offset log; its batch may or may not have finished."""
-        self._tracker.observe(offset)
+        self._tracker.record_offset(offset)
 
     def start_batch(self, offset: Mapping[str, Any]) -> Ranges:
         """Record a batch that is about to run: a new batch, or one that is replayed after a restart.
@@ -185,7 +185,7 @@ class Planner:
         Raises:
             DataLossError: a topic was deleted or re-created, and ``failOnDataLoss`` is set.
         """
-        self.observe(offset)
+        self.record_offset(offset)
         batch = BatchOffset.from_json(offset)
         replaced = self._starting_positions.replaced_topics(batch.topic_ids)
         ranges = {partition: span for partition, span in batch.ranges.items() if partition.topic not in replaced}
@@ -195,7 +195,7 @@ class Planner:
             for partition, (start, until) in batch.ranges.items()
             if partition not in ranges
         )
-        self._tracker.put_in_flight(ranges)
+        self._tracker.mark_in_flight(ranges)
         return ranges
 
     def finish_batch(self, offset: Mapping[str, Any]) -> None:
@@ -268,7 +268,7 @@ class Planner:
         """Return the last end offsets, the lag and the state of the member, for Spark's progress events."""
         report = self._progress.report(
             self._ends.latest,
-            self._tracker.reached(),
+            self._tracker.planned_until(),
             consumer_id=self._member.consumer_id,
             owned=len(self._tracker.states()),
             rebalances=self._member.rebalances,

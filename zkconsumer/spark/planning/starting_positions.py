@@ -91,7 +91,7 @@ class StartingPositions:
 
     def _unread(self, topics: Set[str]) -> dict[TopicPartition, int]:
         """Return the number of unread offsets of each partition of topics, according to the last known end offsets."""
-        reached, ends = self._tracker.reached(), self._ends.latest
+        reached, ends = self._tracker.planned_until(), self._ends.latest
         return {p: ends[p] - reached[p] for p in reached.keys() & ends.keys() if p.topic in topics}
 
     def replaced_topics(self, ids: Mapping[str, str]) -> set[str]:
