@@ -1,13 +1,25 @@
-"""Retries of calls that raise ``RetriableError``."""
+"""Retries of calls that raise ``RetriableError``, and repeated calls until something is done."""
 
 from __future__ import annotations
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+import threading
+from typing import Any
+
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    sleep_using_event,
+    stop_after_delay,
+    stop_when_event_set,
+    wait_fixed,
+)
 
 from zkconsumer.errors import RetriableError
 
 
-def retrying(timeout_s: float, *, interval_s: float = 0.1) -> Retrying:
+def retrying(timeout_s: float, *, interval_s: float = 0.1, stop: threading.Event | None = None) -> Retrying:
     """Return a tenacity ``Retrying`` that calls a function again while it raises ``RetriableError``.
 
     It blocks between two calls. When the timeout has expired, it raises the last error.
@@ -15,10 +27,29 @@ def retrying(timeout_s: float, *, interval_s: float = 0.1) -> Retrying:
     Args:
         timeout_s: seconds after which there is no further call.
         interval_s: seconds between two calls.
+        stop: ends the wait between two calls; after one more call there is no further one.
+    """
+    return Retrying(retry=retry_if_exception_type(RetriableError), reraise=True, **_limits(timeout_s, interval_s, stop))
+
+
+def polling(timeout_s: float, *, interval_s: float, stop: threading.Event) -> Retrying:
+    """Return a tenacity ``Retrying`` that calls a function again while it returns False; for the arguments see above.
+
+    It returns the last result. An exception of the function is raised.
     """
     return Retrying(
-        retry=retry_if_exception_type(RetriableError),
-        wait=wait_fixed(interval_s),
-        stop=stop_after_delay(timeout_s),
-        reraise=True,
+        retry=retry_if_result(lambda is_done: not is_done),
+        retry_error_callback=_last_result,
+        **_limits(timeout_s, interval_s, stop),
     )
+
+
+def _limits(timeout_s: float, interval_s: float, stop: threading.Event | None) -> dict[str, Any]:
+    timeout, wait = stop_after_delay(timeout_s), wait_fixed(interval_s)
+    if stop is None:
+        return {"wait": wait, "stop": timeout}
+    return {"wait": wait, "stop": timeout | stop_when_event_set(stop), "sleep": sleep_using_event(stop)}
+
+
+def _last_result(state: RetryCallState) -> Any:
+    return None if state.outcome is None else state.outcome.result()
