@@ -1,4 +1,4 @@
-"""Tests of event-time alignment: the horizon of partitions with and without records."""
+"""Tests of event-time alignment: the limit of partitions with and without records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from batches import Record, entry
 
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.message import MessageAndMetadata, TopicPartition
-from zkconsumer.spark.planning.alignment import Alignment, EventTimes, Horizon
+from zkconsumer.spark.planning.alignment import Alignment, AlignmentLimit, EventTimes
 
 P = [TopicPartition("t", number) for number in range(4)]
 
@@ -24,66 +24,66 @@ class Clock:
         return self.now
 
 
-def test_horizon_is_earliest_record_plus_lag() -> None:
+def test_limit_is_earliest_record_plus_lag() -> None:
     times = EventTimes(100, 10, Clock())
-    assert times.horizon({P[0]: 3, P[1]: 12, P[2]: 102}) == Horizon(103, P[0])
-    assert times.horizon({P[0]: 30, P[1]: 12, P[2]: 1005}) == Horizon(112, P[1])
+    assert times.find_limit({P[0]: 3, P[1]: 12, P[2]: 102}) == AlignmentLimit(103, P[0])
+    assert times.find_limit({P[0]: 30, P[1]: 12, P[2]: 1005}) == AlignmentLimit(112, P[1])
 
 
 def test_partition_without_time_holds_back_until_idle() -> None:
     clock = Clock()
     times = EventTimes(100, 10, clock)
-    assert times.horizon({P[0]: 3, P[1]: None}) is None
+    assert times.find_limit({P[0]: 3, P[1]: None}) is None
     clock.now += 10
-    assert times.horizon({P[0]: 3, P[1]: None}) is None, "idle only after more than 10 s"
+    assert times.find_limit({P[0]: 3, P[1]: None}) is None, "idle only after more than 10 s"
     clock.now += 0.1
-    assert times.horizon({P[0]: 3, P[1]: None}) == Horizon(103, P[0])
+    assert times.find_limit({P[0]: 3, P[1]: None}) == AlignmentLimit(103, P[0])
     assert times.idle == {P[1]}
 
 
 def test_exhausted_partition_holds_at_last_time() -> None:
     clock = Clock()
     times = EventTimes(100, 10, clock)
-    assert times.horizon({P[0]: 500, P[1]: 50}) == Horizon(150, P[1])
-    assert times.horizon({P[0]: 500, P[1]: None}) == Horizon(150, P[1])
+    assert times.find_limit({P[0]: 500, P[1]: 50}) == AlignmentLimit(150, P[1])
+    assert times.find_limit({P[0]: 500, P[1]: None}) == AlignmentLimit(150, P[1])
     clock.now += 11
-    assert times.horizon({P[0]: 500, P[1]: None}) == Horizon(600, P[0])
+    assert times.find_limit({P[0]: 500, P[1]: None}) == AlignmentLimit(600, P[0])
 
 
 def test_idle_partition_becomes_active_with_new_record() -> None:
     clock = Clock()
     times = EventTimes(100, 10, clock)
-    times.horizon({P[0]: 500, P[1]: None})
+    times.find_limit({P[0]: 500, P[1]: None})
     clock.now += 11
-    assert times.horizon({P[0]: 500, P[1]: None}) == Horizon(600, P[0])
-    assert times.horizon({P[0]: 700, P[1]: 400}) == Horizon(500, P[1])
+    assert times.find_limit({P[0]: 500, P[1]: None}) == AlignmentLimit(600, P[0])
+    assert times.find_limit({P[0]: 700, P[1]: 400}) == AlignmentLimit(500, P[1])
     assert times.idle == set()
-    assert times.horizon({P[0]: 700, P[1]: None}) == Horizon(500, P[1]), "the idle timeout starts again"
+    assert times.find_limit({P[0]: 700, P[1]: None}) == AlignmentLimit(500, P[1]), "the idle timeout starts again"
 
 
 def test_time_of_released_partition_is_forgotten() -> None:
     times = EventTimes(100, 10, Clock())
-    times.horizon({P[0]: 500, P[1]: 50})
-    assert times.horizon({P[0]: 500}) == Horizon(600, P[0])
-    assert times.horizon({P[0]: 500, P[1]: None}) is None
+    times.find_limit({P[0]: 500, P[1]: 50})
+    assert times.find_limit({P[0]: 500}) == AlignmentLimit(600, P[0])
+    assert times.find_limit({P[0]: 500, P[1]: None}) is None
 
 
-def test_no_horizon_if_all_are_idle() -> None:
+def test_no_limit_if_all_are_idle() -> None:
     times = EventTimes(100, 10, Clock())
-    assert times.horizon({P[0]: None, P[1]: None}, closed=True) is None
-    assert times.horizon({}) is None
+    assert times.find_limit({P[0]: None, P[1]: None}, closed=True) is None
+    assert times.find_limit({}) is None
 
 
 def test_bounded_query_ignores_empty_partitions() -> None:
-    assert EventTimes(100, 10, Clock()).horizon({P[0]: 3, P[1]: None}, closed=True) == Horizon(103, P[0])
+    assert EventTimes(100, 10, Clock()).find_limit({P[0]: 3, P[1]: None}, closed=True) == AlignmentLimit(103, P[0])
 
 
 def test_partition_idle_before_restart_holds_back_nothing() -> None:
     times = EventTimes(100, 10.0, lambda: 0.0, [P[1]])
-    assert times.horizon({P[0]: 3, P[1]: None}) == Horizon(103, P[0])
+    assert times.find_limit({P[0]: 3, P[1]: None}) == AlignmentLimit(103, P[0])
     assert times.idle == {P[1]}
-    assert times.horizon({P[0]: 3, P[1]: 1}) == Horizon(101, P[1])
-    assert times.horizon({P[0]: 3, P[1]: None}) == Horizon(101, P[1]), "idle only after more than 10 s"
+    assert times.find_limit({P[0]: 3, P[1]: 1}) == AlignmentLimit(101, P[1])
+    assert times.find_limit({P[0]: 3, P[1]: None}) == AlignmentLimit(101, P[1]), "idle only after more than 10 s"
 
 
 # ---- the bounds of a batch -----------------------------------------------------------------------------
@@ -129,10 +129,10 @@ def alignment(logs: MemoryLogs, event_time: Any = None, lag: int = 100) -> Align
 def bounds(one: Alignment, logs: MemoryLogs, positions: Sequence[int], *, closed: bool = False) -> list[int]:
     """Return the bounds of the partitions that have records in the logs."""
     ends = {partition: len(times) for partition, times in logs.times.items()}
-    return list(one.bound(dict(zip(ends, positions, strict=True)), ends, closed=closed).values())
+    return list(one.limit_ends(dict(zip(ends, positions, strict=True)), ends, closed=closed).values())
 
 
-def test_records_after_horizon_are_held_back() -> None:
+def test_records_after_limit_are_held_back() -> None:
     logs = MemoryLogs({P[0]: [0, 50, 100, 101, 300], P[1]: [10, 20], P[2]: [150, 160]})
     one = alignment(logs)
     assert bounds(one, logs, [0, 0, 0]) == [3, 2, 0]
@@ -147,12 +147,12 @@ def test_records_after_horizon_are_held_back() -> None:
     assert bounds(one, logs, [3, 2, 0]) == [4, 2, 2]
 
 
-def test_offsets_after_same_horizon_are_looked_up_once() -> None:
+def test_offsets_after_same_limit_are_looked_up_once() -> None:
     logs = MemoryLogs({P[0]: [0, 50, 300], P[1]: [10, 20]})
     one = alignment(logs)
     for _ in range(2):
         assert bounds(one, logs, [0, 0]) == [2, 2]
-    assert logs.look_ups == [([P[0], P[1]], 101), ([P[1]], 101)], "there may be a record after the horizon now"
+    assert logs.look_ups == [([P[0], P[1]], 101), ([P[1]], 101)], "there may be a record after the limit now"
 
 
 def test_log_that_is_not_ordered_by_time_is_scanned() -> None:

@@ -72,7 +72,7 @@ def read_all(logs: Logs, event_time: EventTime | None, limit: random.Random | No
     one, positions, ends, fetches = alignment(logs, event_time), dict.fromkeys(logs.times, 0), logs.ends, []
     while positions != ends:
         logs.fetches.clear()
-        bounds = one.bound(positions, ends, closed=True)
+        bounds = one.limit_ends(positions, ends, closed=True)
         fetches.append([count for count, _ in logs.fetches])
         read = {p: max(0, min(bounds[p], ends[p]) - at) for p, at in positions.items()}
         assert any(read.values()), "an empty batch would end the query"
@@ -111,7 +111,9 @@ def test_gap_in_all_partitions_is_crossed_at_once() -> None:
 
 def test_scan_of_many_partitions_limits_bytes() -> None:
     logs = Logs([[number % 50, number % 50 + 20] for number in range(500)])
-    assert alignment(logs, logs.record_time).bound(dict.fromkeys(logs.times, 0), logs.ends, closed=True) == logs.ends
+    assert (
+        alignment(logs, logs.record_time).limit_ends(dict.fromkeys(logs.times, 0), logs.ends, closed=True) == logs.ends
+    )
     count, size = max(logs.fetches)
     assert count == 500
     assert count * size <= 64 << 20
@@ -122,7 +124,7 @@ def test_corrupt_partition_does_not_stop_the_query() -> None:
     logs = Logs([[10, 1_000_000], *([number] for number in range(5))])
     one, first = alignment(logs), TopicPartition("t", 0)
     positions = logs.ends
-    assert one.bound(dict.fromkeys(logs.times, 0), logs.ends, closed=True)[first] == 1
+    assert one.limit_ends(dict.fromkeys(logs.times, 0), logs.ends, closed=True)[first] == 1
     logs.corrupt.add(first)
     positions[first] = 1
-    assert one.bound(positions, logs.ends, closed=True)[first] == 2
+    assert one.limit_ends(positions, logs.ends, closed=True)[first] == 2

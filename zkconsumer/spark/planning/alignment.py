@@ -2,7 +2,7 @@
 
 Spark has one watermark for all partitions, which follows the partition that is furthest ahead. The unread records of a
 slower partition are then late, and are dropped. With alignment the faster partitions wait: a batch reads each partition
-up to the horizon. The horizon is the earliest time of the next records of all active partitions, plus the lag. If the
+up to the alignment limit, which is the earliest time of the next records of all active partitions, plus the lag. If the
 delay of ``withWatermark`` is at least the lag plus the disorder inside a partition, no row is dropped because another
 partition is ahead.
 
@@ -29,7 +29,7 @@ from zkconsumer.spark.planning.sampling import SAMPLE_BYTES, sample
 #: Maximum number of partitions that are sampled at once, and for one batch unless it would be empty.
 _SAMPLED = 64
 
-#: Maximum bytes to fetch, from a partition and in total, if brokers cannot look up the first offset after the horizon.
+#: Maximum bytes to fetch, from a partition and in total, if brokers cannot look up the first offset after the limit.
 #: At least ``SAMPLE_BYTES`` are fetched from each partition.
 _SCAN_BYTES = 1 << 20
 _SCAN_TOTAL_BYTES = 64 << 20
@@ -38,16 +38,16 @@ _SCAN_TOTAL_BYTES = 64 << 20
 EventTime = Callable[[MessageAndMetadata], int | None]
 
 
-class Horizon(NamedTuple):
+class AlignmentLimit(NamedTuple):
     """Latest event time that the next batch may read.
 
     Attributes:
-        time: milliseconds since 1970, inclusive.
-        holder: partition whose next record determines the horizon.
+        max_event_time_ms: milliseconds since 1970, inclusive.
+        slowest_partition: partition whose next record determines the limit.
     """
 
-    time: int
-    holder: TopicPartition
+    max_event_time_ms: int
+    slowest_partition: TopicPartition
 
 
 class EventTimes:
@@ -60,7 +60,7 @@ class EventTimes:
         idle: partitions that are idle until they have a record, because they were idle before a restart.
 
     Attributes:
-        idle: the idle partitions at the last call of ``horizon``.
+        idle: the idle partitions at the last call of ``find_limit``.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class EventTimes:
         self._empty_since: dict[TopicPartition, float] = dict.fromkeys(idle, -math.inf)
         self.idle: set[TopicPartition] = set()
 
-    def horizon(self, heads: Mapping[TopicPartition, int | None], *, closed: bool = False) -> Horizon | None:
-        """Return the horizon; None if all partitions are idle, or an active one has had no record yet.
+    def find_limit(self, heads: Mapping[TopicPartition, int | None], *, closed: bool = False) -> AlignmentLimit | None:
+        """Return the limit; None if all partitions are idle, or an active one has had no record yet.
 
         Args:
             heads: time of the next record of each partition, None if it has none.
@@ -94,8 +94,8 @@ class EventTimes:
         active = heads.keys() - self.idle
         if not active or active - self._times.keys():
             return None
-        holder = min(active, key=lambda partition: (self._times[partition], partition))
-        return Horizon(self._times[holder] + self._lag, holder)
+        slowest = min(active, key=lambda partition: (self._times[partition], partition))
+        return AlignmentLimit(self._times[slowest] + self._lag, slowest)
 
 
 class Alignment:
@@ -115,14 +115,14 @@ class Alignment:
         self._heads: dict[TopicPartition, tuple[int, int]] = {}
         #: Positions at which no record could be sampled, for example because it is corrupt.
         self._unreadable: dict[TopicPartition, int] = {}
-        #: Time of a horizon, and the first offset after it in each partition; -1 if there was none.
-        self._horizon_offsets: dict[TopicPartition, tuple[int, int]] = {}
+        #: A maximum event time, and the first offset after it in each partition; -1 if there was none.
+        self._offsets_after: dict[TopicPartition, tuple[int, int]] = {}
         self._held_by: TopicPartition | None = None
         self._is_disabled = self._has_failed = False
         self._log = get_logger("zkconsumer.spark")
 
     @classmethod
-    def of(cls, options: SourceOptions, logs: LogOffsets, idle: Iterable[TopicPartition]) -> Alignment | None:
+    def from_options(cls, options: SourceOptions, logs: LogOffsets, idle: Iterable[TopicPartition]) -> Alignment | None:
         """Return the alignment of a query, None if ``maxAlignmentLag`` is not set.
 
         Args:
@@ -150,7 +150,7 @@ class Alignment:
             "idlePartitions": sorted(str(partition) for partition in self._times.idle),
         }
 
-    def bound(
+    def limit_ends(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, closed: bool
     ) -> Mapping[TopicPartition, int]:
         """Return the offset before which each partition may be read; its end offset if it is not held back.
@@ -163,8 +163,8 @@ class Alignment:
         """
         for partition in self._heads.keys() - positions.keys():
             del self._heads[partition]
-        for partition in self._horizon_offsets.keys() - positions.keys():
-            del self._horizon_offsets[partition]
+        for partition in self._offsets_after.keys() - positions.keys():
+            del self._offsets_after[partition]
         self._unreadable = {p: at for p, at in self._unreadable.items() if positions.get(p) == at}
         unread = {p: position for p, position in positions.items() if position < ends.get(p, position)}
         if self._is_disabled:
@@ -176,14 +176,14 @@ class Alignment:
         self._sample_heads(unread, unknown + known[: max(0, _SAMPLED - len(unknown))])
         if self._is_disabled:
             return ends
-        horizon, bounds = self._bounds(positions, ends, unread, closed=closed)
-        if unread and horizon is not None and not any(bounds[p] > position for p, position in unread.items()):
+        limit, bounds = self._bounds(positions, ends, unread, closed=closed)
+        if unread and limit is not None and not any(bounds[p] > position for p, position in unread.items()):
             self._sample_lowest(unread)
             if self._is_disabled:
                 return ends
-            horizon, bounds = self._bounds(positions, ends, unread, closed=closed)
-        if horizon is not None:
-            self._record_holder(horizon, any(bounds[p] < ends[p] for p in unread))
+            limit, bounds = self._bounds(positions, ends, unread, closed=closed)
+        if limit is not None:
+            self._record_slowest(limit, any(bounds[p] < ends[p] for p in unread))
         return bounds
 
     def _bounds(
@@ -193,26 +193,28 @@ class Alignment:
         unread: Mapping[TopicPartition, int],
         *,
         closed: bool,
-    ) -> tuple[Horizon | None, dict[TopicPartition, int]]:
-        """Return the horizon, and the bound of each partition; the position without a horizon."""
+    ) -> tuple[AlignmentLimit | None, dict[TopicPartition, int]]:
+        """Return the limit, and the bound of each partition; the position without a limit."""
         # A partition that cannot be sampled is not held back. If a record is corrupt, the task reports it.
         earliest = min((head for _, head in self._heads.values()), default=0)
         heads = {p: self._heads[p][1] if p in self._heads else earliest for p in unread}
-        horizon = self._times.horizon({p: heads.get(p) for p in positions}, closed=closed)
-        if horizon is None:
+        limit = self._times.find_limit({p: heads.get(p) for p in positions}, closed=closed)
+        if limit is None:
             return None, dict(positions)
-        held = {partition: position for partition, position in unread.items() if heads[partition] > horizon.time}
+        held = {
+            partition: position for partition, position in unread.items() if heads[partition] > limit.max_event_time_ms
+        }
         bounds = {**ends, **held}
         readable = {p: position for p, position in unread.items() if bounds[p] > position}
-        bounds.update(self._horizon_bounds(bounds, readable, horizon))
-        return horizon, bounds
+        bounds.update(self._find_bounds_after(bounds, readable, limit))
+        return limit, bounds
 
     # ---- times of the next records ----
 
     def _raise_heads(self, unread: Mapping[TopicPartition, int]) -> None:
-        """Raise the times of partitions that have been read up to a horizon: their next records are after it."""
+        """Raise the times of partitions that have been read up to a limit: their next records are after it."""
         for partition, position in unread.items():
-            time, offset = self._horizon_offsets.get(partition, (0, -1))
+            time, offset = self._offsets_after.get(partition, (0, -1))
             if offset == position and partition in self._heads:
                 sampled_at, head = self._heads[partition]
                 self._heads[partition] = (sampled_at, max(head, time + 1))
@@ -271,49 +273,51 @@ class Alignment:
                 return None
         return record.timestamp if record.timestamp_type >= 0 else None
 
-    def _horizon_bounds(
-        self, bounds: Mapping[TopicPartition, int], readable: Mapping[TopicPartition, int], horizon: Horizon
+    def _find_bounds_after(
+        self, bounds: Mapping[TopicPartition, int], readable: Mapping[TopicPartition, int], limit: AlignmentLimit
     ) -> dict[TopicPartition, int]:
-        """Return lower bounds for partitions that have a record after the horizon before their present bound."""
+        """Return lower bounds for partitions that have a record after the limit before their present bound."""
         found: dict[TopicPartition, int] = {}
         scanned = dict(readable)
         if self._event_time is None:
-            after = self._look_up(readable, horizon)
+            after = self._look_up(readable, limit)
             found = {p: min(bounds[p], offset) for p, offset in after.items() if offset >= readable[p]}
             for partition in self._unreadable.keys() & found.keys():
                 if found[partition] == readable[partition]:
                     del found[partition]
-            # In a log that is not ordered by time the first record after the horizon may have been read already.
+            # In a log that is not ordered by time the first record after the limit may have been read already.
             scanned = {p: position for p, position in readable.items() if 0 <= after[p] < position}
         size = max(SAMPLE_BYTES, min(_SCAN_BYTES, _SCAN_TOTAL_BYTES // max(1, len(scanned))))
         for partition, sampled in sample(self._logs, scanned, size).items():
-            late = (record.offset for record in sampled.records if (self._time(record) or 0) > horizon.time)
+            late = (record.offset for record in sampled.records if (self._time(record) or 0) > limit.max_event_time_ms)
             offset = next(late, -1)
             found[partition] = min(bounds[partition], sampled.until if offset < 0 else offset)
             if self._event_time is not None:
-                self._horizon_offsets[partition] = (horizon.time, offset)
+                self._offsets_after[partition] = (limit.max_event_time_ms, offset)
         return found
 
-    def _look_up(self, partitions: Mapping[TopicPartition, int], horizon: Horizon) -> dict[TopicPartition, int]:
-        """Return the first offset after the horizon in each partition, -1 if there is none."""
-        # A result of -1 is looked up again, because a record after the horizon may have been written since.
+    def _look_up(self, partitions: Mapping[TopicPartition, int], limit: AlignmentLimit) -> dict[TopicPartition, int]:
+        """Return the first offset after the limit in each partition, -1 if there is none."""
+        # A result of -1 is looked up again, because a record after the limit may have been written since.
         wanted = [
             partition
             for partition in partitions
-            if (known := self._horizon_offsets.get(partition)) is None or known[0] != horizon.time or known[1] < 0
+            if (known := self._offsets_after.get(partition)) is None
+            or known[0] != limit.max_event_time_ms
+            or known[1] < 0
         ]
-        for partition, offset in self._logs.offsets(wanted, horizon.time + 1).items():
-            self._horizon_offsets[partition] = (horizon.time, offset)
-        return {partition: self._horizon_offsets[partition][1] for partition in partitions}
+        for partition, offset in self._logs.offsets(wanted, limit.max_event_time_ms + 1).items():
+            self._offsets_after[partition] = (limit.max_event_time_ms, offset)
+        return {partition: self._offsets_after[partition][1] for partition in partitions}
 
-    def _record_holder(self, horizon: Horizon, is_holding: bool) -> None:
-        holder = horizon.holder if is_holding else None
-        if holder is not None and holder != self._held_by:
+    def _record_slowest(self, limit: AlignmentLimit, is_holding: bool) -> None:
+        slowest = limit.slowest_partition if is_holding else None
+        if slowest is not None and slowest != self._held_by:
             self._log.info(
                 "event_time_held_back",
-                topic=holder.topic,
-                partition=holder.partition,
-                horizon_ms=horizon.time,
+                topic=slowest.topic,
+                partition=slowest.partition,
+                horizon_ms=limit.max_event_time_ms,
                 idle=sorted(str(partition) for partition in self._times.idle),
             )
-        self._held_by = holder
+        self._held_by = slowest

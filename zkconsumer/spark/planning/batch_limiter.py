@@ -16,7 +16,7 @@ from zkconsumer.spark.options.limits import Limits
 _SAMPLED = 64
 
 
-class Admission:
+class BatchLimiter:
     """Applies the limits to each batch of a query. Used by Spark's thread.
 
     Args:
@@ -38,7 +38,7 @@ class Admission:
         #: estimated.
         self._credit = float(limits.bytes_per_second or 0)
 
-    def admit(
+    def limit(
         self,
         available: Mapping[TopicPartition, int],
         *,

@@ -13,7 +13,7 @@ from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.offset import BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning.alignment import Alignment
-from zkconsumer.spark.planning.batch_limiter import Admission
+from zkconsumer.spark.planning.batch_limiter import BatchLimiter
 from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL, EndOffsets
 from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.progress import Progress
@@ -44,7 +44,7 @@ class BatchPlanner:
         is_reassigning: Callable[[], bool],
         idle: Iterable[TopicPartition],
     ) -> None:
-        self.alignment = Alignment.of(options, logs, idle)
+        self.alignment = Alignment.from_options(options, logs, idle)
         self._group_id = options.consumer.group_id
         self._member = member
         self._logs = logs
@@ -54,7 +54,7 @@ class BatchPlanner:
         self._starting_positions = starting_positions
         self._progress = progress
         self._is_reassigning = is_reassigning
-        self._admission = Admission(options.limits, time.monotonic)
+        self._limiter = BatchLimiter(options.limits, time.monotonic)
 
     def plan(self, start: dict[str, Any], max_offsets: int | None, *, is_last: bool) -> dict[str, Any] | None:
         """Return the end of the next batch, or ``start`` if there is nothing to read, or None to plan again.
@@ -114,7 +114,7 @@ class BatchPlanner:
         """Return the number of offsets that each partition may read; event-time alignment may hold some back."""
         bounds = ends
         if self.alignment is not None and not is_last:
-            bounds = self.alignment.bound(positions, ends, closed=self._ends.is_bounded)
+            bounds = self.alignment.limit_ends(positions, ends, closed=self._ends.is_bounded)
         return {p: max(0, bounds.get(p, position) - position) for p, position in positions.items()}
 
     def _admit(
@@ -132,7 +132,7 @@ class BatchPlanner:
             samples = sample(self._logs, {partition: positions[partition] for partition in partitions})
             return {partition: sampled.bytes_per_offset for partition, sampled in samples.items()}
 
-        return self._admission.admit(
+        return self._limiter.limit(
             available,
             max_offsets=max_offsets,
             backlog=sum(max(0, ends.get(p, position) - position) for p, position in positions.items()),
