@@ -75,8 +75,8 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
 
 def expire(planner: Planner, cluster: Cluster) -> int:
     """Expire the ZooKeeper session of a planner's member; return the session id."""
-    assert isinstance(planner._member, GroupMember)
-    session = planner._member.session._client.client_id
+    assert isinstance(planner.query.member, GroupMember)
+    session = planner.query.member.session._client.client_id
     return expire_session(cluster.zookeeper_connect, session)
 
 
@@ -122,7 +122,7 @@ def test_revoked_partition_continues_after_batch(
     other = consumer(consumer_id="b", rebalance_max_retries=1000)
     streams = in_thread(lambda: other.create_message_streams({name: 1})[name])
     wait_for(
-        lambda: one._tracker.states()[TopicPartition(name, 1)] is PartitionState.REVOKING,
+        lambda: one.query.tracker.states()[TopicPartition(name, 1)] is PartitionState.REVOKING,
         what="the member is asked for it",
     )
     for number in range(2):
@@ -165,7 +165,7 @@ def test_planner_start_outlasts_jvm_retries(
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(4)
     zk.delete(path)
-    assert starting.result()._tracker.states().keys() == {(name, 0)}
+    assert starting.result().query.tracker.states().keys() == {(name, 0)}
 
 
 def test_planner_start_fails_if_never_released(planner: Callable[..., Planner], held: tuple[str, str]) -> None:
@@ -192,7 +192,7 @@ def test_planner_waits_for_owner_of_other_strategy(
         starting.result(4)
     assert "assignment_strategy_mismatch" in caplog.text
     zk.delete(f"/consumers/{group}/owners/{name}/0")
-    assert starting.result()._tracker.states().keys() == {(name, 0)}
+    assert starting.result().query.tracker.states().keys() == {(name, 0)}
 
 
 def test_batch_beyond_revoke_timeout_is_not_committed(
@@ -261,7 +261,7 @@ def test_session_expiry_during_batch_loses_nothing(
         produce(admin, name, number, numbers(0, 10))
     one = planner(name, consumer_id="a")
     first = one.plan(INITIAL)
-    member = one._member
+    member = one.query.member
     assert isinstance(member, GroupMember)
     rebalances = member.rebalances
     session = expire(one, zkconsumer_cluster)
@@ -299,7 +299,7 @@ def test_bounded_plan_survives_session_expiry(
     first = one.plan(INITIAL, 10)
     one.finish_batch(first)
     expire(one, zkconsumer_cluster)
-    wait_for(lambda: not one._tracker.positions(), what="the partition is given up")
+    wait_for(lambda: not one.query.tracker.positions(), what="the partition is given up")
     second = one.plan(first, 10)
     assert from_offset(second) == {(name, 0): (10, 20)}
 

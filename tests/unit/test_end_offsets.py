@@ -46,7 +46,7 @@ def test_idle_query_uses_limited_cpu_time(
     log = get_logger("zkconsumer.spark")
     tracker = PartitionTracker(OPTIONS.starting_offsets, commits=True)
     skipped = SkippedRecords(log, fails_on_data_loss=True)
-    ends = EndOffsets(OPTIONS, cast(AvailableOffsets, logs), tracker, skipped, log)
+    ends = EndOffsets(cast(AvailableOffsets, logs), tracker, skipped, log, unavailable_timeout_s=60.0)
     ends.is_idle = True
     positions = {TopicPartition("t", 0): 7}
     while logs.now < 120:

@@ -20,8 +20,9 @@ from zkconsumer.metadata.base import FoundTopics
 from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.spark.offset import INITIAL, BatchOffset
+from zkconsumer.spark.offset import INITIAL, BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.batch_planner import Batch, PlanAgain
 from zkconsumer.spark.planning.planner import Planner
 
 SETTINGS = {"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"}
@@ -41,9 +42,16 @@ def unconnected_planner() -> Planner:
 
 
 def claimed(planner: Planner, **offsets: int) -> None:
-    planner.on_partitions_assigned(
+    planner.query.on_partitions_assigned(
         {TopicPartition("t", int(name[1:])): AssignedPartition("x-0", offset) for name, offset in offsets.items()}
     )
+
+
+def created(planner: Planner, start: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
+    """Return the offset of a batch with the ranges."""
+    planned = planner._batches._create_batch(start, ranges)
+    assert isinstance(planned, Batch)
+    return planned.end
 
 
 def batch(**spans: tuple[int, int]) -> dict[str, Any]:
@@ -52,30 +60,30 @@ def batch(**spans: tuple[int, int]) -> dict[str, Any]:
 
 def test_idle_partition_is_released_at_once(alone: Planner) -> None:
     claimed(alone, p0=10, p1=10)
-    assert alone.on_partitions_revoked({A, B}, False) == {}
+    assert alone.query.on_partitions_revoked({A, B}, False) == {}
 
 
 def test_release_waits_for_in_flight_batch(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10)))
-    assert alone.on_partitions_revoked({A}, False) is None
-    assert alone.on_partitions_revoked({A}, False) is None
-    assert alone.on_partitions_revoked({B}, False) == {}
+    assert alone.query.on_partitions_revoked({A}, False) is None
+    assert alone.query.on_partitions_revoked({A}, False) is None
+    assert alone.query.on_partitions_revoked({B}, False) == {}
 
 
 def test_release_waits_for_slowest_partition(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(5, 5)))
-    assert alone.on_partitions_revoked({A, B}, False) is None
+    assert alone.query.on_partitions_revoked({A, B}, False) is None
 
 
 def test_final_release_counts_reread_records(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(3, 8)))
-    assert alone.on_partitions_revoked({A}, False) is None
-    assert alone.on_partitions_revoked({A}, True) == {}
+    assert alone.query.on_partitions_revoked({A}, False) is None
+    assert alone.query.on_partitions_revoked({A}, True) == {}
     assert alone.latest()["rereadRecords"] == 10
-    assert alone.on_partitions_revoked({B}, True) == {}
+    assert alone.query.on_partitions_revoked({B}, True) == {}
     assert alone.latest()["rereadRecords"] == 15
     assert alone.latest()["rereadRecords"] == 15
 
@@ -84,8 +92,8 @@ def test_release_returns_uncommitted_offsets(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.on_partitions_revoked({A}, False) is None  # the commit may succeed later
-    assert alone.on_partitions_revoked({A}, True) == {A: 10}
+    assert alone.query.on_partitions_revoked({A}, False) is None  # the commit may succeed later
+    assert alone.query.on_partitions_revoked({A}, True) == {A: 10}
     assert alone.latest()["rereadRecords"] == 0
 
 
@@ -94,8 +102,8 @@ def test_release_waits_for_next_in_flight_batch(alone: Planner) -> None:
     alone.start_batch(batch(p0=(0, 10)))
     alone.start_batch(batch(p0=(10, 25)))
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.on_partitions_revoked({A}, False) is None
-    assert alone.on_partitions_revoked({A}, True) == {A: 10}
+    assert alone.query.on_partitions_revoked({A}, False) is None
+    assert alone.query.on_partitions_revoked({A}, True) == {A: 10}
     assert alone.latest()["rereadRecords"] == 15
 
 
@@ -103,13 +111,13 @@ def test_finished_batch_of_lost_partition_commits_nothing(alone: Planner) -> Non
     claimed(alone, p1=0)
     alone.finish_batch(batch(p0=(0, 10)))
     claimed(alone, p0=0)
-    assert alone.on_partitions_revoked({A}, False) == {}
+    assert alone.query.on_partitions_revoked({A}, False) == {}
 
 
 def test_finished_batch_never_lowers_group_offset(alone: Planner) -> None:
     claimed(alone, p0=50)
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.on_partitions_revoked({A}, True) == {}
+    assert alone.query.on_partitions_revoked({A}, True) == {}
 
 
 def test_release_waits_for_replayed_batch(alone: Planner) -> None:
@@ -117,8 +125,8 @@ def test_release_waits_for_replayed_batch(alone: Planner) -> None:
     alone.record_offset(batch(p0=(0, 10)))
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
-    assert alone.on_partitions_revoked({A}, False) is None
-    assert alone.on_partitions_revoked({A}, True) == {}
+    assert alone.query.on_partitions_revoked({A}, False) is None
+    assert alone.query.on_partitions_revoked({A}, True) == {}
     assert alone.latest()["rereadRecords"] == 10
 
 
@@ -126,15 +134,15 @@ def test_batch_finished_before_restart_blocks_nothing(alone: Planner) -> None:
     alone.record_offset(batch(p0=(0, 10)))
     claimed(alone, p0=10)
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.on_partitions_revoked({A}, False) == {}
+    assert alone.query.on_partitions_revoked({A}, False) == {}
 
 
 def test_batch_outliving_session_blocks_release(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
-    alone.on_partitions_lost()
+    alone.query.on_partitions_lost()
     claimed(alone, p0=0)
-    assert alone.on_partitions_revoked({A}, False) is None
+    assert alone.query.on_partitions_revoked({A}, False) is None
 
 
 @pytest.mark.parametrize(
@@ -143,7 +151,7 @@ def test_batch_outliving_session_blocks_release(alone: Planner) -> None:
 def test_records_that_others_read_meanwhile_are_counted(alone: Planner, group_offset: int, reread: int) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
-    alone.on_partitions_lost()
+    alone.query.on_partitions_lost()
     alone.finish_batch(batch(p0=(0, 10)))
     claimed(alone, p0=group_offset)
     assert alone.latest()["rereadRecords"] == reread
@@ -151,40 +159,37 @@ def test_records_that_others_read_meanwhile_are_counted(alone: Planner, group_of
 
 def test_no_batch_is_planned_without_lease(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     claimed(alone, p0=0)
-    alone._tracker.set_positions(alone._tracker.pending_starts(), {A: 0})
+    alone.query.tracker.set_positions(alone.query.tracker.pending_starts(), {A: 0})
     start, ranges = batch(p0=(0, 0)), {A: (0, 10)}
     monkeypatch.setattr(GroupMember, "holds_lease", False)
     with pytest.raises(ZooKeeperUnavailableError):  # the planner backs off
-        alone._batches._offset(start, ranges)
+        alone._batches._create_batch(start, ranges)
     monkeypatch.setattr(GroupMember, "holds_lease", True)
-    planned = alone._batches._offset(start, ranges)
-    assert planned is not None
+    planned = created(alone, start, ranges)
     assert BatchOffset.from_json(planned).ranges == ranges
 
 
 def test_revocation_during_planning_ends_no_bounded_query(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The start offset as the end of a batch would end a query with Trigger.AvailableNow."""
     claimed(alone, p0=0)
-    alone._tracker.set_positions(alone._tracker.pending_starts(), {A: 0})
+    alone.query.tracker.set_positions(alone.query.tracker.pending_starts(), {A: 0})
     monkeypatch.setattr(GroupMember, "holds_lease", True)
-    assert alone.on_partitions_revoked({A}, False) == {}
-    assert alone._batches._offset(batch(p0=(0, 0)), {A: (0, 10)}) is None
+    assert alone.query.on_partitions_revoked({A}, False) == {}
+    assert alone._batches._create_batch(batch(p0=(0, 0)), {A: (0, 10)}) == PlanAgain()
 
 
 def test_batches_with_equal_ranges_have_different_offsets(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark takes an offset with the same text for "no new data", and the records would not be read."""
     monkeypatch.setattr(GroupMember, "holds_lease", True)
     claimed(alone, p0=0)
-    alone._tracker.set_positions(alone._tracker.pending_starts(), {A: 0})
-    replayed = alone._batches._offset(INITIAL, {A: (0, 10)})
-    assert replayed is not None
+    alone.query.tracker.set_positions(alone.query.tracker.pending_starts(), {A: 0})
+    replayed = created(alone, INITIAL, {A: (0, 10)})
     # The group's offset was reset before the restart, so the replayed batch is followed by one with the same range.
     restarted = Planner(SourceOptions.parse({**SETTINGS, "resumeFrom": "group"}), replayed)
     claimed(restarted, p0=0)
     restarted.start_batch(replayed)
-    restarted._tracker.set_positions(restarted._tracker.pending_starts(), {A: 0})
-    following = restarted._batches._offset(replayed, {A: (0, 10)})
-    assert following is not None
+    restarted.query.tracker.set_positions(restarted.query.tracker.pending_starts(), {A: 0})
+    following = created(restarted, replayed, {A: (0, 10)})
     assert json.dumps(following) != json.dumps(replayed)
     assert {**following, "sequence": 0} == {**replayed, "sequence": 0}, "nothing else distinguishes them"
 
@@ -207,13 +212,12 @@ def test_offset_contains_only_last_deleted_topics(monkeypatch: pytest.MonkeyPatc
     for deleted in names[:-1]:
         del existing[deleted]
         for _ in range(2):
-            planner._starting_positions.check_topics()
+            planner._topics.check()
             now[0] += 6
     last = TopicPartition(names[-1], 0)
-    planner.on_partitions_assigned({last: AssignedPartition("x-0", 10)})
-    planner._tracker.set_positions(planner._tracker.pending_starts(), {last: 10})
-    planned = planner._batches._offset(seen, {last: (10, 20)})
-    assert planned is not None
+    planner.query.on_partitions_assigned({last: AssignedPartition("x-0", 10)})
+    planner.query.tracker.set_positions(planner.query.tracker.pending_starts(), {last: 10})
+    planned = created(planner, seen, {last: (10, 20)})
     batch = BatchOffset.from_json(planned)
     assert batch.deleted_topics == tuple(names[-21:-1])
     assert batch.topic_ids.keys() == {*names[-21:]}
@@ -223,21 +227,21 @@ def test_offset_contains_only_last_deleted_topics(monkeypatch: pytest.MonkeyPatc
 def test_lost_partitions_are_forgotten(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10)))
-    alone.on_partitions_lost()
+    alone.query.on_partitions_lost()
     assert alone.plan(INITIAL) is INITIAL
     alone.finish_batch(batch(p0=(0, 10)))
     claimed(alone, p1=0)
-    assert alone.on_partitions_revoked({B}, False) == {}
+    assert alone.query.on_partitions_revoked({B}, False) == {}
 
 
 def test_release_without_commits_returns_no_offsets() -> None:
     alone = Planner(dataclasses.replace(OPTIONS, commits=False))
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(0, 5)))
-    assert alone.on_partitions_revoked({A}, False) is None
+    assert alone.query.on_partitions_revoked({A}, False) is None
     alone.finish_batch(batch(p0=(0, 10), p1=(0, 5)))
-    assert alone.on_partitions_revoked({A}, False) == {}
-    assert alone.on_partitions_revoked({B}, True) == {}
+    assert alone.query.on_partitions_revoked({A}, False) == {}
+    assert alone.query.on_partitions_revoked({B}, True) == {}
     assert alone.latest()["rereadRecords"] == 0
 
 
@@ -266,7 +270,7 @@ def test_planning_does_not_wait_for_reported_batch(alone: Planner, monkeypatch: 
     commits.may_continue.set()
     assert reported.result() is True
     assert commits.count == 1
-    assert alone.on_partitions_revoked({A}, False) == {}
+    assert alone.query.on_partitions_revoked({A}, False) == {}
 
 
 def test_reported_batch_waits_for_running_commit(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,11 +289,11 @@ def test_reported_batch_waits_for_running_commit(alone: Planner, monkeypatch: py
 def test_planner_has_no_periodic_commit(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.consumed_offsets() == {}
+    assert alone.query.consumed_offsets() == {}
 
 
 def test_member_failure_is_raised_at_next_trigger(alone: Planner) -> None:
-    alone.fail(ZkConsumerError("it broke"))
+    alone.query.fail(ZkConsumerError("it broke"))
     with pytest.raises(ZkConsumerError, match="it broke"):
         alone.plan(INITIAL)
 
@@ -322,10 +326,10 @@ def test_release_never_exceeds_finished_offsets(events: list[tuple[str, Any]]) -
             claimed(planner, p0=done)
             owned = True
         elif event == "lose":
-            planner.on_partitions_lost()
+            planner.query.on_partitions_lost()
             owned = False
         elif event == "release" and owned:
-            offsets = planner.on_partitions_revoked({A}, detail)
+            offsets = planner.query.on_partitions_revoked({A}, detail)
             if offsets is None:
                 assert not detail
                 continue

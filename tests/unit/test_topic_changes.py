@@ -13,7 +13,8 @@ from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.metadata.base import FoundTopics
 from zkconsumer.metadata.bootstrap import BootstrapCluster
 from zkconsumer.metadata.zookeeper import ZooKeeperCluster
-from zkconsumer.spark.planning import topic_ids as topics
+from zkconsumer.spark.planning.topic_ids import TopicIds
+from zkconsumer.spark.planning.topic_states import TopicStates
 
 
 class Brokers(BootstrapCluster):
@@ -46,8 +47,8 @@ def passing(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def ids_of(brokers: Brokers, *, deleted: Sequence[str] = (), **known: str) -> topics.TopicIds:
-    return topics.TopicIds(brokers, known, deleted, lambda: 1)
+def ids_of(brokers: Brokers, *, deleted: Sequence[str] = (), **known: str) -> TopicIds:
+    return TopicIds(brokers, TopicStates(known, deleted), lambda: 1)
 
 
 def test_briefly_missing_topic_is_unchanged(passing: list[float]) -> None:
@@ -70,13 +71,13 @@ def test_deleted_topic_is_reported_once(passing: list[float]) -> None:
     assert known.check("a") == (set(), {}, set())
     passing[0] += 6
     assert known.check("a") == ({"a"}, {}, set())
-    assert known.deleted == {"a"}
+    assert known.states.deleted == ["a"]
     passing[0] += 6
     assert known.check("a") == (set(), {}, set())
     brokers.ids = {"a": "id-2"}
     passing[0] += 6
     assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})
-    assert (known.deleted, known.ids) == (set(), {"a": "id-2"})
+    assert (known.states.deleted, known.states.ids) == ([], {"a": "id-2"})
 
 
 @pytest.mark.parametrize("state", [TopicState.DENIED, TopicState.UNAVAILABLE, TopicState.MISSING])
@@ -88,13 +89,13 @@ def test_topic_is_deleted_only_if_confirmed(passing: list[float], state: TopicSt
     for _ in range(10):
         passing[0] += 60
         assert known.check("a") == (set(), {}, set())
-        assert (known.deleted, known.replaced({"a": "id-1"})) == (set(), set())
+        assert (known.states.deleted, known.states.find_replaced({"a": "id-1"})) == ([], set())
         assert known.is_uncertain == (state is TopicState.MISSING)
     brokers.absent = TopicState.DELETED
     for _ in range(2):
         passing[0] += 60
         known.check("a")
-    assert known.deleted == {"a"}
+    assert known.states.deleted == ["a"]
 
 
 def test_ids_without_common_part_are_equal(passing: list[float]) -> None:
@@ -102,7 +103,7 @@ def test_ids_without_common_part_are_equal(passing: list[float]) -> None:
     known = ids_of(brokers, a="id-1", b="zk-7")
     brokers.ids |= {"b": "id-9"}
     assert known.check("ab") == (set(), {}, set())
-    assert known.ids == {"a": "id-1", "b": "id-9"}
+    assert known.states.ids == {"a": "id-1", "b": "id-9"}
 
 
 def test_failed_lookup_is_repeated(passing: list[float]) -> None:
@@ -119,7 +120,7 @@ def test_topic_deleted_in_checkpoint_is_not_reported(passing: list[float]) -> No
     brokers = Brokers()
     known = ids_of(brokers, a="id-1", deleted=["a"])
     assert known.check("a") == (set(), {}, set())
-    assert (known.deleted, known.is_uncertain) == ({"a"}, False)
+    assert (known.states.deleted, known.is_uncertain) == (["a"], False)
     brokers.ids = {"a": "id-2"}
     passing[0] += 6
     assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, {"a"})
@@ -141,14 +142,14 @@ class ZooKeeper(ZooKeeperCluster):
 def test_deleted_topic_causes_no_reads_of_others(passing: list[float]) -> None:
     names = [f"t{number}" for number in range(100)]
     cluster = ZooKeeper(**dict.fromkeys(names, "zk-1"))
-    known = topics.TopicIds(cluster, {}, (), lambda: 1)
+    known = TopicIds(cluster, TopicStates({}, ()), lambda: 1)
     known.check(names)
     del cluster.ids["t7"]
     known._discoveries = lambda: 2
     for _ in range(1000):  # 100 seconds
         known.check(names)
         passing[0] += 0.1
-    assert known.deleted == {"t7"}
+    assert known.states.deleted == ["t7"]
     assert [len(found) for found in cluster.looked_up[:2]] == [100, 100]
     assert {tuple(found) for found in cluster.looked_up[2:]} == {("t7",)}
     assert len(cluster.looked_up) < 40, "every 0.5 seconds until it counts as deleted, then every 5 seconds"
@@ -163,7 +164,7 @@ def test_forgotten_topic_stays_replaced_in_old_batches(passing: list[float]) -> 
     known.check("ab")
     passing[0] += 6
     assert known.check("ab").deleted == {"a"}
-    known.forget("a")
-    assert known.deleted == set()
-    assert known.ids == {"b": "id-2"}
-    assert known.replaced({"a": "id-1", "b": "id-2"}) == {"a"}
+    known.states.forget("a")
+    assert known.states.deleted == []
+    assert known.states.ids == {"b": "id-2"}
+    assert known.states.find_replaced({"a": "id-1", "b": "id-2"}) == {"a"}

@@ -23,8 +23,10 @@ def with_application(config: ConsumerConfig, application: int | None) -> Consume
     return dataclasses.replace(config, consumer_id=f"{generated}-spark{application}")
 
 
-def siblings(group_id: str, application: int, thread_ids: Iterable[str]) -> set[str]:
-    """Return the consumer ids of an application's queries on this host, from the thread ids of a group."""
+def other_members_of_application(
+    consumer_id: str, group_id: str, application: int, thread_ids: Iterable[str]
+) -> set[str]:
+    """Return the consumer ids of an application's other queries on this host, from the thread ids of a group."""
     host = re.escape(socket.gethostname())
     pattern = re.compile(rf"{re.escape(group_id)}_{host}-\d+-[0-9a-f]+-spark{application}")
-    return {consumer_id for thread in thread_ids if pattern.fullmatch(consumer_id := thread.rpartition("-")[0])}
+    return {other for thread in thread_ids if pattern.fullmatch(other := thread.rpartition("-")[0])} - {consumer_id}

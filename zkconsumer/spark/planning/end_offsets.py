@@ -9,14 +9,13 @@ from zkconsumer.broker import protocol
 from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import end_offset_decreased
-from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning.available_offsets import AvailableOffsets
 from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
 
-#: Minimum seconds for which end offsets are reused while there are no new records. Spark requests an offset about 90
-#: times per second.
-IDLE_INTERVAL = 0.05
+#: Minimum seconds for which end offsets are reused while there are no new records, and seconds between two attempts to
+#: plan a batch. Spark requests an offset about 90 times per second.
+IDLE_INTERVAL_S = 0.05
 
 #: Maximum share of a core that look-ups use while there are no new records. With many partitions, end offsets are
 #: reused for longer, up to ``_MAX_IDLE_INTERVAL_S``.
@@ -27,26 +26,30 @@ _MAX_IDLE_INTERVAL_S = 1.0
 class EndOffsets:
     """Looks up end offsets, and stores the target of a bounded query (Trigger.AvailableNow). Used by Spark's thread.
 
+    Args:
+        unavailable_timeout_s: seconds after which records count as lost if their log has become shorter.
+
     Attributes:
         latest: last known end offsets of the partitions of the last look-up.
-        target: end offsets at which a bounded query ends; None until they have been looked up.
-        is_bounded: whether the query ends at the end offsets of its first look-up.
+        has_target: whether the query ends at the end offsets of its first look-up.
+        target: these end offsets; None until they have been looked up.
         is_idle: whether the last plan found no records to read.
     """
 
     def __init__(
         self,
-        options: SourceOptions,
         logs: AvailableOffsets,
         tracker: PartitionTracker,
         skipped: SkippedRecords,
         log: Logger,
+        *,
+        unavailable_timeout_s: float,
     ) -> None:
         self.latest: dict[TopicPartition, int] = {}
         self.target: dict[TopicPartition, int] | None = None
-        self.is_bounded = False
+        self.has_target = False
         self.is_idle = False
-        self._options = options
+        self._unavailable_timeout_s = unavailable_timeout_s
         self._logs = logs
         self._tracker = tracker
         self._skipped = skipped
@@ -56,11 +59,11 @@ class EndOffsets:
         self._valid_until = 0.0
         self._behind_since: float | None = None
 
-    def bound(self) -> None:
+    def fix_target(self) -> None:
         """End the query at the end offsets that the next look-up returns."""
-        self.is_bounded, self.target = True, None
+        self.has_target, self.target = True, None
 
-    def forget_target(self) -> None:
+    def reset_target(self) -> None:
         """Look up the target of a bounded query again, because a log that it refers to was replaced."""
         self.target = None
 
@@ -82,13 +85,13 @@ class EndOffsets:
             self.latest = {p: end for p, end in self.latest.items() if p in positions} | self._available
             interval_s = (time.thread_time() - started) / _IDLE_CPU_SHARE
             self._looked_up = set(positions)
-            self._valid_until = now + max(IDLE_INTERVAL, min(interval_s, _MAX_IDLE_INTERVAL_S))
-        if self.is_bounded:
+            self._valid_until = now + max(IDLE_INTERVAL_S, min(interval_s, _MAX_IDLE_INTERVAL_S))
+        if self.has_target:
             self.target = dict(self._available)
         return self._available
 
-    def are_behind(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether a log ends before its position, which a leader change can cause for a short time.
+    def detect_decrease(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+        """Return whether a log ends before its position, which a leader change can cause for a short time.
 
         If this lasts longer than ``clusterUnavailableTimeout``, the partitions start again at their log start offsets.
 
@@ -104,7 +107,7 @@ class EndOffsets:
             self._behind_since = now
         partition = behind[0]
         loss = end_offset_decreased(partition, positions[partition], ends[partition])
-        if now - self._behind_since > self._options.unavailable_timeout:
+        if now - self._behind_since > self._unavailable_timeout_s:
             self._skipped.lose(loss)
             self._tracker.reset_partitions(behind)
             self._behind_since = None

@@ -15,28 +15,21 @@ from zkconsumer.spark.offset import nested
 from zkconsumer.spark.planning.sampling import sample
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
 
-#: Seconds between two samples of record sizes.
-_SAMPLE_INTERVAL = 10.0
+#: Minimum seconds between two samples of record sizes.
+_SAMPLE_INTERVAL_S = 10.0
 
 #: Maximum number of partitions in a sample.
 _SAMPLED_PARTITIONS = 4
 
 
 class Progress:
-    """Counts commits and samples record sizes. Spark's thread writes all fields except ``reread_records``.
-
-    Attributes:
-        reread_records: number of records in batches of this query that other members read again: those in flight when a
-            partition was released early, and those not committed when the session ended. Written by the member's
-            thread.
-    """
+    """Counts commits and samples record sizes. Only Spark's thread samples; the thread that commits counts."""
 
     def __init__(self, logs: LogOffsets) -> None:
-        self.reread_records = 0
         self._logs = logs
         self._commits = self._commits_failed = 0
         self._committed_at: float | None = None
-        self._sampled_at = -_SAMPLE_INTERVAL
+        self._sampled_at = -_SAMPLE_INTERVAL_S
         self._bytes_per_record = 0.0
 
     def record_commit(self) -> None:
@@ -51,7 +44,7 @@ class Progress:
     def sample_sizes(self, positions: Mapping[TopicPartition, int]) -> None:
         """Sample the sizes of the next records, unless the last sample is recent."""
         now = time.monotonic()
-        if positions and now > self._sampled_at + _SAMPLE_INTERVAL:
+        if positions and now > self._sampled_at + _SAMPLE_INTERVAL_S:
             self._sampled_at = now
             with contextlib.suppress(RetriableError):  # the size is informational
                 samples = sample(self._logs, dict(list(positions.items())[:_SAMPLED_PARTITIONS])).values()
@@ -62,28 +55,27 @@ class Progress:
     def report(
         self,
         ends: Mapping[TopicPartition, int],
-        reached: Mapping[TopicPartition, int],
+        planned_until: Mapping[TopicPartition, int],
         *,
         consumer_id: str,
         owned: int,
         rebalances: int,
         health: Health,
-        lost_records: int,
+        reread_records: int,
         skipped: SkippedRecords,
     ) -> dict[str, Any]:
         """Return the report for Spark's progress events.
 
         Args:
             ends: log end offsets of the last look-up.
-            reached: end offset of the last batch of each partition.
+            planned_until: end offset of the last batch of each partition.
             owned: number of owned partitions.
             rebalances: number of rebalances of the member.
             health: health of the query.
-            lost_records: number of records in batches that were not committed when the session ended, in partitions
-                that other members own now.
+            reread_records: number of records in batches of this query that other members read again.
             skipped: numbers of lost and skipped records.
         """
-        lags = [max(0, end - reached.get(partition, end)) for partition, end in ends.items()] or [0]
+        lags = [max(0, end - planned_until.get(partition, end)) for partition, end in ends.items()] or [0]
         records_lost, records_skipped = skipped.counts
         age = None if self._committed_at is None else round(time.monotonic() - self._committed_at, 3)
         return {
@@ -98,7 +90,7 @@ class Progress:
             "owned": owned,
             "bytesPerRecord": round(self._bytes_per_record, 1),
             "rebalances": rebalances,
-            "rereadRecords": self.reread_records + lost_records,
+            "rereadRecords": reread_records,
             "recordsLost": nested(records_lost),
             "recordsSkipped": nested(records_skipped),
             "commits": self._commits,

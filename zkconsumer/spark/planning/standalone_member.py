@@ -1,6 +1,6 @@
-"""Reads all partitions of a subscription without joining a group (``membership=none``).
+"""Owns all partitions of a subscription without joining a group (``membership=none``).
 
-``StandaloneReader`` has the methods of ``GroupMember``, so batches are planned in the same way. It acquires new
+``StandaloneMember`` has the methods of ``GroupMember``, so batches are planned in the same way. It acquires new
 partitions, releases deleted ones, and reads and commits the group's offsets if the options require it.
 """
 
@@ -35,7 +35,7 @@ _NO_THREAD = "standalone"
 _STOP = object()
 
 
-class StandaloneReader:
+class StandaloneMember:
     """Owns all partitions of a subscription. One thread lists the partitions and commits offsets.
 
     That thread writes all public attributes, and replaces ``assignment`` as a whole; any thread may read them.

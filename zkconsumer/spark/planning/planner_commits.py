@@ -1,4 +1,4 @@
-"""Commits the group's offsets of finished batches."""
+"""Commits the group's offsets of finished batches, in the planning process."""
 
 from __future__ import annotations
 
@@ -8,40 +8,27 @@ from typing import Any
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import Problem
-from zkconsumer.log import Logger
-from zkconsumer.rebalance.member import GroupMember
-from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.progress import Progress
-from zkconsumer.spark.planning.standalone_member import StandaloneReader
+from zkconsumer.spark.planning.query_member import QueryMember
 
 
-class OffsetCommits:
+class PlannerCommits:
     """Commits the offsets of finished batches that the tracker reports as uncommitted.
 
     Used by Spark's thread, and by the thread of the ``DriverLink``. One of them commits at a time, and no lock is held
     meanwhile.
 
-    Args:
-        timeout_s: maximum seconds for one commit, including the rest of a running rebalance.
-
     Attributes:
         problem: why the last commit failed; None if it succeeded. Written by the thread that commits.
     """
 
-    def __init__(
-        self,
-        member: GroupMember | StandaloneReader,
-        tracker: PartitionTracker,
-        progress: Progress,
-        log: Logger,
-        *,
-        timeout_s: float,
-    ) -> None:
-        self._member = member
-        self._tracker = tracker
+    def __init__(self, query: QueryMember, progress: Progress) -> None:
+        self._member = query.member
+        self._tracker = query.tracker
         self._progress = progress
-        self._log = log
-        self._timeout_s = timeout_s
+        self._log = query.log
+        #: Maximum seconds for one commit, including the rest of a running rebalance.
+        self._timeout_s = query.config.zookeeper_connection_timeout_s
         self.problem: Problem | None = None
         self._is_committing = False
         self._changed = threading.Condition()  # of _is_committing

@@ -1,0 +1,67 @@
+"""What planning uses of the member of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from zkconsumer.health import HealthReason
+from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.base import Cluster
+
+
+class Member(Protocol):
+    """A ``GroupMember``, or a ``StandaloneMember`` with ``membership=none``. Any thread may use it."""
+
+    @property
+    def consumer_id(self) -> str:
+        """Consumer id of the member; unique for each planning process."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """Brokers, topics and partitions."""
+
+    @property
+    def assignment(self) -> Mapping[TopicPartition, str]:
+        """The partitions that the member owns, with their thread ids."""
+
+    @property
+    def group_assignment(self) -> Mapping[TopicPartition, str]:
+        """The partitions of the whole group, with their thread ids."""
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether no other member can own the partitions of ``assignment`` yet."""
+
+    @property
+    def rebalances(self) -> int:
+        """Number of successful rebalances."""
+
+    @property
+    def discoveries(self) -> int:
+        """Number of times that topics and partitions were read."""
+
+    @property
+    def unbalanced_since(self) -> float | None:
+        """Time (``time.monotonic``) since which rebalances fail; None if the last one succeeded."""
+
+    def start(self, connect_timeout: float = 0.0) -> None:
+        """Connect, and wait for the first assignment; see ``GroupMember.start``."""
+
+    def close(self) -> None:
+        """Release all partitions, and close the connections."""
+
+    def health_reasons(self) -> list[HealthReason]:
+        """Return why the member does not own its partitions, or does not commit; empty if it does."""
+
+    def wake(self) -> None:
+        """Try again to release revoked partitions."""
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int] | Callable[[], Mapping[TopicPartition, int]],
+        *,
+        allow_lower: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, int]:
+        """Commit offsets, and return the committed ones; see ``GroupMember.commit``."""

@@ -1,0 +1,219 @@
+"""A query as a member of its group: the partitions that it owns, and when it releases them."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Mapping, Set
+from typing import Any
+
+from zkconsumer.errors import ClosedError, ConfigurationError, ZkConsumerError
+from zkconsumer.log import get_logger
+from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.handler import AssignedPartition, PartitionHandler
+from zkconsumer.rebalance.member_factory import create_member
+from zkconsumer.spark.offset import total
+from zkconsumer.spark.options.check_existence import check_brokers, check_offsets
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.options.subscription import Subscription
+from zkconsumer.spark.planning.application_id import other_members_of_application, with_application
+from zkconsumer.spark.planning.checkpoint_checks import restored_subscription
+from zkconsumer.spark.planning.member import Member
+from zkconsumer.spark.planning.partition_tracker import PartitionTracker
+from zkconsumer.spark.planning.standalone_member import StandaloneMember
+
+
+class QueryMember(PartitionHandler):
+    """Owns the member of a query, and the tracker of its partitions.
+
+    The member's thread calls the methods of ``PartitionHandler`` from ``start`` on; Spark's thread calls the others.
+    They share the tracker, which has a lock. Without a lock, Spark's thread reads ``_failure``, ``_revoked_during`` and
+    the number of reread records, which only the member's thread writes.
+
+    Args:
+        seen: an offset from Spark's offset log. The ranges of the last batch must be known before partitions are
+            claimed, so that a release of one of them waits for the batch.
+        application: number of the application, unique on this host; None if it is unknown.
+
+    Attributes:
+        config: the properties of the consumer, with the consumer id of the application.
+        member: joins the group.
+        tracker: states of the partitions.
+        stopping: set when the query is being stopped.
+        log: logger with the group and the consumer id.
+
+    Raises:
+        ConfigurationError: the checkpoint belongs to another query.
+    """
+
+    def __init__(self, options: SourceOptions, seen: Mapping[str, Any], *, application: int | None = None) -> None:
+        self.release_timeout_s = options.revoke_timeout_s
+        self._options = options = dataclasses.replace(options, consumer=with_application(options.consumer, application))
+        self._application = application
+        self._subscription = restored_subscription(options, seen)
+        self._reread_records = 0
+        self._revoked_during: int | None = None  # number of rebalances when partitions were last revoked or lost
+        self._failure: ZkConsumerError | None = None
+        self.config = options.consumer
+        self.tracker = PartitionTracker(options.starting_offsets, commits=options.commits)
+        self.tracker.record_offset(seen)
+        self.stopping = threading.Event()
+        self.member = _new_member(options, self._subscription, self)
+        self.log = get_logger("zkconsumer.spark", group=self.config.group_id, consumer_id=self.member.consumer_id)
+
+    # ---- Spark's thread ----
+
+    def start(self) -> None:
+        """Join the group.
+
+        A query that resumes waits up to ``clusterUnavailableTimeout`` for ZooKeeper and the brokers, since it was
+        connected to them before. A new query waits for ``zookeeper.connection.timeout.ms``, because the addresses may
+        be wrong.
+
+        Raises:
+            ConfigurationError: a starting option names a topic or partition that does not exist.
+            ZkConsumerError: ZooKeeper or the brokers are unreachable, or the first rebalance failed.
+        """
+        if self.tracker.planned_until():
+            self.member.start(self._options.unavailable_timeout)
+        else:
+            check_brokers(self.config)
+            self.member.start()
+            self._check_starting_offsets()
+        membership = "group" if self._options.is_member else "none"
+        self.log.info("query_started", membership=membership, owned=len(self.member.assignment))
+        self._check_other_queries()
+
+    def _check_starting_offsets(self) -> None:
+        try:
+            check_offsets(self._options.starting_offsets, self._find_existing())
+        except ConfigurationError:
+            self.close()
+            raise
+
+    def _check_other_queries(self) -> None:
+        """Log a warning if other queries of the application are members of the group."""
+        if self._application is None:
+            return
+        threads = self.member.group_assignment.values()
+        members = other_members_of_application(
+            self.member.consumer_id, self.config.group_id, self._application, threads
+        )
+        if members:
+            self.log.warning(
+                "duplicate_query_detected",
+                members=sorted(members),
+                remedy="queries with the same group.id share the partitions; set a different group.id for each query "
+                "that must read all of them. If a query was stopped just before, ignore this warning: it may not have "
+                "left the group yet",
+            )
+
+    def close(self) -> None:
+        """Leave the group at once. A batch in flight is replayed from the checkpoint at the next start."""
+        self.stopping.set()
+        self.member.wake()
+        self.member.close()
+
+    def wants(self, topic: str) -> bool:
+        """Whether the query subscribes to a topic."""
+        return self._subscription.wants(topic, self.config.exclude_internal_topics)
+
+    def _find_existing(self) -> set[TopicPartition]:
+        """Return the subscribed partitions that exist."""
+        # With the roundrobin strategy the group's assignment contains topics that only other members read.
+        return {partition for partition in self.member.group_assignment if self.wants(partition.topic)}
+
+    def check_failure(self) -> None:
+        """Raise the error that ended the member, if there is one."""
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an error has ended the member."""
+        return self._failure is not None
+
+    def wait(self, interval_s: float) -> None:
+        """Block before something is tried again.
+
+        Raises:
+            ClosedError: the query is being stopped.
+        """
+        if self.stopping.wait(interval_s):
+            raise ClosedError("the query has been stopped; no further batch is planned")
+
+    def is_reassigning(self) -> bool:
+        """Whether partitions are moving: revoked in an unfinished rebalance, or acquired without a position yet."""
+        # The order matters: the second check sees partitions that are acquired after the first one.
+        return self._is_rebalancing() or self.tracker.is_moving()
+
+    def _is_rebalancing(self) -> bool:
+        return self._revoked_during == self.member.rebalances
+
+    def count_reread_records(self) -> int:
+        """Return the number of records in batches of this query that other members read again.
+
+        They were in flight when a partition was released early, or not committed when the session ended.
+        """
+        return self._reread_records + (0 if self._is_rebalancing() else self.tracker.lost_records())
+
+    # ---- PartitionHandler, in the member's thread ----
+
+    def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
+        """Mark partitions as owned. The checkpoint and the committed offsets determine their start positions."""
+        self._reread_records += self.tracker.acquire(partitions, self._find_existing())
+
+    def on_partitions_revoked(
+        self, partitions: Set[TopicPartition], final: bool
+    ) -> Mapping[TopicPartition, int] | None:
+        """Release partitions when their batch has finished and is committed, or at once with ``final``."""
+        self._revoked_during = self.member.rebalances
+        is_closing = self.stopping.is_set()
+        released = self.tracker.release(partitions, final=final or is_closing)
+        if released is None:
+            return None
+        offsets, in_flight = released
+        if in_flight and not is_closing:  # when closed, the query replays the batch at its next start
+            self._reread_records += total(in_flight)
+            self.log.warning(
+                "partitions_released_early",
+                ranges={str(p): list(span) for p, span in sorted(in_flight.items())},
+                records=total(in_flight),
+                remedy="the next owner reads these records again; make batches shorter than revokeTimeout",
+            )
+        return offsets
+
+    def on_partitions_lost(self) -> None:
+        """Mark all partitions as not owned. No batch is planned until partitions are acquired again."""
+        self._revoked_during = self.member.rebalances
+        self.tracker.lose()
+
+    def on_lease_expired(self) -> None:
+        """Do nothing: a batch is planned only while the lease is held, and a running batch is completed."""
+
+    def consumed_offsets(self) -> Mapping[TopicPartition, int]:
+        """Return nothing: offsets are committed when a batch has finished, not periodically."""
+        return {}
+
+    def fail(self, error: ZkConsumerError) -> None:
+        """Make the next call of ``Planner.plan`` raise the error."""
+        self._failure = error
+
+
+def _new_member(options: SourceOptions, subscription: Subscription, handler: PartitionHandler) -> Member:
+    """Return a member of the group, or with ``membership=none`` a reader of all partitions."""
+    if options.is_member:
+        return create_member(
+            options.consumer,
+            subscription.registration(options.streams),
+            handler,
+            auto_commit=False,
+            first_rebalance_timeout_s=options.unavailable_timeout + options.revoke_timeout_s,
+        )
+    return StandaloneMember(
+        options.consumer,
+        subscription,
+        handler,
+        has_offsets=options.has_zookeeper,
+        unavailable_timeout=options.unavailable_timeout,
+    )

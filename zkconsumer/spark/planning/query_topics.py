@@ -1,0 +1,107 @@
+"""What follows when a topic of a query is deleted or re-created."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from zkconsumer.message import TopicPartition
+from zkconsumer.retry import retrying
+from zkconsumer.spark.data_loss import topic_recreated, topics_deleted
+from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL_S, EndOffsets
+from zkconsumer.spark.planning.query_member import QueryMember
+from zkconsumer.spark.planning.skipped_records import SkippedRecords
+from zkconsumer.spark.planning.topic_ids import TopicIds
+
+#: Maximum number of deleted topics that are remembered. If one of them is created again, its records are read from the
+#: beginning, whatever offsets were committed for the deleted topic.
+_MAX_DELETED_TOPICS = 20
+
+
+class QueryTopics:
+    """Detects deleted and re-created topics, and resets the positions of the latter. Used by Spark's thread.
+
+    Args:
+        unavailable_timeout_s: maximum seconds for which ZooKeeper and the brokers may be unreachable.
+    """
+
+    def __init__(
+        self,
+        query: QueryMember,
+        topic_ids: TopicIds,
+        ends: EndOffsets,
+        skipped: SkippedRecords,
+        *,
+        unavailable_timeout_s: float,
+    ) -> None:
+        self._query = query
+        self._tracker = query.tracker
+        self._topic_ids = topic_ids
+        self._states = topic_ids.states
+        self._ends = ends
+        self._skipped = skipped
+        self._unavailable_timeout_s = unavailable_timeout_s
+        self._tracker.set_deleted_topics(self._states.deleted)
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The ids by topic; topics without an id are absent."""
+        return self._states.ids
+
+    @property
+    def deleted(self) -> list[str]:
+        """The last deleted topics, in the order of their deletion."""
+        return self._states.deleted
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether a topic is missing, but does not count as deleted yet."""
+        return self._topic_ids.is_uncertain
+
+    def check(self) -> None:
+        """Detect deleted and re-created topics. The latter are read again from their log start offsets.
+
+        Raises:
+            DataLossError: a topic was deleted or re-created, and ``failOnDataLoss`` is set.
+            RetriableError: ZooKeeper or the brokers do not answer.
+        """
+        changes = self._topic_ids.check(filter(self._query.wants, self._tracker.topics()))
+        self._forget_deleted_topics()
+        self._tracker.set_deleted_topics(self._states.deleted)
+        if changes.deleted:
+            self._skipped.lose(topics_deleted(changes.deleted, self._count_unread(changes.deleted)))
+        for topic, ids in sorted(changes.recreated.items()):
+            if topic not in changes.reported:
+                self._skipped.lose(topic_recreated(topic, *ids, self._count_unread({topic})))
+        if changes.recreated:
+            self._ends.reset_target()
+            self._tracker.reset_topics(changes.recreated)
+
+    def _forget_deleted_topics(self) -> None:
+        """Forget all but the last deleted topics, so that the offset does not grow with the number of deletions."""
+        excess = len(self._states.deleted) - _MAX_DELETED_TOPICS
+        if excess > 0:
+            for topic in self._tracker.forget_topics(self._states.deleted[:excess]):
+                self._states.forget(topic)
+
+    def _count_unread(self, topics: Set[str]) -> dict[TopicPartition, int]:
+        """Return the number of unread offsets of each partition of topics, according to the last known end offsets."""
+        planned_until, ends = self._tracker.planned_until(), self._ends.latest
+        return {p: ends[p] - planned_until[p] for p in planned_until.keys() & ends.keys() if p.topic in topics}
+
+    def find_replaced(self, ids: Mapping[str, str]) -> set[str]:
+        """Return the topics that were deleted, or re-created since they had these ids.
+
+        Blocks until the topics have been checked, for up to ``clusterUnavailableTimeout`` if ZooKeeper or the brokers
+        do not answer.
+
+        Raises:
+            DataLossError: see ``check``.
+            ClosedError: the query is being stopped.
+        """
+        if ids and not self._topic_ids.is_checked:  # a batch is replayed after a restart
+            check = retrying(self._unavailable_timeout_s, stop=self._query.stopping)
+            check(self.check)
+            while self.is_uncertain:
+                self._query.wait(IDLE_INTERVAL_S)
+                check(self.check)
+        return self._states.find_replaced(ids)

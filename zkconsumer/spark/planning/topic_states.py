@@ -1,0 +1,181 @@
+"""State of each topic of a query: whether it exists, and its id.
+
+The state is a state machine:
+
+==========  ==========  ==========  ==========  ==========
+event       unknown     known       missing     deleted
+==========  ==========  ==========  ==========  ==========
+find        known       known       known       known
+miss        unknown     missing     missing     deleted
+confirm     -           -           deleted     -
+ignore      unknown     known       known       known
+==========  ==========  ==========  ==========  ==========
+
+A dash marks an event that cannot happen in that state. ``TRANSITIONS`` is the same table.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from zkconsumer.metadata.topic_id import is_same_topic
+
+#: Seconds after which a missing topic counts as deleted. Brokers that have just started may not list it yet.
+GRACE_S = 5.0
+
+
+class TopicState(enum.Enum):
+    """Whether a topic of the query exists."""
+
+    #: It has not been found yet.
+    UNKNOWN = "unknown"
+    #: It existed at the last look-up.
+    KNOWN = "known"
+    #: It was not found, but does not count as deleted yet.
+    MISSING = "missing"
+    #: It was deleted. Its id is kept, to detect that it is re-created.
+    DELETED = "deleted"
+
+
+class TopicEvent(enum.Enum):
+    """What changes the state of a topic."""
+
+    #: A look-up found it.
+    FIND = "find"
+    #: A look-up did not find it.
+    MISS = "miss"
+    #: It was missing for longer than the grace period, and its absence is certain.
+    CONFIRM = "confirm"
+    #: The query does not read it any longer.
+    IGNORE = "ignore"
+
+
+_U, _K, _M, _D = TopicState.UNKNOWN, TopicState.KNOWN, TopicState.MISSING, TopicState.DELETED
+
+#: The next state by event and present state; an absent state means that the event cannot happen in it.
+TRANSITIONS: dict[TopicEvent, dict[TopicState, TopicState]] = {
+    TopicEvent.FIND: {_U: _K, _K: _K, _M: _K, _D: _K},
+    TopicEvent.MISS: {_U: _U, _K: _M, _M: _M, _D: _D},
+    TopicEvent.CONFIRM: {_M: _D},
+    TopicEvent.IGNORE: {_U: _U, _K: _K, _M: _K, _D: _K},
+}
+
+
+@dataclass(slots=True)
+class TopicRecord:
+    """State of one topic.
+
+    Attributes:
+        state: see the module's table.
+        topic_id: last id that was found, empty if none is known.
+        missing_since: time (``time.monotonic``) of the first look-up that did not find it; set in MISSING.
+        deletion: number of its deletion among all topics; set in DELETED.
+    """
+
+    state: TopicState = TopicState.UNKNOWN
+    topic_id: str = ""
+    missing_since: float = 0.0
+    deletion: int = 0
+
+    def apply(self, event: TopicEvent) -> None:
+        """Change the state."""
+        following = TRANSITIONS[event].get(self.state)
+        if following is None:
+            raise RuntimeError(f"event {event.value!r} is not valid for a topic in state {self.state.value!r}")
+        self.state = following
+
+
+class TopicChanges(NamedTuple):
+    """Changes since the last check.
+
+    Attributes:
+        deleted: topics that were deleted.
+        recreated: topics that were deleted and created again, with the previous and the present id.
+        reported: topics of ``recreated`` whose deletion was reported by an earlier check.
+    """
+
+    deleted: set[str]
+    recreated: dict[str, tuple[str, str]]
+    reported: set[str]
+
+
+class TopicStates:
+    """One ``TopicRecord`` for each topic. Does no I/O.
+
+    Args:
+        ids: ids by topic in the checkpoint.
+        deleted: deleted topics in the checkpoint, in the order of their deletion.
+    """
+
+    def __init__(self, ids: Mapping[str, str], deleted: Iterable[str]) -> None:
+        self._records = {topic: TopicRecord(TopicState.KNOWN, topic_id) for topic, topic_id in ids.items()}
+        self._deletions = 0
+        for topic in deleted:
+            self._deletions += 1
+            record = self._records.setdefault(topic, TopicRecord())
+            record.state, record.deletion = TopicState.DELETED, self._deletions
+
+    def in_state(self, state: TopicState) -> set[str]:
+        """Return the topics in a state."""
+        return {topic for topic, record in self._records.items() if record.state is state}
+
+    @property
+    def deleted(self) -> list[str]:
+        """The deleted topics, in the order of their deletion."""
+        return sorted(self.in_state(TopicState.DELETED), key=lambda topic: self._records[topic].deletion)
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The ids by topic; topics without an id are absent."""
+        return {topic: record.topic_id for topic, record in self._records.items() if record.topic_id}
+
+    def find_replaced(self, ids: Mapping[str, str]) -> set[str]:
+        """Return the topics that were deleted, or re-created since they had these ids."""
+        known, unknown = self.ids, self.in_state(TopicState.UNKNOWN)
+        forgotten = {topic for topic in ids if topic not in self._records or topic in unknown}
+        recreated = {topic for topic, old in ids.items() if not is_same_topic(old, known.get(topic, old))}
+        return self.in_state(TopicState.DELETED) | forgotten | recreated
+
+    def update(
+        self, wanted: Collection[str], found: Mapping[str, str], absent: Mapping[str, bool], now: float
+    ) -> TopicChanges:
+        """Record the result of a look-up.
+
+        Args:
+            wanted: topics that the query reads.
+            found: ids of the topics that were found; empty for a topic without an id.
+            absent: topics that were not found, and whether their absence is certain.
+            now: time (``time.monotonic``) of the look-up.
+        """
+        changes = TopicChanges(set(), {}, set())
+        for topic in self._records.keys() - set(wanted):
+            self._records[topic].apply(TopicEvent.IGNORE)
+        for topic, topic_id in found.items():
+            self._find(topic, topic_id, changes)
+        for topic, is_certain in sorted(absent.items()):
+            record = self._records.setdefault(topic, TopicRecord())
+            if record.state is TopicState.KNOWN:
+                record.missing_since = now
+            record.apply(TopicEvent.MISS)
+            if record.state is TopicState.MISSING and is_certain and now - record.missing_since > GRACE_S:
+                record.apply(TopicEvent.CONFIRM)
+                self._deletions += 1
+                record.deletion = self._deletions
+                changes.deleted.add(topic)
+        return changes
+
+    def _find(self, topic: str, topic_id: str, changes: TopicChanges) -> None:
+        record = self._records.setdefault(topic, TopicRecord())
+        if record.state is not TopicState.UNKNOWN and not is_same_topic(record.topic_id, topic_id):
+            changes.recreated[topic] = (record.topic_id, topic_id)
+            if record.state is TopicState.DELETED:
+                changes.reported.add(topic)
+        record.apply(TopicEvent.FIND)
+        record.topic_id = topic_id or record.topic_id
+
+    def forget(self, topic: str) -> None:
+        """Forget a topic. If it is found again, it counts as a new topic."""
+        self._records.pop(topic, None)
