@@ -69,15 +69,15 @@ def test_failed_listener_is_logged_and_closes_its_port(caplog: pytest.LogCapture
 def test_join_of_commits_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     may_end = threading.Event()
     monkeypatch.setattr(commits, "commit_batch", lambda *_: dict[str, int]() if may_end.wait(20) else None)
-    committer = commits.Committer(Metrics())
+    in_driver = commits.DriverCommits(Metrics())
     for number in range(5):
         options = SourceOptions.parse({"group.id": f"g{number}", "zookeeper.connect": "127.0.0.1:1", "subscribe": "t"})
-        of_query = commits.QueryCommits(f"q{number}", [options])
+        of_query = commits.UncommittedBatches(f"q{number}", [options])
         of_query.add(0, commits.CompletedBatch(options, {}, 0.0))
-        committer.commit(of_query, 0.0)
+        in_driver.commit(of_query, 0.0)
     started = time.monotonic()
-    committer.join(0.3)
+    in_driver.join(0.3)
     elapsed = time.monotonic() - started
     may_end.set()
-    committer.join(20)
+    in_driver.join(20)
     assert 0.3 <= elapsed < 0.9

@@ -38,10 +38,10 @@ class CompletedBatch:
     completed_at: float
 
 
-class QueryCommits:
+class UncommittedBatches:
     """The latest completed and uncommitted batch of each source of a query.
 
-    The listener's thread adds batches, and the threads of ``Committer`` take them.
+    The listener's thread adds batches, and the threads of ``DriverCommits`` take them.
 
     Args:
         query: name or id of the query.
@@ -50,7 +50,7 @@ class QueryCommits:
     Attributes:
         groups: ``zookeeper.connect`` and ``group.id`` of the sources.
         consumer_ids: present and previous consumer ids of the query. The listener's thread adds them.
-        committed: offsets that the driver has committed. One thread of ``Committer`` at a time adds them.
+        committed: offsets that the driver has committed. One thread of ``DriverCommits`` at a time adds them.
     """
 
     def __init__(self, query: str, sources: Iterable[SourceOptions]) -> None:
@@ -91,8 +91,8 @@ class QueryCommits:
             self._batches = {**batches, **self._batches}
 
 
-class Committer:
-    """Commits offsets in background threads, because ZooKeeper may be unreachable.
+class DriverCommits:
+    """Commits offsets of the driver in background threads, because ZooKeeper may be unreachable.
 
     Commits of the same group run one after another.
 
@@ -104,32 +104,32 @@ class Committer:
         self._log = get_logger("zkconsumer.spark")
         self._threads: dict[threading.Thread, set[tuple[str, str]]] = {}  # groups by thread
 
-    def is_committing(self, commits: QueryCommits) -> bool:
+    def is_committing(self, uncommitted: UncommittedBatches) -> bool:
         """Return whether a thread commits offsets of one of the query's groups."""
-        return bool(self._threads_of(commits))
+        return bool(self._threads_of(uncommitted))
 
-    def commit(self, commits: QueryCommits, timeout_s: float) -> None:
+    def commit(self, uncommitted: UncommittedBatches, timeout_s: float) -> None:
         """Commit the batches of a query in a new thread, after the running commits of the same groups.
 
         Args:
             timeout_s: seconds to retry while ZooKeeper or the brokers are unreachable.
         """
-        earlier = self._threads_of(commits)
-        if not (commits or earlier):
+        earlier = self._threads_of(uncommitted)
+        if not (uncommitted or earlier):
             return
 
         def run() -> None:
             for thread in earlier:
                 thread.join()
-            batches = commits.take()
+            batches = uncommitted.take()
             try:
-                self._commit_all(commits, batches, timeout_s)
+                self._commit_all(uncommitted, batches, timeout_s)
             except Exception:  # other queries are not affected
-                self._log.error("offset_commit_failed", query=commits.query, exc_info=True)
-            commits.put_back(batches)
+                self._log.error("offset_commit_failed", query=uncommitted.query, exc_info=True)
+            uncommitted.put_back(batches)
 
-        thread = threading.Thread(target=run, name=f"zkconsumer-commit-{commits.query}", daemon=True)
-        self._threads[thread] = commits.groups
+        thread = threading.Thread(target=run, name=f"zkconsumer-commit-{uncommitted.query}", daemon=True)
+        self._threads[thread] = uncommitted.groups
         thread.start()
 
     def join(self, timeout_s: float) -> None:
@@ -138,27 +138,29 @@ class Committer:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _threads_of(self, commits: QueryCommits) -> list[threading.Thread]:
+    def _threads_of(self, uncommitted: UncommittedBatches) -> list[threading.Thread]:
         self._threads = {thread: groups for thread, groups in self._threads.items() if thread.is_alive()}
-        return [thread for thread, groups in self._threads.items() if groups & commits.groups]
+        return [thread for thread, groups in self._threads.items() if groups & uncommitted.groups]
 
-    def _commit_all(self, commits: QueryCommits, batches: dict[int, CompletedBatch], timeout_s: float) -> None:
+    def _commit_all(
+        self, uncommitted: UncommittedBatches, batches: dict[int, CompletedBatch], timeout_s: float
+    ) -> None:
         """Commit batches, and remove from ``batches`` those whose commit succeeded."""
         for source, batch in list(batches.items()):
             group = batch.options.consumer.group_id
-            tags = {"query": commits.query, "groupId": group}
+            tags = {"query": uncommitted.query, "groupId": group}
             try:
-                committed = retrying(timeout_s)(commit_batch, batch, commits.consumer_ids, commits.committed)
+                committed = retrying(timeout_s)(commit_batch, batch, uncommitted.consumer_ids, uncommitted.committed)
             except ZkConsumerError as error:
                 self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsFailed", **tags).mark()
-                self._log.warning("offset_commit_failed", query=commits.query, group=group, error=str(error))
+                self._log.warning("offset_commit_failed", query=uncommitted.query, group=group, error=str(error))
                 continue
             del batches[source]
-            commits.committed.update(committed)
+            uncommitted.committed.update(committed)
             if committed:
                 self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsSucceeded", **tags).mark()
                 offsets = {str(partition): offset for partition, offset in sorted(committed.items())}
-                self._log.info("offsets_committed", query=commits.query, group=group, offsets=offsets)
+                self._log.info("offsets_committed", query=uncommitted.query, group=group, offsets=offsets)
 
 
 def commit_batch(

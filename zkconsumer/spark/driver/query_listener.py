@@ -28,7 +28,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName, Metrics
 from zkconsumer.spark.driver import skipped
-from zkconsumer.spark.driver.commits import Committer, CompletedBatch, QueryCommits
+from zkconsumer.spark.driver.commits import CompletedBatch, DriverCommits, UncommittedBatches
 from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.driver.metrics import query_metrics
 from zkconsumer.spark.driver_link import PlannerConnections
@@ -75,7 +75,7 @@ class _Query:
 
     name: str
     sources: list[SourceOptions]
-    commits: QueryCommits
+    uncommitted: UncommittedBatches
     due: float | None = None
     reported: dict[int, tuple[int, CompletedBatch]] = field(default_factory=dict)
     progress: Mapping[str, Any] | None = None
@@ -84,7 +84,7 @@ class _Query:
         """Forget the batch of a report, because the planning process has committed it."""
         for source, (number, batch) in self.reported.items():
             if number == report:
-                self.commits.remove(source, batch)
+                self.uncommitted.remove(source, batch)
 
 
 class QueryListener(StreamingQueryListener):
@@ -101,7 +101,7 @@ class QueryListener(StreamingQueryListener):
         self._queries: dict[str, _Query] = {}  # by run id; only the listener's thread changes it
         self._metrics = Metrics()
         self._metrics.register_gauges(self._gauges)
-        self._committer = Committer(self._metrics)
+        self._commits = DriverCommits(self._metrics)
         self._planners = PlannerConnections(self._receive)
         self._cores = 0
         self._checked_at = -math.inf
@@ -163,7 +163,7 @@ class QueryListener(StreamingQueryListener):
             return
         if sources:
             name = event.name or str(event.id)
-            self._events.put((str(event.runId), _Query(name, sources, QueryCommits(name, sources))))
+            self._events.put((str(event.runId), _Query(name, sources, UncommittedBatches(name, sources))))
 
     def onQueryProgress(self, event: Any) -> None:
         """Handle a completed batch."""
@@ -191,8 +191,8 @@ class QueryListener(StreamingQueryListener):
         try:
             self._handle_all()
             for query in self._queries.values():
-                self._committer.commit(query.commits, _LAST_COMMIT_TIMEOUT_S)
-            self._committer.join(_COMMITS_TIMEOUT_S)
+                self._commits.commit(query.uncommitted, _LAST_COMMIT_TIMEOUT_S)
+            self._commits.join(_COMMITS_TIMEOUT_S)
         except Exception:
             self._log.error("query_event_failed", exc_info=True)
         finally:
@@ -243,7 +243,7 @@ class QueryListener(StreamingQueryListener):
             if self._is_at_end(run):
                 self._stop_query(run)
         elif event is _TERMINATED:
-            self._committer.commit(query.commits, _LAST_COMMIT_TIMEOUT_S)
+            self._commits.commit(query.uncommitted, _LAST_COMMIT_TIMEOUT_S)
             del self._queries[run]
         else:
             self._handle_progress(run, query, event)
@@ -254,11 +254,11 @@ class QueryListener(StreamingQueryListener):
             if not end.get("group"):
                 continue
             if consumer_id := offset_object(source.get("latestOffset")).get("consumer"):
-                query.commits.consumer_ids.add(consumer_id)
+                query.uncommitted.consumer_ids.add(consumer_id)
             options = _options_of(query.sources, end)
             if options is not None and options.commits:
                 batch = CompletedBatch(options, end, _completed_at(progress))
-                query.commits.add(number, batch)
+                query.uncommitted.add(number, batch)
                 if consumer_id is not None:
                     query.reported[number] = next(self._numbers), batch
                     self._planners.send(consumer_id, {"finished": end, "number": query.reported[number][0]})
@@ -311,11 +311,11 @@ class QueryListener(StreamingQueryListener):
         for query in self._queries.values():
             if query.due is None or query.due > now:
                 continue
-            if self._committer.is_committing(query.commits):
+            if self._commits.is_committing(query.uncommitted):
                 query.due = now + _COMMIT_DELAY_S
-            elif query.commits:
+            elif query.uncommitted:
                 query.due = now + _RETRY_INTERVAL_S
-                self._committer.commit(query.commits, 0.0)
+                self._commits.commit(query.uncommitted, 0.0)
             else:
                 query.due = None
 
