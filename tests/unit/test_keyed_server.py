@@ -9,11 +9,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 
 import pytest
 from support import wait_for
 
-from zkconsumer.spark.keyed_server import KeyedServer, messages, to_line
+from zkconsumer.net.host_names import Addresses
+from zkconsumer.spark import keyed_server
+from zkconsumer.spark.keyed_server import KeyedServer, ServerAddress, messages, to_line
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -67,6 +70,14 @@ def test_wrong_key_closes_the_connection(start: Start) -> None:
     address = dataclasses.replace(start().address, key=b"x" * 32)
     with address.connect(5.0) as connection:
         assert connection.recv(100) == b""
+
+
+def test_unresolved_host_name_ends_connect_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    lookup: Future[Addresses] = Future()
+    monkeypatch.setattr(keyed_server, "resolve", lambda _host, _port: lookup)
+    with pytest.raises(TimeoutError, match=r"'driver' was not resolved within 0\.05 s"):
+        ServerAddress("driver", 1, b"").connect(0.05)
+    assert lookup.cancelled()
 
 
 def test_key_is_not_in_the_representation(start: Start) -> None:

@@ -156,7 +156,7 @@ def test_wrong_key_of_the_driver_is_logged(link: Link, caplog: pytest.LogCapture
 
 def test_message_that_was_sent_in_part_ends_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of the message would be read as a part of the next one."""
-    monkeypatch.setattr("zkconsumer.spark.driver_link._TIMEOUT", 1.0)
+    monkeypatch.setattr("zkconsumer.spark.driver_link._TIMEOUT_S", 1.0)
     has_sent = threading.Event()
     received: list[Any] = []
 

@@ -11,8 +11,9 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
-#: The tuples of ``socket.getaddrinfo`` for stream sockets.
-Addresses = list[tuple[Any, Any, int, str, Any]]
+#: A tuple of ``socket.getaddrinfo`` for stream sockets.
+Address = tuple[Any, Any, int, str, Any]
+Addresses = list[Address]
 
 
 class _Lookups:
@@ -78,4 +79,4 @@ def resolve(host: str, port: int) -> Future[Addresses]:
     return future
 
 
-__all__ = ["Addresses", "resolve"]
+__all__ = ["Address", "Addresses", "resolve"]

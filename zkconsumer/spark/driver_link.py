@@ -18,10 +18,11 @@ from typing import Any
 
 from zkconsumer.log import get_logger
 from zkconsumer.spark.keyed_server import LOOPBACK, KeyedServer, ServerAddress, messages, shut_down, to_line
+from zkconsumer.threads import OwnedThread
 
 _THREAD_NAME = "zkconsumer-driver-link"
 #: Maximum seconds to connect, to identify, and to send a message.
-_TIMEOUT = 5.0
+_TIMEOUT_S = 5.0
 #: Maximum number of messages that wait until the receiver has read the ones before.
 _MAX_QUEUED = 100
 
@@ -35,10 +36,13 @@ class _Outbox:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.settimeout(None)  # a timeout would also apply to the thread that receives
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_TIMEOUT), 0))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_TIMEOUT_S), 0))
         self._connection = connection
         self._lines: queue.Queue[bytes | None] = queue.Queue(_MAX_QUEUED)
-        self._thread = threading.Thread(target=self._run, name=f"{_THREAD_NAME}-sender", daemon=True)
+        self._thread = OwnedThread(self._run, f"{_THREAD_NAME}-sender", _log_crash)
+
+    def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def put(self, message: Any) -> None:
@@ -48,7 +52,7 @@ class _Outbox:
     def close(self) -> None:
         """Send what is left, and wait for the thread."""
         self._put(None)
-        self._thread.join(_TIMEOUT)
+        self._thread.join(_TIMEOUT_S)
 
     def _put(self, line: bytes | None) -> None:
         try:
@@ -76,7 +80,7 @@ class PlannerConnections:
         self._lock = threading.Lock()  # of the dictionaries
         self._outboxes: dict[str, _Outbox] = {}
         self._greeting: dict[str, Any] = {}
-        self._server = KeyedServer(self._receive, host=LOOPBACK, bind=LOOPBACK, name=_THREAD_NAME, timeout_s=_TIMEOUT)
+        self._server = KeyedServer(self._receive, host=LOOPBACK, bind=LOOPBACK, name=_THREAD_NAME, timeout_s=_TIMEOUT_S)
         self.address = self._server.address
 
     def start(self) -> None:
@@ -108,6 +112,7 @@ class PlannerConnections:
         if consumer_id is None:
             return
         outbox = _Outbox(connection)
+        outbox.start()
         with self._lock:
             self._outboxes[consumer_id] = outbox
             outbox.put(self._greeting)
@@ -140,16 +145,17 @@ class DriverLink:
         self._socket: socket.socket | None = None
         self._outbox: _Outbox | None = None
         self._is_closing = False
-        self._thread = threading.Thread(target=self._run, name=_THREAD_NAME, daemon=True)
+        self._thread = OwnedThread(self._run, _THREAD_NAME, _log_crash)
 
     def connect(self, address: ServerAddress) -> None:
         """Connect to the driver; if it is unreachable, only log a warning."""
         try:
-            connection = address.connect(_TIMEOUT)
+            connection = address.connect(_TIMEOUT_S)
         except OSError as error:
             _log_unreachable(repr(error))
             return
         self._socket, self._outbox = connection, _Outbox(connection)
+        self._outbox.start()
         self._outbox.put(self._consumer_id)
         self._thread.start()
 
@@ -166,20 +172,15 @@ class DriverLink:
         if self._socket is not None:
             shut_down(self._socket)
             self._socket.close()
-        if self._thread.is_alive():
-            self._thread.join(_TIMEOUT)
+        self._thread.join(_TIMEOUT_S)
 
     def _run(self) -> None:
         assert self._socket is not None
         is_accepted = False
-        try:
+        with contextlib.suppress(OSError):  # the driver exited
             for message in messages(self._socket):
                 is_accepted = True
                 self._handle(message)
-        except OSError:
-            pass  # the driver exited
-        except Exception:  # the rest of the stream cannot be read
-            get_logger("zkconsumer.spark").error("driver_message_failed", exc_info=True)
         if not (is_accepted or self._is_closing):
             _log_unreachable("the listener belongs to another application, or has been closed")
 
@@ -188,8 +189,12 @@ class DriverLink:
             self.cores = int(message.get("cores", self.cores))
             if "finished" in message and self._on_finished(message["finished"]):
                 self.send(committed=message["number"])
-        except Exception:  # later messages are not affected
-            get_logger("zkconsumer.spark").error("driver_message_failed", exc_info=True)
+        except Exception as error:  # later messages are not affected
+            _log_crash(error)
+
+
+def _log_crash(error: BaseException) -> None:
+    get_logger("zkconsumer.spark").error("driver_message_failed", exc_info=error)
 
 
 def _log_unreachable(error: str) -> None:

@@ -16,9 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from zkconsumer.log import get_logger
+from zkconsumer.net.host_names import Address, resolve
+from zkconsumer.threads import OwnedThread
 
 LOOPBACK = "127.0.0.1"
 _KEY_BYTES = 32
@@ -27,7 +30,7 @@ _MAX_BYTES = 8 << 20
 #: Maximum number of connections that the kernel accepts before the server does.
 _BACKLOG = 128
 #: Seconds between two checks for ``close`` where shutting down the listening socket does not interrupt ``accept``.
-_ACCEPT_INTERVAL = 0.5
+_ACCEPT_INTERVAL_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,27 @@ class ServerAddress:
         Raises:
             OSError: the server is unreachable.
         """
-        connection = socket.create_connection((self.host, self.port), timeout_s)
+        deadline = time.monotonic() + timeout_s
+        lookup = resolve(self.host, self.port)
         try:
+            addresses = lookup.result(timeout_s)
+        except TimeoutError as error:
+            lookup.cancel()
+            raise TimeoutError(f"the host name {self.host!r} was not resolved within {timeout_s:g} s") from error
+        failure = OSError(f"the host name {self.host!r} has no address")
+        for address in addresses:
+            try:
+                return self._connect_to(address, deadline)
+            except OSError as error:
+                failure = error
+        raise failure
+
+    def _connect_to(self, address: Address, deadline: float) -> socket.socket:
+        family, kind, protocol, _, sockaddr = address
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
+            connection.connect(sockaddr)
             connection.sendall(self.key)
         except OSError:
             connection.close()
@@ -71,12 +93,13 @@ class KeyedServer:
         self._serve = serve
         self._timeout_s = timeout_s
         self._is_closing = threading.Event()
-        self._connections: dict[threading.Thread, socket.socket] = {}
+        #: Connection and thread by number.
+        self._connections: dict[int, tuple[socket.socket, OwnedThread]] = {}
         self._lock = threading.Lock()  # of _connections
         self._listening = socket.create_server((bind, 0), backlog=_BACKLOG)
-        self._listening.settimeout(_ACCEPT_INTERVAL)
+        self._listening.settimeout(_ACCEPT_INTERVAL_S)
         self.address = ServerAddress(host, self._listening.getsockname()[1], secrets.token_bytes(_KEY_BYTES))
-        self._thread = threading.Thread(target=self._listen, name=name, daemon=True)
+        self._thread = OwnedThread(self._listen, name, _log_crash)
 
     def start(self) -> None:
         """Start the listening thread."""
@@ -84,16 +107,16 @@ class KeyedServer:
 
     def close(self) -> None:
         """Close the port, let ``serve`` read to the end of what has arrived, and wait for the threads."""
-        if self._thread.is_alive():  # false before ``start``, and in a forked process
+        if self._thread.is_alive:  # false before ``start``, and in a forked process
             deadline = time.monotonic() + self._timeout_s
             self._is_closing.set()
             shut_down(self._listening)  # closes the port also if a forked process has a copy of it
             self._thread.join(self._timeout_s)
             with self._lock:
-                connections = dict(self._connections)
-            for connection in connections.values():
+                connections = list(self._connections.values())
+            for connection, _ in connections:
                 shut_down(connection, socket.SHUT_RD)
-            for thread in connections:
+            for _, thread in connections:
                 thread.join(max(0.0, deadline - time.monotonic()))
         self._listening.close()
 
@@ -105,20 +128,20 @@ class KeyedServer:
             except TimeoutError:
                 continue
             except OSError:  # closing, or too many open files
-                self._is_closing.wait(_ACCEPT_INTERVAL)
+                self._is_closing.wait(_ACCEPT_INTERVAL_S)
                 continue
-            name = f"{self._thread.name}-{next(numbers)}"
-            thread = threading.Thread(target=self._run, args=(connection,), name=name, daemon=True)
+            number = next(numbers)
+            thread = OwnedThread(partial(self._run, number, connection), f"{self._thread.name}-{number}", _log_crash)
             with self._lock:
-                self._connections[thread] = connection
+                self._connections[number] = connection, thread
             try:
                 thread.start()
-            except RuntimeError:  # too many threads; the client may connect again
-                get_logger("zkconsumer.spark").error("query_message_failed", exc_info=True)
-                self._forget(thread)
+            except RuntimeError as error:  # too many threads; the client may connect again
+                _log_crash(error)
+                self._forget(number)
                 connection.close()
 
-    def _run(self, connection: socket.socket) -> None:
+    def _run(self, number: int, connection: socket.socket) -> None:
         try:
             with connection:
                 if self._has_key(connection):
@@ -126,14 +149,12 @@ class KeyedServer:
                     self._serve(connection)
         except OSError:
             pass  # the client has disconnected, or does not respond
-        except Exception:
-            get_logger("zkconsumer.spark").error("query_message_failed", exc_info=True)
         finally:
-            self._forget(threading.current_thread())
+            self._forget(number)
 
-    def _forget(self, thread: threading.Thread) -> None:
+    def _forget(self, number: int) -> None:
         with self._lock:
-            del self._connections[thread]
+            del self._connections[number]
 
     def _has_key(self, connection: socket.socket) -> bool:
         """Return whether the connection starts with the key; all of it must arrive before the timeout."""
@@ -146,6 +167,10 @@ class KeyedServer:
                 return False
             received += data
         return hmac.compare_digest(received, self.address.key)
+
+
+def _log_crash(error: BaseException) -> None:
+    get_logger("zkconsumer.spark").error("query_message_failed", exc_info=error)
 
 
 def shut_down(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from zkconsumer.broker.connect import Connecting
@@ -19,6 +20,7 @@ from zkconsumer.offsets.access import open_access
 from zkconsumer.retry import retrying
 from zkconsumer.spark.offset import BatchOffset
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.threads import OwnedThread
 from zkconsumer.zookeeper.registry import GroupPaths
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
@@ -102,7 +104,7 @@ class DriverCommits:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._log = get_logger("zkconsumer.spark")
-        self._threads: dict[threading.Thread, set[tuple[str, str]]] = {}  # groups by thread
+        self._threads: dict[OwnedThread, set[tuple[str, str]]] = {}  # groups by thread
 
     def is_committing(self, uncommitted: UncommittedBatches) -> bool:
         """Return whether a thread commits offsets of one of the query's groups."""
@@ -120,15 +122,14 @@ class DriverCommits:
 
         def run() -> None:
             for thread in earlier:
-                thread.join()
+                thread.join(threading.TIMEOUT_MAX)
             batches = uncommitted.take()
             try:
                 self._commit_all(uncommitted, batches, timeout_s)
-            except Exception:  # other queries are not affected
-                self._log.error("offset_commit_failed", query=uncommitted.query, exc_info=True)
-            uncommitted.put_back(batches)
+            finally:
+                uncommitted.put_back(batches)
 
-        thread = threading.Thread(target=run, name=f"zkconsumer-commit-{uncommitted.query}", daemon=True)
+        thread = OwnedThread(run, f"zkconsumer-commit-{uncommitted.query}", partial(self._log_crash, uncommitted.query))
         self._threads[thread] = uncommitted.groups
         thread.start()
 
@@ -138,8 +139,11 @@ class DriverCommits:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _threads_of(self, uncommitted: UncommittedBatches) -> list[threading.Thread]:
-        self._threads = {thread: groups for thread, groups in self._threads.items() if thread.is_alive()}
+    def _log_crash(self, query: str, error: BaseException) -> None:
+        self._log.error("offset_commit_failed", query=query, exc_info=error)
+
+    def _threads_of(self, uncommitted: UncommittedBatches) -> list[OwnedThread]:
+        self._threads = {thread: groups for thread, groups in self._threads.items() if thread.is_alive}
         return [thread for thread, groups in self._threads.items() if groups & uncommitted.groups]
 
     def _commit_all(

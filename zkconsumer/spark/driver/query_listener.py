@@ -15,7 +15,6 @@ import itertools
 import json
 import math
 import queue
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +34,7 @@ from zkconsumer.spark.driver_link import PlannerConnections
 from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.threads import OwnedThread
 
 #: Seconds to wait for the planning process to commit a completed batch.
 _COMMIT_DELAY_S = 1.0
@@ -107,7 +107,7 @@ class QueryListener(StreamingQueryListener):
         self._checked_at = -math.inf
         self._numbers = itertools.count()
         self._log = get_logger("zkconsumer.spark")
-        self._thread = threading.Thread(target=self._run, name="zkconsumer-query-listener", daemon=True)
+        self._thread = OwnedThread(self._run, "zkconsumer-query-listener", self._log_crash)
 
     def start(self) -> None:
         """Start listening."""
@@ -122,7 +122,7 @@ class QueryListener(StreamingQueryListener):
     def close(self) -> None:
         """Commit the completed batches, and stop listening. Called at the end of the interpreter, too."""
         atexit.unregister(self.close)
-        if self._thread.is_alive():  # false in a forked process, whose exit also calls this
+        if self._thread.is_alive:  # false in a forked process, whose exit also calls this
             self._stop_listening()
             self._thread.join(_JOIN_TIMEOUT_S)
         self._planners.close()
@@ -130,7 +130,7 @@ class QueryListener(StreamingQueryListener):
     @property
     def is_open(self) -> bool:
         """Whether the listener has been started, and neither closed nor ended with its application."""
-        return self._thread.is_alive()
+        return self._thread.is_alive
 
     def observes(self, spark: Any) -> bool:
         """Return whether this is the listener of a session, of which PySpark can have several objects."""
@@ -193,11 +193,12 @@ class QueryListener(StreamingQueryListener):
             for query in self._queries.values():
                 self._commits.commit(query.uncommitted, _LAST_COMMIT_TIMEOUT_S)
             self._commits.join(_COMMITS_TIMEOUT_S)
-        except Exception:
-            self._log.error("query_event_failed", exc_info=True)
         finally:
             self._planners.close()
             atexit.unregister(self.close)  # only now, because the end of the interpreter must wait for the commits
+
+    def _log_crash(self, error: BaseException) -> None:
+        self._log.error("query_event_failed", exc_info=error)
 
     def _handle_all(self) -> None:
         while (item := self._next_item()) is not _STOP:
@@ -295,13 +296,7 @@ class QueryListener(StreamingQueryListener):
     def _stop_query(self, run: str) -> None:
         """Stop a query in another thread, because Spark waits for its batch, and other queries must not."""
         for query in self._active(run):
-            threading.Thread(target=self._stop, args=[query], name="zkconsumer-query-stop", daemon=True).start()
-
-    def _stop(self, query: Any) -> None:
-        try:
-            query.stop()
-        except Exception:
-            self._log.error("query_event_failed", exc_info=True)
+            OwnedThread(query.stop, "zkconsumer-query-stop", self._log_crash).start()
 
     def _active(self, run: str) -> Iterable[Any]:
         return [query for query in self._spark.streams.active if str(query.runId) == run]

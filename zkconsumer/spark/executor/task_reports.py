@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.message import TopicPartition
+from zkconsumer.net.host_names import resolve
 from zkconsumer.spark.keyed_server import LOOPBACK, KeyedServer, ServerAddress, messages, to_line
 
 #: Maximum seconds to wait for a connection, a request or a response.
-_TIMEOUT = 10.0
+_TIMEOUT_S = 10.0
 
 _ACKNOWLEDGEMENT = b"ok"
 
@@ -76,7 +77,7 @@ class ReportAddress(ServerAddress):
             BrokerUnavailableError: the listener is unreachable, or belongs to another query.
         """
         try:
-            with self.connect(_TIMEOUT) as connection:
+            with self.connect(_TIMEOUT_S) as connection:
                 connection.sendall(to_line(asdict(report)))
                 if connection.recv(len(_ACKNOWLEDGEMENT)) != _ACKNOWLEDGEMENT:
                     raise ConnectionError("the listener belongs to another query")
@@ -108,7 +109,7 @@ class ReportListener:
             host=host,
             bind=host if bind is None else bind,
             name="zkconsumer-task-reports",
-            timeout_s=_TIMEOUT,
+            timeout_s=_TIMEOUT_S,
         )
         address = self._server.address
         self.address = ReportAddress(address.host, address.port, address.key)
@@ -141,8 +142,10 @@ def local_address() -> tuple[str, str | None]:
     Source: Spark 4.2 Utils.localCanonicalHostName, which also reads SPARK_LOCAL_HOSTNAME.
     """
     host = os.environ.get("SPARK_LOCAL_HOSTNAME") or os.environ.get("SPARK_LOCAL_IP") or socket.gethostname()
+    lookup = resolve(host, 0)
     try:
-        socket.getaddrinfo(host, None, socket.AF_INET)
-    except OSError:
+        families = {family for family, *_ in lookup.result(_TIMEOUT_S)}
+    except OSError:  # the name is unknown, or was not resolved in time
+        lookup.cancel()
         return LOOPBACK, None
-    return host, ""
+    return (host, "") if socket.AF_INET in families else (LOOPBACK, None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import queue
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -27,6 +26,7 @@ from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.rebalance.futures import complete_future
 from zkconsumer.rebalance.handler import AssignedPartition, PartitionHandler, failure_of
 from zkconsumer.spark.options.subscription import Subscription
+from zkconsumer.threads import OwnedThread
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: Placeholder for the thread id that owns a partition.
@@ -84,7 +84,7 @@ class StandaloneMember:
         self._first: Future[None] = Future()
         self._deadline = 0.0
         self._log = get_logger("zkconsumer.spark", group=config.group_id)
-        self._thread = threading.Thread(target=self._run, name=f"zkconsumer-{config.group_id}-discovery", daemon=True)
+        self._thread = OwnedThread(self._run, f"zkconsumer-{config.group_id}-discovery", self._fail)
 
     @property
     def holds_lease(self) -> bool:
@@ -119,8 +119,7 @@ class StandaloneMember:
         """Stop the thread and close the connections."""
         self.cluster.close()  # first, because the thread may be waiting for a response
         self._events.put(_STOP)
-        if self._thread.is_alive():
-            self._thread.join(self._config.zookeeper_connection_timeout_s)
+        self._thread.join(self._config.zookeeper_connection_timeout_s)
         if self._session is not None:
             self._session.close()
 
@@ -180,6 +179,12 @@ class StandaloneMember:
                 item[1].set_exception(ClosedError("the query has been stopped; offsets can no longer be committed"))
         if not self._first.done():
             self._first.set_exception(ClosedError("the query was stopped before it had listed the partitions"))
+
+    def _fail(self, error: BaseException) -> None:
+        failure = failure_of(error)
+        if not self._first.done():
+            self._first.set_exception(failure)
+        self._handler.fail(failure)
 
     def _discover(self) -> float | None:
         """List the partitions.
