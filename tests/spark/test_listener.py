@@ -233,8 +233,8 @@ def test_sources_of_one_group_are_matched_by_topics(options: Callable[..., dict[
     a, b = (SourceOptions.parse(options(name)) for name in ("a", "b"))
     for number, name in enumerate("ab"):
         end = offset_json({TopicPartition(name, 0): (0, 1)}, group=a.consumer.group_id)
-        assert query_listener._options_of([a, b], end) is (a, b)[number]
-    assert query_listener._options_of([a, b], offset_json({TopicPartition("c", 0): (0, 1)}, group="other")) is None
+        assert query_listener._find_options([a, b], end) is (a, b)[number]
+    assert query_listener._find_options([a, b], offset_json({TopicPartition("c", 0): (0, 1)}, group="other")) is None
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from batches import Record
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder, UndecodableRecordError
-from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout
+from zkconsumer.spark.executor.rows import CORRUPT_FIELD, RowSchema
 
 SCHEMA = pa.schema([("word", pa.string())])
 
@@ -48,8 +48,8 @@ class ReturnsBatches(BatchDecoder):
 def read(decoder: type[Any], policy: str) -> list[Any]:
     """Return the words of a chunk with a record that the decoder answers with its ``result``."""
     schema = SCHEMA.append(CORRUPT_FIELD) if policy == "quarantine" else SCHEMA
-    layout = Layout(schema, f"unit.test_decoders:{decoder.__name__}", {}, policy)
-    reader = layout.reader(check_crcs=True, can_end=False)
+    row_schema = RowSchema(schema, f"unit.test_decoders:{decoder.__name__}", {}, policy)
+    reader = row_schema.create_reader(check_crcs=True, can_end=False)
     data = batches.batch([Record(offset, value=value) for offset, value in enumerate((b"good", b"bad", b"fine"))])
     found = reader.read(Chunk(TopicPartition("t", 0), 0, 3, data))
     return [word for batch in found for word in batch.column("word").to_pylist()]

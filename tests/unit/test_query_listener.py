@@ -18,7 +18,7 @@ from zkconsumer.spark.options.source_options import SourceOptions
 
 def test_batch_end_time_is_taken_from_progress() -> None:
     progress = {"timestamp": "2026-01-01T00:00:00.500Z", "durationMs": {"triggerExecution": 250}}
-    assert query_listener._completed_at(progress) == 1_767_225_600.75
+    assert query_listener._find_completion_time(progress) == 1_767_225_600.75
 
 
 def test_offsets_of_other_sources_are_ignored() -> None:

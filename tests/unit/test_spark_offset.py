@@ -166,7 +166,7 @@ def test_number_of_tasks_is_limited() -> None:
         split_ranges(ranges, {}, num_fetchers=1, cores=1, max_offsets=1)
 
 
-def test_tasks_have_leaders_and_layout_of_their_partitions() -> None:
+def test_tasks_have_leaders_and_schema_of_their_partitions() -> None:
     options = SourceOptions.parse({"zookeeper.connect": "z:1", "group.id": "g", "subscribe": "t"})
     a, b = TopicPartition("t", 0), TopicPartition("t", 1)
     leaders = {a: (0, Endpoint("h", 1)), b: (1, Endpoint("h", 2))}
@@ -175,17 +175,17 @@ def test_tasks_have_leaders_and_layout_of_their_partitions() -> None:
         ({a: (0, 200_000)}, {a: leaders[a]}),
         ({b: (0, 5)}, {b: leaders[b]}),
     ]
-    assert (first.can_end, first.reports, first.layout, first.brokers) == (
+    assert (first.can_end, first.reports, first.row_schema, first.brokers) == (
         False,
         None,
-        options.layout(),
+        options.row_schema(),
         (Endpoint("h", 1),),
     )
-    layout = SourceOptions.parse(
+    row_schema = SourceOptions.parse(
         {"zookeeper.connect": "z:1", "group.id": "g", "subscribe": "t", "columns": "key"}
-    ).layout()
-    [other] = tasks(options, {a: (0, 200_000)}, leaders, [], 4, layout, can_end=True)
-    assert (other.layout, other.can_end) == (layout, True), "a stream that can end is read by one task"
+    ).row_schema()
+    [other] = tasks(options, {a: (0, 200_000)}, leaders, [], 4, row_schema, can_end=True)
+    assert (other.row_schema, other.can_end) == (row_schema, True), "a stream that can end is read by one task"
 
 
 def test_many_tasks_are_created_in_short_time() -> None:

@@ -15,7 +15,7 @@ from zkconsumer.errors import BrokerUnavailableError, TopicAuthorizationError, Z
 from zkconsumer.spark.data_loss import DataLossError
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.executor.rows import Layout
+from zkconsumer.spark.executor.rows import RowSchema
 
 UNKNOWN, DENIED, STORAGE_ERROR = 3, 29, 56
 LOG = [(batches.batch([Record(offset) for offset in range(first, first + 10)]), first + 10) for first in (0, 10, 20)]
@@ -37,7 +37,7 @@ def task_of(brokers: list[FakeBroker], timeout_s: float, *, fails_on_data_loss: 
         tuple(broker.endpoint for broker in brokers),
         fetch_settings(socket_timeout_ms=5000, refresh_leader_backoff_ms=50, fetch_wait_max_ms=5),
         2,
-        Layout.of(("offset",)),
+        RowSchema.from_columns(("offset",)),
         True,
         fails_on_data_loss,
         timeout_s,

@@ -71,7 +71,7 @@ class ZkConsumerBatchReader(DataSourceReader):
                     logs.find_leaders(ranges),
                     cluster.brokers(),
                     self._cores,
-                    options.layout(self._schema),
+                    options.row_schema(self._schema),
                 )
             )
 

@@ -24,7 +24,7 @@ FORMAT_VERSION = 2
 #: Maximum number of partitions of all topics. Clusters with ZooKeeper support about 200,000 partitions.
 _MAX_PARTITIONS = 1_000_000
 
-#: Characters of the content that an error message contains.
+#: Maximum number of characters of the content in an error message.
 _EXCERPT_LENGTH = 200
 
 #: Initial offset of every query. Spark requests it again if batch 0 has not finished, so it must be constant. The
@@ -104,10 +104,10 @@ class BatchOffset:
         if self.deleted_topics:
             content["gone"] = list(self.deleted_topics)
         if self.earlier_ends:
-            content["before"] = nested(self.earlier_ends)
+            content["before"] = group_by_topic(self.earlier_ends)
         if self.idle:
             content["idle"] = _numbers_by_topic(self.idle)
-        content["ranges"] = nested({partition: list(span) for partition, span in self.ranges.items()})
+        content["ranges"] = group_by_topic({partition: list(span) for partition, span in self.ranges.items()})
         return content
 
     @property
@@ -160,7 +160,7 @@ def from_offset(offset: Mapping[str, Any]) -> Ranges:
     }
 
 
-def nested(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
+def group_by_topic(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, Any]]:
     """Return values by topic and partition, with topics sorted by name and partitions by number."""
     topics: dict[str, dict[str, Any]] = {}
     for (topic, partition), value in sorted(values.items()):
@@ -190,7 +190,7 @@ def _partition_numbers(topic: str, numbers: Any) -> Sequence[int]:
 
 
 def offsets_of(content: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int]:
-    """Return the offsets of ``nested``.
+    """Return the offsets of ``group_by_topic``.
 
     Raises:
         AttributeError, ValueError: the content is something else.
@@ -199,7 +199,7 @@ def offsets_of(content: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition,
 
 
 def _by_partition(topics: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[TopicPartition, Any]]:
-    """Yield the partitions and values of the JSON that ``nested`` returns."""
+    """Yield the partitions and values of the JSON that ``group_by_topic`` returns."""
     for topic, partitions in topics.items():
         for text, value in partitions.items():
             number = parse_partition_number(text)

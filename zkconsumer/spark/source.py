@@ -26,7 +26,7 @@ from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.executor.task_reports import ReportListener, SkippedRange, local_address
 from zkconsumer.spark.keyed_server import ServerAddress
-from zkconsumer.spark.offset import INITIAL, BatchOffset, nested
+from zkconsumer.spark.offset import INITIAL, BatchOffset, group_by_topic
 from zkconsumer.spark.options.source_options import SourceOptions
 
 if TYPE_CHECKING:  # executors import this module, and plan no batches
@@ -176,7 +176,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 planner.find_leaders(ranges),
                 planner.brokers(),
                 self._link.cores if self._link is not None else self._cores,
-                self._options.layout(self._schema),
+                self._options.row_schema(self._schema),
                 reports=self._reports.address if self._reports is not None else None,
                 can_end=self._has_an_end,
             )
@@ -233,7 +233,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         planner.skipped.record(ranges)
         if link is not None:
             lost, skipped = planner.skipped.counts
-            link.send(recordsLost=nested(lost), recordsSkipped=nested(skipped))
+            link.send(recordsLost=group_by_topic(lost), recordsSkipped=group_by_topic(skipped))
 
     # ---- in the executors ----
 

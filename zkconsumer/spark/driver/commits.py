@@ -192,9 +192,9 @@ def commit_batch(
         )
         ranges = end.ranges
         paths = GroupPaths(config.group_id)
-        partitions = _not_owned_by_others(session, paths, ranges, consumer_ids)
-        partitions = _of_existing_topics(access.cluster, partitions, end.topic_ids)
-        partitions = _not_written_since(session, paths, partitions, batch.completed_at, committed)
+        partitions = _drop_owned_by_others(session, paths, ranges, consumer_ids)
+        partitions = _drop_recreated(access.cluster, partitions, end.topic_ids)
+        partitions = _drop_written_since(session, paths, partitions, batch.completed_at, committed)
         stored = offsets.fetch(partitions)
         if batch.options.starting_offsets.restart == "group":
             partitions = [p for p in partitions if stored[p] >= ranges[p][0] or stored[p] == committed.get(p)]
@@ -203,7 +203,7 @@ def commit_batch(
         return higher
 
 
-def _not_owned_by_others(
+def _drop_owned_by_others(
     session: ZooKeeperSession, paths: GroupPaths, partitions: Iterable[TopicPartition], consumer_ids: set[str]
 ) -> list[TopicPartition]:
     """Return the partitions that no member owns, or a member with one of these consumer ids."""
@@ -216,7 +216,7 @@ def _not_owned_by_others(
     ]
 
 
-def _of_existing_topics(
+def _drop_recreated(
     cluster: Cluster, partitions: list[TopicPartition], topic_ids: Mapping[str, str]
 ) -> list[TopicPartition]:
     """Return the partitions whose topic has not been re-created since the batch was planned.
@@ -229,7 +229,7 @@ def _of_existing_topics(
     return [p for p in partitions if is_same_topic(topic_ids.get(p.topic, ""), existing.get(p.topic, ""))]
 
 
-def _not_written_since(
+def _drop_written_since(
     session: ZooKeeperSession,
     paths: GroupPaths,
     partitions: list[TopicPartition],

@@ -157,7 +157,7 @@ class QueryListener(StreamingQueryListener):
     def onQueryStarted(self, event: Any) -> None:
         """Read the options of the query's sources, which later events do not contain."""
         try:
-            sources = list(_sources(self._spark.streams.get(str(event.id))))
+            sources = list(_read_sources(self._spark.streams.get(str(event.id))))
         except Exception as error:  # Spark would log it without the name of the query
             self._log.warning("query_not_monitored", query=str(event.id), error=repr(error))
             return
@@ -256,9 +256,9 @@ class QueryListener(StreamingQueryListener):
                 continue
             if consumer_id := offset_object(source.get("latestOffset")).get("consumer"):
                 query.uncommitted.consumer_ids.add(consumer_id)
-            options = _options_of(query.sources, end)
+            options = _find_options(query.sources, end)
             if options is not None and options.commits:
-                batch = CompletedBatch(options, end, _completed_at(progress))
+                batch = CompletedBatch(options, end, _find_completion_time(progress))
                 query.uncommitted.add(number, batch)
                 if consumer_id is not None:
                     query.reported[number] = next(self._numbers), batch
@@ -320,7 +320,7 @@ class QueryListener(StreamingQueryListener):
                 yield from query_metrics(query.name, query.progress).items()
 
 
-def _sources(query: Any) -> Iterator[SourceOptions]:
+def _read_sources(query: Any) -> Iterator[SourceOptions]:
     """Yield the options of a query's sources with ``format("zkconsumer")``, from its plan."""
     leaves = query._jsq.streamingQuery().analyzedPlan().collectLeaves()
     for number in range(leaves.size()):
@@ -331,13 +331,13 @@ def _sources(query: Any) -> Iterator[SourceOptions]:
             yield SourceOptions.parse(dict(leaf.extraOptions().asCaseSensitiveMap()))
 
 
-def _completed_at(progress: Mapping[str, Any]) -> float:
+def _find_completion_time(progress: Mapping[str, Any]) -> float:
     """Return the time when a batch was completed, in seconds since the epoch. Its report may arrive later."""
     started = datetime.fromisoformat(progress["timestamp"])
     return started.timestamp() + float(progress["durationMs"].get("triggerExecution", 0)) / 1000
 
 
-def _options_of(sources: list[SourceOptions], end: Mapping[str, Any]) -> SourceOptions | None:
+def _find_options(sources: list[SourceOptions], end: Mapping[str, Any]) -> SourceOptions | None:
     """Return the options of the source that wrote an offset, by its group and topics; None if there is none."""
     topics = {partition.topic for partition in from_offset(end)}
     for options in sources:

@@ -139,17 +139,17 @@ def decode_record(decoder: RecordDecoder, record: MessageAndMetadata) -> Iterato
     """
     try:
         rows = decoder.decode(record)
-        for row in _checked_rows(rows):
+        for row in _check_rows(rows):
             if not isinstance(row, tuple | list):
                 raise TypeError(f"decode() must return rows that are tuples, got a row of type {type(row).__name__}")
             yield row
     except MemoryError:
         raise
     except Exception as error:
-        raise _undecodable(decoder, record, error) from error
+        raise _undecodable_record_error(decoder, record, error) from error
 
 
-def _checked_rows(rows: Iterable[tuple[Any, ...]] | None) -> Iterable[tuple[Any, ...]]:
+def _check_rows(rows: Iterable[tuple[Any, ...]] | None) -> Iterable[tuple[Any, ...]]:
     """Return the result of a decoder. The items of a str or dict are letters or keys, which are no rows."""
     if isinstance(rows, str | bytes | bytearray | Mapping):
         raise TypeError(f"decode() must return an iterable of tuples or None, got {type(rows).__name__}")
@@ -167,15 +167,17 @@ def is_end_of_stream(decoder: RecordDecoder, row: tuple[Any, ...], record: Messa
     except MemoryError:
         raise
     except Exception as error:
-        raise _undecodable(decoder, record, error) from error
+        raise _undecodable_record_error(decoder, record, error) from error
 
 
-def _undecodable(decoder: RecordDecoder, record: MessageAndMetadata, error: Exception) -> UndecodableRecordError:
+def _undecodable_record_error(
+    decoder: RecordDecoder, record: MessageAndMetadata, error: Exception
+) -> UndecodableRecordError:
     topic, partition, offset = record[:3]
-    return undecodable(f"topic {topic!r} partition {partition} offset {offset}", decoder, error)
+    return undecodable_error(f"topic {topic!r} partition {partition} offset {offset}", decoder, error)
 
 
-def undecodable(records: str, decoder: Decoder, error: Exception) -> UndecodableRecordError:
+def undecodable_error(records: str, decoder: Decoder, error: Exception) -> UndecodableRecordError:
     """Return the error for an exception of a decoder.
 
     Args:

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.spark.executor.rows import Layout
+from zkconsumer.spark.executor.rows import RowSchema
 from zkconsumer.spark.executor.task_reports import ReportAddress
 
 if TYPE_CHECKING:  # tasks do not parse offsets
@@ -26,7 +26,7 @@ class FetchTask(InputPartition):
         brokers: endpoints for metadata requests, used when a leader has changed or is unknown.
         settings: settings of fetch requests.
         max_chunks: maximum number of fetched chunks per partition that wait to be decoded.
-        layout: layout of the rows.
+        row_schema: schema of the rows, and how they are decoded.
         check_crcs: verify the checksums of record batches.
         fails_on_data_loss: raise an error for deleted records; if False, skip them.
         unavailable_timeout: maximum seconds without a fetched chunk before the task fails.
@@ -39,7 +39,7 @@ class FetchTask(InputPartition):
     brokers: tuple[Endpoint, ...]
     settings: FetchSettings
     max_chunks: int
-    layout: Layout
+    row_schema: RowSchema
     check_crcs: bool
     fails_on_data_loss: bool
     unavailable_timeout: float

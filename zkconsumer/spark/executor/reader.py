@@ -103,7 +103,7 @@ class _TaskReader:
         self._loss_check = loss_check
         self._stream = stream
         self._manager = manager
-        self._rows = task.layout.reader(check_crcs=task.check_crcs, can_end=task.can_end)
+        self._rows = task.row_schema.create_reader(check_crcs=task.check_crcs, can_end=task.can_end)
         #: End offsets of the ranges that have not been read completely.
         self._missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
         #: Next offsets of the ranges that have not been read completely.
@@ -149,7 +149,7 @@ class _TaskReader:
             if place in self._corrupt:
                 yield from self._rows.read_corrupt(partition, error)
                 next_offset = error.after
-                if self._task.layout.policy == "skip":
+                if self._task.row_schema.policy == "skip":
                     self._skipped[partition] += min(next_offset, self._missing[partition]) - error.offset
             self._corrupt.add(place)  # fetched again: maybe corrupted in transit
         if self._rows.has_ended:

@@ -46,8 +46,8 @@ CORRUPT_FIELD = pa.field(
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The layout of the rows of a query; pickled with each task.
+class RowSchema:
+    """The schema of the rows of a query, and how they are decoded; pickled with each task.
 
     Attributes:
         schema: schema of the DataFrame. The column ``corrupt``, if any, is the last one.
@@ -62,11 +62,11 @@ class Layout:
     policy: str = "raise"
 
     @classmethod
-    def of(cls, columns: tuple[str, ...]) -> Layout:
-        """Return the layout of columns of Spark's own source."""
+    def from_columns(cls, columns: tuple[str, ...]) -> RowSchema:
+        """Return the schema of columns of Spark's own source."""
         return cls(pa.schema([ARROW_SCHEMA_WITH_HEADERS.field(name) for name in columns]))
 
-    def reader(self, *, check_crcs: bool, can_end: bool) -> RowReader:
+    def create_reader(self, *, check_crcs: bool, can_end: bool) -> RowReader:
         """Return the row reader of one task.
 
         Args:
@@ -89,15 +89,15 @@ class RowReader(ABC):
         rejected: number of records by partition that the decoder rejected and ``corrupt.record.policy=skip`` skipped.
     """
 
-    def __init__(self, layout: Layout, check_crcs: bool) -> None:
+    def __init__(self, row_schema: RowSchema, check_crcs: bool) -> None:
         self.has_ended = False
         self.rejected: Counter[TopicPartition] = Counter()
-        self._policy = layout.policy
-        self._schema = layout.schema
+        self._policy = row_schema.policy
+        self._schema = row_schema.schema
         #: The schema without the column ``corrupt``.
-        self._valid_schema = layout.schema
-        if layout.policy == "quarantine":
-            self._valid_schema = layout.schema.remove(len(layout.schema) - 1)
+        self._valid_schema = row_schema.schema
+        if row_schema.policy == "quarantine":
+            self._valid_schema = row_schema.schema.remove(len(row_schema.schema) - 1)
         self._check_crcs = check_crcs
         self._log = get_logger("zkconsumer.spark")
 
@@ -120,7 +120,7 @@ class RowReader(ABC):
             raise error
         log_skipped(self._log, partition, error)
         if self._policy == "quarantine":
-            yield self._quarantined([(*partition, error.offset, None, error.entry, str(error))])
+            yield self._create_corrupt_rows([(*partition, error.offset, None, error.entry, str(error))])
 
     def _read_rejected(self, rejected: list[_Rejected]) -> Iterator[pa.RecordBatch]:
         """Yield the rows that replace records that the decoder rejected."""
@@ -140,9 +140,9 @@ class RowReader(ABC):
                 error=str(error),
             )
             return
-        yield self._quarantined([(*record, str(error)) for error, record in rejected])
+        yield self._create_corrupt_rows([(*record, str(error)) for error, record in rejected])
 
-    def _quarantined(self, found: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    def _create_corrupt_rows(self, found: list[tuple[Any, ...]]) -> pa.RecordBatch:
         """Return rows in which only the column ``corrupt`` is set.
 
         Args:
@@ -153,7 +153,7 @@ class RowReader(ABC):
         nulls = [pa.nulls(len(found), field.type) for field in self._valid_schema]
         return pa.RecordBatch.from_arrays([*nulls, corrupt], schema=self._schema)
 
-    def _with_corrupt(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _add_corrupt_column(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of valid rows with a null column ``corrupt``, if the schema has one."""
         if self._valid_schema is self._schema:
             return batch
@@ -164,22 +164,22 @@ class RowReader(ABC):
 class _ColumnReader(RowReader):
     """Reads rows with the columns of Spark's own source."""
 
-    def __init__(self, layout: Layout, check_crcs: bool) -> None:
-        super().__init__(layout, check_crcs)
+    def __init__(self, row_schema: RowSchema, check_crcs: bool) -> None:
+        super().__init__(row_schema, check_crcs)
         self._names = self._valid_schema.names
         self._reader = ArrowReader(include_headers="headers" in self._names, check_crcs=check_crcs)
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """See ``RowReader``."""
         for batch, _ in self._reader.read(chunk):
-            yield self._with_corrupt(batch if batch.schema.names == self._names else batch.select(self._names))
+            yield self._add_corrupt_column(batch if batch.schema.names == self._names else batch.select(self._names))
 
 
 class _RecordReader(RowReader):
     """Reads rows through a ``RecordDecoder``."""
 
-    def __init__(self, layout: Layout, check_crcs: bool, decoder: RecordDecoder, can_end: bool) -> None:
-        super().__init__(layout, check_crcs)
+    def __init__(self, row_schema: RowSchema, check_crcs: bool, decoder: RecordDecoder, can_end: bool) -> None:
+        super().__init__(row_schema, check_crcs)
         self._decoder = decoder
         self._can_end = can_end
 
@@ -191,20 +191,20 @@ class _RecordReader(RowReader):
             rejected: list[_Rejected] = []
             for record in records:
                 try:
-                    rows += self._rows(record)
+                    rows += self._decode_record(record)
                 except UndecodableRecordError as error:
                     rejected.append((error, record[:5]))
                 if self.has_ended:
                     break
                 while len(rows) >= _ROWS:
-                    yield from self._batch(rows[:_ROWS], chunk.partition)
+                    yield from self._create_batch(rows[:_ROWS], chunk.partition)
                     del rows[:_ROWS]
-            yield from self._batch(rows, chunk.partition)
+            yield from self._create_batch(rows, chunk.partition)
             yield from self._read_rejected(rejected)
             if self.has_ended:
                 return
 
-    def _rows(self, record: MessageAndMetadata) -> list[tuple[Any, ...]]:
+    def _decode_record(self, record: MessageAndMetadata) -> list[tuple[Any, ...]]:
         rows = list(decoders.decode_record(self._decoder, record))
         if self._policy != "raise":  # so that rows that do not match the schema reject this record only
             decoders.to_batch(rows, self._valid_schema, TopicPartition(*record[:2]))
@@ -215,16 +215,16 @@ class _RecordReader(RowReader):
                     return rows[:index]
         return rows
 
-    def _batch(self, rows: list[tuple[Any, ...]], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
+    def _create_batch(self, rows: list[tuple[Any, ...]], partition: TopicPartition) -> Iterator[pa.RecordBatch]:
         if rows:
-            yield self._with_corrupt(decoders.to_batch(rows, self._valid_schema, partition))
+            yield self._add_corrupt_column(decoders.to_batch(rows, self._valid_schema, partition))
 
 
 class _BatchReader(RowReader):
     """Reads rows through a ``BatchDecoder``."""
 
-    def __init__(self, layout: Layout, check_crcs: bool, decoder: BatchDecoder) -> None:
-        super().__init__(layout, check_crcs)
+    def __init__(self, row_schema: RowSchema, check_crcs: bool, decoder: BatchDecoder) -> None:
+        super().__init__(row_schema, check_crcs)
         self._decoder = decoder
         self._reader = ArrowReader(include_headers=decoder.wants_headers, check_crcs=check_crcs)
 
@@ -233,7 +233,7 @@ class _BatchReader(RowReader):
         for batch, _ in self._reader.read(chunk):
             rejected: list[_Rejected] = []
             for decoded in self._decode(batch, rejected):
-                yield self._with_corrupt(decoded)
+                yield self._add_corrupt_column(decoded)
             yield from self._read_rejected(rejected)
 
     def _decode(self, batch: pa.RecordBatch, rejected: list[_Rejected]) -> list[pa.RecordBatch]:
@@ -257,14 +257,14 @@ class _BatchReader(RowReader):
             if batch.num_rows > 1 and self._policy != "raise":
                 middle = batch.num_rows // 2
                 return self._decode(batch.slice(0, middle), rejected) + self._decode(batch.slice(middle), rejected)
-            rejected.append(self._rejected(batch, error))
+            rejected.append(self._reject(batch, error))
             return []
 
-    def _rejected(self, batch: pa.RecordBatch, cause: Exception) -> _Rejected:
+    def _reject(self, batch: pa.RecordBatch, cause: Exception) -> _Rejected:
         first, last = (batch.slice(index, 1).to_pylist()[0] for index in (0, batch.num_rows - 1))
         records = (
             f"topic {first['topic']!r} partition {first['partition']} offsets {first['offset']} to {last['offset']}"
         )
-        error = decoders.undecodable(records, self._decoder, cause)
+        error = decoders.undecodable_error(records, self._decoder, cause)
         error.__cause__ = cause
         return error, tuple(first[name] for name in ("topic", "partition", "offset", "key", "value"))

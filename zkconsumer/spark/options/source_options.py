@@ -15,7 +15,7 @@ from zkconsumer.config.problems import Problems
 from zkconsumer.config.properties import property_names
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.executor import decoders
-from zkconsumer.spark.executor.rows import CORRUPT_FIELD, Layout
+from zkconsumer.spark.executor.rows import CORRUPT_FIELD, RowSchema
 from zkconsumer.spark.options.group_use import GroupUse
 from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.option_reader import OptionReader, did_you_mean
@@ -143,16 +143,16 @@ class SourceOptions:
             return f"{schema}, {CORRUPT_FIELD.name} {decoders.CORRUPT}"
         return StructType([*schema, StructField(CORRUPT_FIELD.name, from_arrow_type(CORRUPT_FIELD.type))])
 
-    def layout(self, schema: StructType | None = None) -> Layout:
-        """Return the layout of the rows that tasks create.
+    def row_schema(self, schema: StructType | None = None) -> RowSchema:
+        """Return the schema of the rows that tasks create.
 
         Args:
             schema: schema of the DataFrame, as Spark passes it; None for the columns of Spark's own source.
         """
         if schema is None:
-            return Layout.of(self.columns)
+            return RowSchema.from_columns(self.columns)
         name, options = self.decoder or (None, {})
-        return Layout(to_arrow_schema(schema, timezone="UTC"), name, options, self.corrupt_record_policy)
+        return RowSchema(to_arrow_schema(schema, timezone="UTC"), name, options, self.corrupt_record_policy)
 
     @property
     def may_skip(self) -> bool:

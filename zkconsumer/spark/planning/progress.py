@@ -11,7 +11,7 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import RetriableError
 from zkconsumer.health import Health
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.offset import nested
+from zkconsumer.spark.offset import group_by_topic
 from zkconsumer.spark.planning.sampling import sample
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
 
@@ -79,7 +79,7 @@ class Progress:
         records_lost, records_skipped = skipped.counts
         age = None if self._committed_at is None else round(time.monotonic() - self._committed_at, 3)
         return {
-            "latest": nested(ends),
+            "latest": group_by_topic(ends),
             "lag": sum(lags),
             "maxOffsetsBehindLatest": max(lags),
             "minOffsetsBehindLatest": min(lags),
@@ -91,8 +91,8 @@ class Progress:
             "bytesPerRecord": round(self._bytes_per_record, 1),
             "rebalances": rebalances,
             "rereadRecords": reread_records,
-            "recordsLost": nested(records_lost),
-            "recordsSkipped": nested(records_skipped),
+            "recordsLost": group_by_topic(records_lost),
+            "recordsSkipped": group_by_topic(records_skipped),
             "commits": self._commits,
             "commitsFailed": self._commits_failed,
             "commitAgeSeconds": age,

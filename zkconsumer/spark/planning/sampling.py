@@ -12,13 +12,13 @@ from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: Default size of a sample in bytes, per partition.
+#: Default maximum number of bytes of a sample, per partition.
 SAMPLE_BYTES = 64 << 10
 
 #: Maximum number of fetches for one sample; more than one is needed if a fetch returns only markers.
 _FETCHES = 8
 
-#: Bytes to fetch if the first record batch is larger than a sample.
+#: Maximum number of bytes to fetch if the first record batch is larger than a sample.
 _LARGE_BATCH_BYTES = 16 << 20
 
 
@@ -57,7 +57,7 @@ def sample(
     found: dict[TopicPartition, Sample] = {}
     wanted = dict(positions)
     for _ in range(_FETCHES):
-        chunks = _chunks(logs, wanted, size) if wanted else {}
+        chunks = _fetch_chunks(logs, wanted, size) if wanted else {}
         wanted = {}
         for partition, chunk in chunks.items():
             try:
@@ -71,7 +71,7 @@ def sample(
     return found
 
 
-def _chunks(logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int) -> dict[TopicPartition, Chunk]:
+def _fetch_chunks(logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int) -> dict[TopicPartition, Chunk]:
     """Fetch at each position; a record batch that is larger than ``size`` is fetched on its own."""
     chunks: dict[TopicPartition, Chunk] = {}
     answers = logs.fetch(positions, size)

@@ -11,7 +11,7 @@ from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.fetch_task import FetchTask
-from zkconsumer.spark.executor.rows import Layout
+from zkconsumer.spark.executor.rows import RowSchema
 from zkconsumer.spark.executor.task_reports import ReportAddress
 from zkconsumer.spark.offset import Ranges, total
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -27,7 +27,7 @@ def tasks(
     leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
     brokers: Sequence[Endpoint],
     cores: int,
-    layout: Layout | None = None,
+    row_schema: RowSchema | None = None,
     *,
     reports: ReportAddress | None = None,
     can_end: bool = False,
@@ -38,7 +38,7 @@ def tasks(
         leaders: the known leaders, with their node ids.
         brokers: brokers to which tasks may send metadata requests.
         cores: number of cores of the executors.
-        layout: layout of the rows; None for the columns of Spark's own source.
+        row_schema: schema of the rows; None for the columns of Spark's own source.
         reports: where tasks report the end of the stream and skipped records; None if tasks report neither.
         can_end: the decoder can end the stream. Records after the end must not be read, so each partition is read by
             one task.
@@ -53,7 +53,7 @@ def tasks(
         max_offsets=options.max_records_per_partition,
         may_split=not can_end,
     ):
-        yield task(options, group, leaders, brokers, layout, reports=reports, can_end=can_end)
+        yield task(options, group, leaders, brokers, row_schema, reports=reports, can_end=can_end)
 
 
 def task(
@@ -61,7 +61,7 @@ def task(
     ranges: Ranges,
     leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
     brokers: Sequence[Endpoint],
-    layout: Layout | None = None,
+    row_schema: RowSchema | None = None,
     *,
     reports: ReportAddress | None = None,
     can_end: bool = False,
@@ -74,7 +74,7 @@ def task(
         brokers=tuple(brokers),
         settings=FetchSettings.from_config(config),
         max_chunks=config.queued_max_message_chunks,
-        layout=layout or options.layout(),
+        row_schema=row_schema or options.row_schema(),
         check_crcs=config.check_crcs,
         fails_on_data_loss=options.fails_on_data_loss,
         unavailable_timeout=options.unavailable_timeout,
@@ -109,7 +109,7 @@ def split_ranges(
     """
     pieces: list[Ranges] = []
     if max_offsets is not None and may_split:
-        ranges, pieces = _cut(ranges, max_offsets)
+        ranges, pieces = _split_off(ranges, max_offsets)
     brokers = {_node(partition, leaders) for partition, (start, until) in ranges.items() if start < until}
     wanted = min_tasks or max(cores, len(brokers) * num_fetchers)
     groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=wanted) + pieces
@@ -129,7 +129,7 @@ def split_ranges(
     return sorted((group for _, _, group in heap), key=lambda group: min(group.items()))
 
 
-def _cut(ranges: Ranges, max_offsets: int) -> tuple[Ranges, list[Ranges]]:
+def _split_off(ranges: Ranges, max_offsets: int) -> tuple[Ranges, list[Ranges]]:
     """Return the last piece of each range, and the pieces of ``max_offsets`` before them."""
     count = sum(-(-max(0, until - start) // max_offsets) for start, until in ranges.values())
     if count > MAX_TASKS:
@@ -167,11 +167,11 @@ def group_ranges(
     if len(by_fetcher) >= count:
         groups = [by_fetcher[key] for key in sorted(by_fetcher)]
     else:
-        groups = _divided([by_node[node] for node in sorted(by_node)], count, wanted)
+        groups = _split_groups([by_node[node] for node in sorted(by_node)], count, wanted)
     return [{partition: wanted[partition] for partition in group} for group in groups]
 
 
-def _divided(groups: Sequence[list[TopicPartition]], count: int, ranges: Ranges) -> list[list[TopicPartition]]:
+def _split_groups(groups: Sequence[list[TopicPartition]], count: int, ranges: Ranges) -> list[list[TopicPartition]]:
     """Return ``count`` groups: each of the given groups, which are fewer, divided into one or more parts."""
     parts = [1] * len(groups)
     heap = [(-float(len(group)), number) for number, group in enumerate(groups)]
