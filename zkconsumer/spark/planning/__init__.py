@@ -1,5 +1,5 @@
 """Plans the batches of a streaming query, in the planning process that Spark starts for its source.
 
-Spark's thread calls ``Planner``; the member thread of ``rebalance`` assigns partitions to it. ``source`` and
+Spark's thread calls ``Planner``, and the member thread of ``rebalance`` calls ``QueryMember``. ``source`` and
 ``dstreams`` use it.
 """
