@@ -54,8 +54,8 @@ class EventTimes:
     """Event times of the next records of partitions, and which partitions are idle. Does no I/O.
 
     Args:
-        lag: ``maxAlignmentLag`` in milliseconds.
-        idle_after: seconds without a record after which a partition is idle.
+        lag_ms: ``maxAlignmentLag``.
+        idle_after_s: seconds without a record after which a partition is idle.
         clock: returns the time in seconds.
         idle: partitions that are idle until they have a record, because they were idle before a restart.
 
@@ -64,9 +64,9 @@ class EventTimes:
     """
 
     def __init__(
-        self, lag: int, idle_after: float, clock: Callable[[], float], idle: Iterable[TopicPartition] = ()
+        self, lag_ms: int, idle_after_s: float, clock: Callable[[], float], idle: Iterable[TopicPartition] = ()
     ) -> None:
-        self._lag, self._idle_after, self._clock = lag, idle_after, clock
+        self._lag_ms, self._idle_after_s, self._clock = lag_ms, idle_after_s, clock
         #: Time of the next record of each partition, or of its last record if it has no next one.
         self._times: dict[TopicPartition, int] = {}
         self._empty_since: dict[TopicPartition, float] = dict.fromkeys(idle, -math.inf)
@@ -89,13 +89,13 @@ class EventTimes:
                 self._times[partition] = head
                 continue
             since = self._empty_since.setdefault(partition, now)
-            if closed or now - since > self._idle_after:
+            if closed or now - since > self._idle_after_s:
                 self.idle.add(partition)
         active = heads.keys() - self.idle
         if not active or active - self._times.keys():
             return None
         slowest = min(active, key=lambda partition: (self._times[partition], partition))
-        return AlignmentLimit(self._times[slowest] + self._lag, slowest)
+        return AlignmentLimit(self._times[slowest] + self._lag_ms, slowest)
 
 
 class Alignment:

@@ -45,7 +45,7 @@ class Member(Protocol):
     def unbalanced_since(self) -> float | None:
         """Time (``time.monotonic``) since which rebalances fail; None if the last one succeeded."""
 
-    def start(self, connect_timeout: float = 0.0) -> None:
+    def start(self, connect_timeout_s: float = 0.0) -> None:
         """Connect, and wait for the first assignment; see ``GroupMember.start``."""
 
     def close(self) -> None:

@@ -215,5 +215,5 @@ def _new_member(options: SourceOptions, subscription: Subscription, handler: Par
         subscription,
         handler,
         has_offsets=options.has_zookeeper,
-        unavailable_timeout=options.unavailable_timeout,
+        unavailable_timeout_s=options.unavailable_timeout,
     )

@@ -43,7 +43,7 @@ class StandaloneMember:
     Args:
         handler: called by this thread.
         has_offsets: whether the group's offsets are read and committed.
-        unavailable_timeout: maximum seconds to wait at the start for ZooKeeper or the brokers.
+        unavailable_timeout_s: maximum seconds to wait at the start for ZooKeeper or the brokers.
 
     Attributes:
         assignment: all partitions.
@@ -59,7 +59,7 @@ class StandaloneMember:
         handler: PartitionHandler,
         *,
         has_offsets: bool,
-        unavailable_timeout: float,
+        unavailable_timeout_s: float,
     ) -> None:
         self.consumer_id = f"{config.group_id}_standalone-{os.getpid()}"
         self.assignment: dict[TopicPartition, str] = {}
@@ -70,7 +70,7 @@ class StandaloneMember:
         self._config = config
         self._subscription = subscription
         self._handler = handler
-        self._unavailable_timeout = unavailable_timeout
+        self._unavailable_timeout_s = unavailable_timeout_s
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._session: ZooKeeperSession | None = None
         self._offsets: ZooKeeperOffsets | None = None
@@ -107,7 +107,7 @@ class StandaloneMember:
         """
         if self._session is not None:
             self._session.start(connect_timeout_s)
-        self._deadline = time.monotonic() + self._unavailable_timeout
+        self._deadline = time.monotonic() + self._unavailable_timeout_s
         self._thread.start()
         try:
             self._first.result()
