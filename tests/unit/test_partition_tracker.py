@@ -34,7 +34,7 @@ PARTITIONS = [TopicPartition(topic, number) for topic in "tu" for number in rang
 some = st.sets(st.sampled_from(PARTITIONS))
 
 
-# ---- the table ---------------------------------------------------------------------------------------------
+# ---- the table ----
 
 
 def documented() -> dict[PartitionEvent, dict[PartitionState, PartitionState]]:
@@ -83,7 +83,7 @@ def test_record_follows_the_table_of_transitions(event: PartitionEvent, state: P
     assert record.state is following
 
 
-# ---- single steps ------------------------------------------------------------------------------------------
+# ---- single steps ----
 
 
 def tracker(*, commits: bool = True, **changes: Any) -> PartitionTracker:
@@ -328,7 +328,7 @@ def test_partition_of_deleted_topic_gets_no_batch() -> None:
     assert one.plan({A: (0, 10)}) == ({}, set(), {})
 
 
-# ---- random sequences of calls -------------------------------------------------------------------------------
+# ---- random sequences of calls ----
 
 
 @dataclass

@@ -36,20 +36,20 @@ from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.threads import OwnedThread
 
-#: Seconds to wait for the planning process to commit a completed batch.
+#: Maximum seconds to wait for the planning process to commit a completed batch.
 _COMMIT_DELAY_S = 1.0
 
 #: Seconds until a failed commit is repeated.
 _RETRY_INTERVAL_S = 10.0
 
-#: Seconds to retry the commit of the last batch of a query while ZooKeeper is unreachable.
+#: Maximum seconds to retry the commit of the last batch of a query while ZooKeeper is unreachable.
 _LAST_COMMIT_TIMEOUT_S = 30.0
 
 #: Maximum seconds to wait for the last commits, and for the thread that starts them.
 _COMMITS_TIMEOUT_S = _LAST_COMMIT_TIMEOUT_S + 5.0
 _JOIN_TIMEOUT_S = _COMMITS_TIMEOUT_S + 5.0
 
-#: Milliseconds to wait when the listener is closed for events that have not been delivered.
+#: Maximum milliseconds to wait when the listener is closed for events that have not been delivered.
 _EVENTS_TIMEOUT_MS = 10_000
 
 #: Seconds between two checks whether the application has ended. With them, the number of executor cores is looked up

@@ -49,7 +49,7 @@ class TopicEvent(enum.Enum):
     MISS = "miss"
     #: It was missing for longer than the grace period, and its absence is certain.
     CONFIRM = "confirm"
-    #: The query does not read it any longer.
+    #: The query no longer reads it.
     IGNORE = "ignore"
 
 
