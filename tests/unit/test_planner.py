@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import in_thread, offset_json
+from support import in_thread, offset_json, wait_for
 
 from zkconsumer import TopicPartition
-from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.errors import ClosedError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.metadata.base import FoundTopics
 from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.offset import INITIAL, BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.planning.batch_planner import Batch, PlanAgain
+from zkconsumer.spark.planning.batch_planner import Batch, BatchPlanner, PlanAgain
 from zkconsumer.spark.planning.planner import Planner
 
 SETTINGS = {"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"}
@@ -284,6 +284,43 @@ def test_reported_batch_waits_for_running_commit(alone: Planner, monkeypatch: py
     assert reported.result() is True
     finished.result()
     assert commits.count == 1
+
+
+def test_bounded_query_plans_again_until_stopped(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[bool] = []
+
+    def plan(*_: object, **__: object) -> PlanAgain:
+        planned.append(True)
+        return PlanAgain()
+
+    monkeypatch.setattr(BatchPlanner, "plan", plan)
+    alone.prepare_for_available_now()
+    planning = in_thread(lambda: alone.plan(INITIAL))
+    wait_for(lambda: len(planned) > 2)
+    alone.query.stopping.set()
+    with pytest.raises(ClosedError):
+        planning.result(20)
+
+
+def test_unbounded_query_returns_start_to_plan_again(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BatchPlanner, "plan", lambda *_, **__: PlanAgain())
+    assert alone.plan(INITIAL) is INITIAL
+
+
+def test_stopped_bounded_query_retries_no_commits(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits: list[bool] = []
+
+    def fail(*_: object, **__: object) -> dict[TopicPartition, int]:
+        commits.append(True)
+        raise ZooKeeperUnavailableError("not connected")
+
+    monkeypatch.setattr(GroupMember, "commit", fail)
+    claimed(alone, p0=0)
+    alone.prepare_for_available_now()
+    finished = in_thread(lambda: alone.finish_batch(batch(p0=(0, 10))))
+    wait_for(lambda: len(commits) > 2)
+    alone.query.stopping.set()
+    finished.result(20)
 
 
 def test_planner_has_no_periodic_commit(alone: Planner) -> None:
