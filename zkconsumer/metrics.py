@@ -9,11 +9,13 @@ Source: Kafka 1.1 kafka.metrics.KafkaMetricsGroup, com.yammer.metrics.core.
 
 from __future__ import annotations
 
+import enum
 import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 #: Seconds between two updates of a meter's moving average.
@@ -39,10 +41,57 @@ class MetricName(NamedTuple):
         tags = "".join(f",{key}={value}" for key, value in self.tags if value)
         return f"{self.group}:type={self.type},name={self.name}{tags}"
 
-    @classmethod
-    def of(cls, group: str, type_: str, name: str, **tags: object) -> MetricName:
-        """Return a name whose tag values are converted to text."""
-        return cls(group, type_, name, tuple((key, str(value)) for key, value in tags.items()))
+
+class Kind(enum.Enum):
+    """Kinds of metrics; the value lists the attributes."""
+
+    GAUGE = "``Value``"
+    METER = "``Count``, ``MeanRate``, ``OneMinuteRate``"
+    HISTOGRAM = (
+        "``Count``, ``Min``, ``Max``, ``Mean``, ``50thPercentile``, ``75thPercentile``, ``95thPercentile``, "
+        "``99thPercentile``"
+    )
+    TIMER = "those of a histogram, in milliseconds, and ``MeanRate``, ``OneMinuteRate``"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Declaration of a metric, which can exist with several values of its tags.
+
+    Attributes:
+        group: group of the MBean.
+        type: its type.
+        name: its name.
+        kind: determines the attributes.
+        tags: names of the tags, separated by commas; the metric exists without the tags in brackets, too.
+        meaning: one sentence in reStructuredText.
+    """
+
+    group: str
+    type: str
+    name: str
+    kind: Kind
+    tags: str
+    meaning: str
+
+    def named(self, **tags: object) -> MetricName:
+        """Return the name of the metric with these values of its tags."""
+        return MetricName(self.group, self.type, self.name, tuple((key, str(value)) for key, value in tags.items()))
+
+
+_declared: list[Metric] = []
+
+
+def declare(group: str, type_: str, name: str, kind: Kind, tags: str, meaning: str) -> Metric:
+    """Declare a metric; see ``Metric``. The module that uses it calls this once."""
+    metric = Metric(group, type_, name, kind, tags, meaning)
+    _declared.append(metric)
+    return metric
+
+
+def declared() -> list[Metric]:
+    """Return the metrics that the imported modules have declared, sorted by name."""
+    return sorted(_declared, key=lambda metric: (metric.group, metric.type, metric.name))
 
 
 class MetricsSource(Protocol):
@@ -145,17 +194,17 @@ class Metrics:
         self._metrics: dict[MetricName, Meter | Histogram | Timer] = {}
         self._gauges: list[Callable[[], Iterator[tuple[MetricName, float]]]] = []
 
-    def meter(self, group: str, type_: str, name: str, **tags: object) -> Meter:
-        """Return the meter with this name; it is created at the first call."""
-        return self._get(Meter, MetricName.of(group, type_, name, **tags))
+    def meter(self, metric: Metric, **tags: object) -> Meter:
+        """Return the meter with these tags; it is created at the first call."""
+        return self._get(Meter, metric.named(**tags))
 
-    def histogram(self, group: str, type_: str, name: str, **tags: object) -> Histogram:
-        """Return the histogram with this name; it is created at the first call."""
-        return self._get(Histogram, MetricName.of(group, type_, name, **tags))
+    def histogram(self, metric: Metric, **tags: object) -> Histogram:
+        """Return the histogram with these tags; it is created at the first call."""
+        return self._get(Histogram, metric.named(**tags))
 
-    def timer(self, group: str, type_: str, name: str, **tags: object) -> Timer:
-        """Return the timer with this name; it is created at the first call."""
-        return self._get(Timer, MetricName.of(group, type_, name, **tags))
+    def timer(self, metric: Metric, **tags: object) -> Timer:
+        """Return the timer with these tags; it is created at the first call."""
+        return self._get(Timer, metric.named(**tags))
 
     def register_gauges(self, read: Callable[[], Iterator[tuple[MetricName, float]]]) -> None:
         """Register a function that returns the gauges of each snapshot, with their values."""

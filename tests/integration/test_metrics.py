@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from support import numbers, produce, take, wait_for, wait_until_equal
 
 from zkconsumer import ZookeeperConsumerConnector
-from zkconsumer.metric_names import ATTRIBUTES, CONSUMER_METRICS
+from zkconsumer.metrics import Kind, declared
 from zkconsumer.prometheus import ConsumerCollector
 
 Topic = Callable[..., str]
@@ -120,18 +120,18 @@ def test_prometheus_distinguishes_consumers_with_one_client_id(topic: Topic, con
     assert any(f'consumerId="{group}_b"' in line for line in series)
 
 
-def test_table_lists_metrics_of_consumer(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_metrics_of_consumer_are_declared(admin: Any, topic: Topic, consumer: Consumer) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
     connector = consumer()
     [stream] = connector.create_message_streams({name: 1})[name]
     take(stream, 10)
-    rows = {row.bean: row for row in CONSUMER_METRICS}
+    found = {(one.group, one.type, one.name): one for one in declared()}
 
     for metric, attributes in connector.metrics.items():
-        row = rows[f"{metric.group}:type={metric.type},name={metric.name}"]
-        assert set(dict(metric.tags)) <= set(re.findall(r"\w+", row.tags)), metric
-        known = set(re.findall(r"``(\w+)``", ATTRIBUTES[row.kind]))
-        if row.kind == "timer":
-            known |= set(re.findall(r"``(\w+)``", ATTRIBUTES["histogram"]))
+        declaration = found[metric[:3]]
+        assert set(dict(metric.tags)) <= set(re.findall(r"\w+", declaration.tags)), metric
+        known = set(re.findall(r"``(\w+)``", declaration.kind.value))
+        if declaration.kind is Kind.TIMER:
+            known |= set(re.findall(r"``(\w+)``", Kind.HISTOGRAM.value))
         assert set(attributes) <= known, metric

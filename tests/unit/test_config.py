@@ -20,7 +20,6 @@ from zkconsumer.config.consumer_config import read_properties
 from zkconsumer.config.pickled_lists import ORDER_OF_LISTS
 from zkconsumer.config.properties import WITHOUT_EFFECT, property_names, property_table
 from zkconsumer.config.properties_file import parse_properties
-from zkconsumer.config.tables import to_rst
 from zkconsumer.errors import ConfigurationError
 
 REQUIRED = {"group.id": "g", "zookeeper.connect": "h:2181"}
@@ -496,13 +495,6 @@ def test_servers_without_port() -> None:
 
 
 # ---- documentation ---------------------------------------------------------------------------------
-
-
-def test_table_of_properties_is_the_documented_one() -> None:
-    """Paste the output of ``to_rst(property_table())`` into the document when a property changes."""
-    document = Path(__file__).parents[2] / "docs" / "configuration.rst"
-
-    assert to_rst(property_table()) in document.read_text()
 
 
 def test_table_describes_every_property() -> None:

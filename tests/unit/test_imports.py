@@ -35,7 +35,6 @@ ORDER = [
         "threads",
     ],
     ["config", "net"],
-    ["metric_names"],
     ["zookeeper"],
     ["broker"],
     ["metadata"],

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from zkconsumer.config import name_hints
 from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.config.name_hints import FOREIGN_PROPERTIES, suggest
 from zkconsumer.config.properties import property_names
@@ -124,10 +121,3 @@ def test_unknown_argument_has_right_hint(arguments: list[str], hint: str, capfd:
 )
 def test_incomplete_name_is_completed_if_unambiguous(name: str, meant: str | None) -> None:
     assert suggest(name, property_names()) == meant
-
-
-def test_table_of_foreign_properties_is_the_documented_one() -> None:
-    """Paste the output of ``documentation()`` into the document when the table changes."""
-    document = Path(__file__).parents[2] / "docs" / "configuration.rst"
-
-    assert name_hints.documentation() in document.read_text()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from zkconsumer.config.declared import Declared
@@ -13,13 +11,6 @@ from zkconsumer.spark.options.option_reader import OptionReader
 from zkconsumer.spark.options.starting_offsets import StartingOffsets
 from zkconsumer.spark.options.subscription import NAMES
 from zkconsumer.spark.options.table import OPTIONS
-
-
-def test_table_of_options_is_the_documented_one() -> None:
-    """Paste the output of ``documentation()`` into the document when an option changes."""
-    document = Path(__file__).parents[2] / "docs" / "spark-options.rst"
-
-    assert document.read_text().endswith(f"\n\n{table.documentation()}")
 
 
 def test_options_have_distinct_names_in_any_case() -> None:

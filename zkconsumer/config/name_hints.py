@@ -9,8 +9,6 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from zkconsumer.config.tables import table_to_rst
-
 #: Minimum similarity of a suggestion, from 0 to 1. Names of another client are less similar and mean something else.
 _MIN_SIMILARITY = 0.8
 
@@ -173,7 +171,8 @@ _LIBRDKAFKA = {
     ),
 }
 
-_BY_CLIENT = {
+#: Properties of other clients, by client.
+BY_CLIENT: Mapping[str, Mapping[str, Counterpart]] = {
     "Kafka 0.7": _KAFKA_0_7,
     "Kafka's new consumer": _NEW_CONSUMER,
     "TLS and SASL in Java": _JAVA_SECURITY,
@@ -182,7 +181,7 @@ _BY_CLIENT = {
 
 #: Properties of other clients, with names in lower case. A name that ends with ``*`` is a prefix.
 FOREIGN_PROPERTIES: Mapping[str, Counterpart] = {
-    name.lower(): counterpart for properties in _BY_CLIENT.values() for name, counterpart in properties.items()
+    name.lower(): counterpart for properties in BY_CLIENT.values() for name, counterpart in properties.items()
 }
 
 
@@ -218,19 +217,6 @@ def hint(
                 return counterpart.hint(quote)
     meant = suggest(name, candidates)
     return f"; did you mean {quote(meant)}?" if meant else ""
-
-
-def documentation() -> str:
-    """Return the table of ``docs/configuration.rst``."""
-    rows = []
-    for client, properties in _BY_CLIENT.items():
-        dropped = [f"``{name}``" for name, counterpart in properties.items() if not counterpart.names]
-        for name, counterpart in properties.items():
-            if counterpart.names:
-                names = ", ".join(f"``{target}``" for target in counterpart.names)
-                rows.append((client, f"``{name}``", names + (f" ({counterpart.note})" if counterpart.note else "")))
-        rows.append((client, ", ".join(dropped), "none; remove them"))
-    return table_to_rst(("Client", "Property", "Counterpart"), rows)
 
 
 def _normalize(name: str) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-_COLUMNS = ("Name", "Type", "Default", "Valid values", "Meaning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +28,6 @@ class Row:
     valid: str
     meaning: str
     counterpart: str
-
-
-def to_rst(rows: Iterable[Row], *, counterpart: str = "Counterpart in Kafka") -> str:
-    """Render a table in reStructuredText.
-
-    Args:
-        rows: the rows in the order of the table.
-        counterpart: heading of the last column.
-    """
-    cells = [(f"``{row.name}``", row.type, row.default, row.valid, row.meaning, row.counterpart) for row in rows]
-    return table_to_rst((*_COLUMNS, counterpart), cells)
-
-
-def table_to_rst(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Render a table of text in reStructuredText."""
-    lines = [".. list-table::", "   :header-rows: 1", ""]
-    for row in (header, *rows):
-        lines += [f"   {'*' if index == 0 else ' '} - {cell}".rstrip() for index, cell in enumerate(row)]
-    return "\n".join(lines) + "\n"
 
 
 def to_text(rows: Iterable[Row], *, width: int = 80) -> str:

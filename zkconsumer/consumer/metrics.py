@@ -1,4 +1,4 @@
-"""ConsumerMetrics: the metrics of one consumer, under the MBean names of the JVM consumer.
+"""ConsumerMetrics: the metrics of one consumer, under the MBean names of the Scala consumer.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector, ConsumerTopicStats, ConsumerFetcherManager, FetcherLagMetrics.
 """
@@ -14,8 +14,51 @@ from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.queues import StreamQueue
 from zkconsumer.health import HealthState
 from zkconsumer.message import TopicPartition
-from zkconsumer.metrics import MetricName, Metrics
+from zkconsumer.metrics import Kind, Metric, MetricName, Metrics, declare
 from zkconsumer.rebalance.member import GroupMember
+
+_CONNECTOR = "kafka.consumer", "ZookeeperConsumerConnector"
+_MANAGER = "kafka.consumer", "ConsumerFetcherManager"
+_TOPICS = "kafka.consumer", "ConsumerTopicMetrics"
+
+_QUEUE_SIZE = declare(
+    *_CONNECTOR, "FetchQueueSize", Kind.GAUGE, "clientId, topic, threadId", "Chunks in the queues of a stream."
+)
+_OWNED = declare(
+    *_CONNECTOR, "OwnedPartitionsCount", Kind.GAUGE, "clientId, groupId, [topic]", "Number of owned partitions."
+)
+_UNBALANCED = declare(
+    *_CONNECTOR,
+    "UnbalancedSeconds",
+    Kind.GAUGE,
+    "clientId",
+    "Seconds since the first failed rebalance, or since the failure of the member; 0 if it is balanced.",
+)
+_HEALTH = declare(
+    *_CONNECTOR, "Health", Kind.GAUGE, "clientId", "0 healthy, 1 rebalancing, 2 stalled, 3 disconnected, 4 failed."
+)
+_MAX_LAG = declare(*_MANAGER, "MaxLag", Kind.GAUGE, "clientId", "Highest lag of an owned partition, in messages.")
+_MIN_FETCH_RATE = declare(
+    *_MANAGER, "MinFetchRate", Kind.GAUGE, "clientId", "Fetch requests per second of the slowest fetcher."
+)
+_LAG = declare(
+    "kafka.server",
+    "FetcherLagMetrics",
+    "ConsumerLag",
+    Kind.GAUGE,
+    "clientId, topic, partition",
+    "Lag of a partition, in messages.",
+)
+_MESSAGES = declare(
+    *_TOPICS, "MessagesPerSec", Kind.METER, "clientId, [topic]", "Messages that the application has consumed."
+)
+_SKIPPED = declare(
+    *_TOPICS,
+    "SkippedOffsetsPerSec",
+    Kind.METER,
+    "clientId, [topic]",
+    "Offsets of corrupt batches that were skipped (``corrupt.record.policy=skip``).",
+)
 
 
 class ConsumerMetrics:
@@ -51,36 +94,31 @@ class ConsumerMetrics:
 
     def count_consumed(self, partition: TopicPartition, messages: int) -> None:
         """Count messages that the application has consumed."""
-        self._mark("MessagesPerSec", partition, messages)
+        self._mark(_MESSAGES, partition, messages)
 
     def count_skipped(self, partition: TopicPartition, offsets: int) -> None:
         """Count offsets of corrupt batches that were skipped."""
-        self._mark("SkippedOffsetsPerSec", partition, offsets)
+        self._mark(_SKIPPED, partition, offsets)
 
-    def _mark(self, name: str, partition: TopicPartition, count: int) -> None:
+    def _mark(self, metric: Metric, partition: TopicPartition, count: int) -> None:
         for tags in ({}, {"topic": partition.topic}):
-            self._metrics.meter(
-                "kafka.consumer", "ConsumerTopicMetrics", name, clientId=self._config.client_id, **tags
-            ).mark(count)
+            self._metrics.meter(metric, clientId=self._config.client_id, **tags).mark(count)
 
     def _read_gauges(self) -> Iterator[tuple[MetricName, float]]:
-        group, connector, manager = "kafka.consumer", "ZookeeperConsumerConnector", "ConsumerFetcherManager"
         client = {"clientId": self._config.client_id}
         member = {**client, "groupId": self._config.group_id}
         for (topic, thread), queue in self._queues.items():
-            yield MetricName.of(group, connector, "FetchQueueSize", **client, topic=topic, threadId=thread), len(queue)
+            yield _QUEUE_SIZE.named(**client, topic=topic, threadId=thread), len(queue)
         owned = Counter(partition.topic for partition in self._member.assignment)
-        yield MetricName.of(group, connector, "OwnedPartitionsCount", **member), owned.total()
+        yield _OWNED.named(**member), owned.total()
         for topic, count in owned.items():
-            yield MetricName.of(group, connector, "OwnedPartitionsCount", **member, topic=topic), count
+            yield _OWNED.named(**member, topic=topic), count
         since = self._member.unbalanced_since
-        unbalanced = 0.0 if since is None else time.monotonic() - since
-        yield MetricName.of(group, connector, "UnbalancedSeconds", **client), unbalanced
-        yield MetricName.of(group, connector, "Health", **client), self._health()
+        yield _UNBALANCED.named(**client), 0.0 if since is None else time.monotonic() - since
+        yield _HEALTH.named(**client), self._health()
         infos = self._fetchers.infos
-        yield MetricName.of(group, manager, "MaxLag", **client), max((i.lag for i in infos if i.lag > 0), default=0)
-        yield MetricName.of(group, manager, "MinFetchRate", **client), self._fetchers.min_fetch_rate
+        yield _MAX_LAG.named(**client), max((i.lag for i in infos if i.lag > 0), default=0)
+        yield _MIN_FETCH_RATE.named(**client), self._fetchers.min_fetch_rate
         for info in infos:
             topic, number = info.partition
-            tags = {**client, "topic": topic, "partition": number}
-            yield MetricName.of("kafka.server", "FetcherLagMetrics", "ConsumerLag", **tags), info.lag
+            yield _LAG.named(**client, topic=topic, partition=number), info.lag

@@ -1,9 +1,33 @@
-"""FetcherMetrics: the metrics of one fetcher thread, under the names of the JVM consumer."""
+"""FetcherMetrics: the metrics of one fetcher thread, under the names of the Scala consumer."""
 
 from __future__ import annotations
 
 from zkconsumer.message import Endpoint
-from zkconsumer.metrics import Metrics
+from zkconsumer.metrics import Kind, Metrics, declare
+
+_BROKER = "clientId, brokerHost, brokerPort"
+_FETCHES = "kafka.consumer", "FetchRequestAndResponseMetrics"
+_FETCH_TAGS = "clientId, [brokerHost, brokerPort]"
+
+_REQUESTS = declare("kafka.server", "FetcherStats", "RequestsPerSec", Kind.METER, _BROKER, "Fetch requests.")
+_BYTES = declare("kafka.server", "FetcherStats", "BytesPerSec", Kind.METER, _BROKER, "Bytes received.")
+_TIMES = declare(*_FETCHES, "FetchRequestRateAndTimeMs", Kind.TIMER, _FETCH_TAGS, "Fetch requests.")
+_SIZES = declare(*_FETCHES, "FetchResponseSize", Kind.HISTOGRAM, _FETCH_TAGS, "Bytes of a fetch response.")
+_THROTTLES = declare(
+    *_FETCHES,
+    "FetchRequestThrottleRateAndTimeMs",
+    Kind.TIMER,
+    _FETCH_TAGS,
+    "Times for which brokers have throttled fetch requests.",
+)
+_ENQUEUED = declare(
+    "kafka.consumer",
+    "ConsumerTopicMetrics",
+    "BytesPerSec",
+    Kind.METER,
+    "clientId, [topic]",
+    "Bytes that were added to the queues.",
+)
 
 
 class FetcherMetrics:
@@ -12,13 +36,12 @@ class FetcherMetrics:
     def __init__(self, metrics: Metrics, client_id: str, endpoint: Endpoint) -> None:
         broker = {"clientId": client_id, "brokerHost": endpoint.host, "brokerPort": endpoint.port}
         all_tags = ({"clientId": client_id}, broker)
-        group = "kafka.consumer", "FetchRequestAndResponseMetrics"
         self._metrics, self._client_id = metrics, client_id
-        self.requests = metrics.meter("kafka.server", "FetcherStats", "RequestsPerSec", **broker)
-        self._bytes = metrics.meter("kafka.server", "FetcherStats", "BytesPerSec", **broker)
-        self._times = [metrics.timer(*group, "FetchRequestRateAndTimeMs", **tags) for tags in all_tags]
-        self._sizes = [metrics.histogram(*group, "FetchResponseSize", **tags) for tags in all_tags]
-        self._throttles = [metrics.timer(*group, "FetchRequestThrottleRateAndTimeMs", **tags) for tags in all_tags]
+        self.requests = metrics.meter(_REQUESTS, **broker)
+        self._bytes = metrics.meter(_BYTES, **broker)
+        self._times = [metrics.timer(_TIMES, **tags) for tags in all_tags]
+        self._sizes = [metrics.histogram(_SIZES, **tags) for tags in all_tags]
+        self._throttles = [metrics.timer(_THROTTLES, **tags) for tags in all_tags]
 
     def record_response(self, duration_s: float, size: int, throttle_s: float) -> None:
         """Record a fetch response of ``size`` bytes."""
@@ -32,6 +55,4 @@ class FetcherMetrics:
     def record_enqueued(self, topic: str, size: int) -> None:
         """Record that ``size`` bytes of records were added to a queue."""
         for tags in ({}, {"topic": topic}):
-            self._metrics.meter(
-                "kafka.consumer", "ConsumerTopicMetrics", "BytesPerSec", clientId=self._client_id, **tags
-            ).mark(size)
+            self._metrics.meter(_ENQUEUED, clientId=self._client_id, **tags).mark(size)

@@ -6,7 +6,7 @@ from zkconsumer.broker.connect import Connecting
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.metadata.factory import create_cluster
-from zkconsumer.metrics import Metrics
+from zkconsumer.metrics import Kind, Metrics, declare
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.offsets.factory import create_offsets
 from zkconsumer.rebalance.attempts import RebalanceAttempts
@@ -28,8 +28,16 @@ from zkconsumer.rebalance.session_watch import SessionWatch
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, new_consumer_id
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
-#: Group of the metrics of a member, and their type.
-_METRICS = ("kafka.consumer", "ZookeeperConsumerConnector")
+_CONNECTOR = "kafka.consumer", "ZookeeperConsumerConnector"
+_REBALANCES = declare(*_CONNECTOR, "RebalanceRateAndTime", Kind.TIMER, "clientId", "Attempts to rebalance.")
+
+#: Meters of committed offsets by name of the storage.
+_COMMITS = {
+    storage: declare(
+        *_CONNECTOR, f"{storage}CommitsPerSec", Kind.METER, "clientId", f"Number of offsets committed to {storage}."
+    )
+    for storage in ("ZooKeeper", "Kafka")
+}
 
 
 def create_member(
@@ -63,7 +71,7 @@ def create_member(
     )
     listener = _create_listener(config, registration, watch, cluster, committer, handler, callbacks)
     first_rebalance = FirstRebalance(config, watch.membership.consumer_id, first_rebalance_timeout_s)
-    timer = metrics.timer(*_METRICS, "RebalanceRateAndTime", clientId=config.client_id)
+    timer = metrics.timer(_REBALANCES, clientId=config.client_id)
     attempts = RebalanceAttempts(config, watch, listener, cluster, first_rebalance, timer.update)
     thread = MemberThread(watch, listener, attempts, first_rebalance, committer, handler)
     return GroupMember(config, watch, cluster, committer, thread, handler)
@@ -112,7 +120,7 @@ def _create_committer(
             connecting,
             storage=storage,
             dual_commit=dual_commit,
-            counter=lambda name: metrics.meter(*_METRICS, f"{name}CommitsPerSec", clientId=config.client_id).mark,
+            counter=lambda name: metrics.meter(_COMMITS[name], clientId=config.client_id).mark,
             topic_ids=lambda: cluster.topic_ids,
         )
 

@@ -15,7 +15,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.metadata.topic_id import created_zxid, is_same_topic
-from zkconsumer.metrics import Metrics
+from zkconsumer.metrics import Kind, Metrics, declare
 from zkconsumer.offsets.access import open_access
 from zkconsumer.retry import retrying
 from zkconsumer.spark.offset import BatchOffset
@@ -23,6 +23,14 @@ from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.threads import OwnedThread
 from zkconsumer.zookeeper.registry import GroupPaths
 from zkconsumer.zookeeper.session import ZooKeeperSession
+
+_LISTENER = "zkconsumer.spark", "QueryListener"
+_SUCCEEDED = declare(
+    *_LISTENER, "CommitsSucceeded", Kind.METER, "query, groupId", "Commits of the driver listener that succeeded."
+)
+_FAILED = declare(
+    *_LISTENER, "CommitsFailed", Kind.METER, "query, groupId", "Commits of the driver listener that failed."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +164,13 @@ class DriverCommits:
             try:
                 committed = retrying(timeout_s)(commit_batch, batch, uncommitted.consumer_ids, uncommitted.committed)
             except ZkConsumerError as error:
-                self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsFailed", **tags).mark()
+                self._metrics.meter(_FAILED, **tags).mark()
                 self._log.warning("offset_commit_failed", query=uncommitted.query, group=group, error=str(error))
                 continue
             del batches[source]
             uncommitted.committed.update(committed)
             if committed:
-                self._metrics.meter("zkconsumer.spark", "QueryListener", "CommitsSucceeded", **tags).mark()
+                self._metrics.meter(_SUCCEEDED, **tags).mark()
                 offsets = {str(partition): offset for partition, offset in sorted(committed.items())}
                 self._log.info("offsets_committed", query=uncommitted.query, group=group, offsets=offsets)
 

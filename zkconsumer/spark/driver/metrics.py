@@ -6,28 +6,42 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zkconsumer.health import HealthState
-from zkconsumer.metrics import MetricName
+from zkconsumer.metrics import Kind, Metric, MetricName, declare
 from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.driver.skipped import LOST, SKIPPED, latest_counts
 
-#: By key of ``latestOffset`` in a progress report: the name of the metric, and how the values of several sources make
-#: that of their query.
-_NAMES: dict[str, tuple[str, Callable[[list[float]], float]]] = {
-    "lag": ("Lag", sum),
-    "maxOffsetsBehindLatest": ("MaxOffsetsBehindLatest", max),
-    "minOffsetsBehindLatest": ("MinOffsetsBehindLatest", min),
-    "owned": ("OwnedPartitions", sum),
-    "rebalances": ("Rebalances", sum),
-    "rereadRecords": ("RereadRecords", sum),
-    "commits": ("Commits", sum),
-    "commitsFailed": ("CommitsFailed", sum),
-    "commitAgeSeconds": ("CommitAgeSeconds", max),
-    "health": ("Health", max),
+
+def _declare(name: str, meaning: str, tags: str = "query") -> Metric:
+    return declare("zkconsumer.spark", "StreamingQuery", name, Kind.GAUGE, tags, meaning)
+
+
+_INPUT_RATE = _declare("InputRowsPerSecond", "Rows per second that were produced to the topics.")
+_PROCESSING_RATE = _declare("ProcessedRowsPerSecond", "Rows per second that the query has processed.")
+_BYTE_RATE = _declare("BytesPerSecond", "Bytes per second, estimated from a sample of records.")
+_LAG = _declare("Lag", "Sum of the lags of all partitions, in offsets.")
+_MEAN_LAG = _declare("AvgOffsetsBehindLatest", "Lag per partition, on average.")
+
+#: By key of ``latestOffset`` in a progress report: the metric, and how the values of several sources make that of their
+#: query.
+_BY_KEY: dict[str, tuple[Metric, Callable[[list[float]], float]]] = {
+    "lag": (_LAG, sum),
+    "maxOffsetsBehindLatest": (_declare("MaxOffsetsBehindLatest", "Highest lag of a partition."), max),
+    "minOffsetsBehindLatest": (_declare("MinOffsetsBehindLatest", "Lowest lag of a partition."), min),
+    "owned": (_declare("OwnedPartitions", "Number of owned partitions."), sum),
+    "rebalances": (_declare("Rebalances", "Number of rebalances since the start."), sum),
+    "rereadRecords": (_declare("RereadRecords", "Number of records that another member has read, too."), sum),
+    "commits": (_declare("Commits", "Number of commits since the start."), sum),
+    "commitsFailed": (_declare("CommitsFailed", "Number of commits that failed since the start."), sum),
+    "commitAgeSeconds": (_declare("CommitAgeSeconds", "Seconds since the last commit."), max),
+    "health": (_declare("Health", "As for a consumer."), max),
 }
 
-#: Name of the metric by key of ``latestOffset`` whose values are numbers by partition. There is one metric for the
-#: query, and one for each partition with a number.
-_NAMES_BY_PARTITION = {LOST: "RecordsLost", SKIPPED: "RecordsSkipped"}
+#: Metrics by key of ``latestOffset`` whose values are numbers by partition. There is one metric for the query, and one
+#: for each partition with a number.
+_BY_PARTITION = {
+    LOST: _declare("RecordsLost", "Offsets of deleted records that were skipped.", "query, [topic, partition]"),
+    SKIPPED: _declare("RecordsSkipped", "Offsets of corrupt records that were skipped.", "query, [topic, partition]"),
+}
 
 
 def query_metrics(query: str, progress: Mapping[str, Any]) -> dict[MetricName, float]:
@@ -38,8 +52,8 @@ def query_metrics(query: str, progress: Mapping[str, Any]) -> dict[MetricName, f
         progress: a progress report as a JSON object.
     """
     metrics = {
-        "InputRowsPerSecond": float(progress.get("inputRowsPerSecond") or 0),
-        "ProcessedRowsPerSecond": float(progress.get("processedRowsPerSecond") or 0),
+        _INPUT_RATE: float(progress.get("inputRowsPerSecond") or 0),
+        _PROCESSING_RATE: float(progress.get("processedRowsPerSecond") or 0),
     }
     values: dict[str, list[float]] = {}
     partitions = 0
@@ -49,19 +63,19 @@ def query_metrics(query: str, progress: Mapping[str, Any]) -> dict[MetricName, f
         latest = offset_object(source.get("latestOffset"))
         rows_per_second = float(source.get("processedRowsPerSecond") or 0)
         bytes_per_second = rows_per_second * float(latest.get("bytesPerRecord") or 0)
-        metrics["BytesPerSecond"] = metrics.get("BytesPerSecond", 0.0) + bytes_per_second
+        metrics[_BYTE_RATE] = metrics.get(_BYTE_RATE, 0.0) + bytes_per_second
         partitions += sum(map(len, latest.get("latest", {}).values()))
         if "health" in latest:
             latest = {**latest, "health": HealthState[latest["health"].upper()]}
-        for key in _NAMES:
+        for key in _BY_KEY:
             if latest.get(key) is not None:
                 values.setdefault(key, []).append(float(latest[key]))
     for key, of_sources in values.items():
-        name, combine = _NAMES[key]
-        metrics[name] = float(combine(of_sources))
-    if "Lag" in metrics:
-        metrics["AvgOffsetsBehindLatest"] = metrics["Lag"] / max(1, partitions)
-    named = {_name(name, query=query): value for name, value in metrics.items()}
+        metric, combine = _BY_KEY[key]
+        metrics[metric] = float(combine(of_sources))
+    if _LAG in metrics:
+        metrics[_MEAN_LAG] = metrics[_LAG] / max(1, partitions)
+    named = {metric.named(query=query): value for metric, value in metrics.items()}
     return named | _metrics_by_partition(query, progress)
 
 
@@ -69,17 +83,13 @@ def _metrics_by_partition(query: str, progress: Mapping[str, Any]) -> dict[Metri
     metrics: dict[MetricName, float] = {}
     for source in progress["sources"]:
         latest = offset_object(source.get("latestOffset"))
-        for key, name in _NAMES_BY_PARTITION.items():
+        for key, metric in _BY_PARTITION.items():
             if key not in latest:
                 continue
-            of_query = _name(name, query=query)
+            of_query = metric.named(query=query)
             metrics.setdefault(of_query, 0.0)
             for (topic, partition), count in latest_counts(latest, key).items():
                 metrics[of_query] += count
-                of_partition = _name(name, query=query, topic=topic, partition=partition)
+                of_partition = metric.named(query=query, topic=topic, partition=partition)
                 metrics[of_partition] = metrics.get(of_partition, 0.0) + count
     return metrics
-
-
-def _name(name: str, **tags: object) -> MetricName:
-    return MetricName.of("zkconsumer.spark", "StreamingQuery", name, **tags)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from zkconsumer.config.declared import Declared
 from zkconsumer.config.name_hints import NO_COUNTERPART, Counterpart
-from zkconsumer.config.tables import to_rst
 from zkconsumer.config.types import LONG_MAX, Boolean, Choice, Duration, Integer, Text
 from zkconsumer.rebalance.topic_filter import Blacklist, Whitelist
 from zkconsumer.spark.options.types import PARTITIONS, TIMES, Columns, Expression, Offsets, Timestamp, TopicNames
@@ -324,8 +323,3 @@ FOREIGN_OPTIONS = {
     "topics": Counterpart(("subscribe",)),
     "value.deserializer": Counterpart(("decoder",)),
 }
-
-
-def documentation() -> str:
-    """Return the table of ``docs/spark-options.rst``."""
-    return to_rst((option.row() for option in OPTIONS), counterpart="Counterpart")

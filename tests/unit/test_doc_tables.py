@@ -1,0 +1,62 @@
+"""Tests of the tables that are generated when the documentation is built."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zkconsumer.spark.driver.metrics import query_metrics
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def tables() -> Any:
+    specification = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def rows(table: str) -> list[list[str]]:
+    """Return the cells of a table, without the header."""
+    return [re.split(r"\n     - ?", row) for row in re.split(r"^   \* - ", table, flags=re.MULTILINE)[2:]]
+
+
+def test_pages_include_every_table(tables: Any) -> None:
+    included = [
+        name for page in DOCS.glob("*.rst") for name in re.findall(r"include:: _tables/(\S+)", page.read_text())
+    ]
+
+    assert sorted(included) == sorted(tables.TABLES)
+
+
+def test_rows_have_all_cells(tables: Any) -> None:
+    for name, render in tables.TABLES.items():
+        if "list-table" in (text := render()):
+            found = rows(text)
+            assert found, name
+            assert {len(row) for row in found} == {len(text.split("   * - ")[1].split("\n     - "))}, name
+
+
+def test_declared_metrics_are_those_of_query(tables: Any) -> None:
+    latest = {
+        "latest": {"t": {"0": 1}},
+        "recordsLost": {"t": {"0": 1}},
+        "recordsSkipped": {},
+        "health": "healthy",
+        **dict.fromkeys(("lag", "maxOffsetsBehindLatest", "minOffsetsBehindLatest", "owned", "rebalances"), 0),
+        **dict.fromkeys(("rereadRecords", "commits", "commitsFailed", "commitAgeSeconds"), 0),
+    }
+    sources = [{"endOffset": {"group": "g", "ranges": {}}, "latestOffset": latest}]
+    found = {f"``{name.group}:type={name.type},name={name.name}``" for name in query_metrics("q", {"sources": sources})}
+
+    listener = "zkconsumer.spark:type=QueryListener,name="
+    commits = {f"``{listener}CommitsSucceeded``", f"``{listener}CommitsFailed``"}
+    assert {row[0] for row in rows(tables.metrics_table("zkconsumer.spark"))} == found | commits
