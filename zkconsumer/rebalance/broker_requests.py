@@ -190,7 +190,8 @@ class ClusterProxy:
 
     def _wait(self, timeout_s: float) -> None:
         watch = self._requests.watch
-        watch.wait(min(timeout_s, self._grace_s))
+        grace_s = self._began_at + self._grace_s - time.monotonic()
+        watch.wait(min(timeout_s, grace_s) if grace_s > 0.0 else timeout_s)
         if watch.needs_rebalance and time.monotonic() - self._began_at >= self._grace_s:
             self._grace_s *= 2
             raise BrokerUnavailableError("the group changed while no broker returned partition metadata")
