@@ -10,7 +10,7 @@ import json
 import random
 import sys
 
-from zkconsumer.rebalance.assignors import STRATEGIES, assign, threads_by_topic
+from zkconsumer.rebalance.assignors import STRATEGIES, assign, group_threads_by_topic
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.rebalance.ownership import _describe_owner
 from zkconsumer.zookeeper import registry
@@ -172,7 +172,7 @@ def check_registration(rng: random.Random, data: bytes) -> None:
     assert all(type(count) is int and 1 <= count <= registry.MAX_STREAMS for count in parsed.subscription.values())
     resolved = resolve_filter(PATH, parsed, TOPICS)
     members = {"g_c": resolved, "g_d": Registration(dict.fromkeys(TOPICS, 2))}
-    threads = threads_by_topic(members, TOPICS)
+    threads = group_threads_by_topic(members, TOPICS)
     strategy, order = rng.choice([pair for pair in STRATEGIES if pair[1] != "0.8.2"])
     assigned = assign(strategy, order, PARTITIONS, threads)
     assert assigned.keys() == {(name, number) for name, numbers in PARTITIONS.items() for number in numbers}

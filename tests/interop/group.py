@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from zkconsumer import TopicPartition
-from zkconsumer.rebalance.assignors import assign_range, threads_by_topic
+from zkconsumer.rebalance.assignors import assign_range, group_threads_by_topic
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_partitions, topic_path
 
 
@@ -55,7 +55,7 @@ class Group:
         path = topic_path(self.topic)
         partitions = {self.topic: parse_partitions(self.topic, self._zk.get(path)[0])}
         members = {name: Registration.from_json(name, node.data) for name, node in registrations.items()}
-        assignment = assign_range(partitions, threads_by_topic(members, [self.topic]))
+        assignment = assign_range(partitions, group_threads_by_topic(members, [self.topic]))
         return {partition.partition: thread for partition, thread in assignment.items()}
 
     def is_balanced(self, consumer_ids: Collection[str]) -> bool:

@@ -21,7 +21,7 @@ from support import wait_for
 from zkconsumer import TopicPartition, Whitelist
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.load import SteadyLoad
-from zkconsumer.rebalance.assignors import assign, threads_by_topic
+from zkconsumer.rebalance.assignors import assign, group_threads_by_topic
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
 
 from .jvm import WIDTH, ChildConsumer, Maker, jvm_filter, our_filter
@@ -143,7 +143,7 @@ class MixedGroup:
             [(regex, streams)] = member.subscription.items()
             static[name] = Registration({t: streams for t in self._topics if Whitelist(regex).is_topic_allowed(t)})
         sizes = {topic: list(range(_PARTITIONS)) for topic in self._topics}
-        threads = threads_by_topic(static, self._topics)
+        threads = group_threads_by_topic(static, self._topics)
         return assign(self._setting.strategy, self._setting.order, sizes, threads)
 
     def record_reads(self) -> None:

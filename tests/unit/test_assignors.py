@@ -23,7 +23,7 @@ from zkconsumer.rebalance.assignors import (
     assign_range,
     assign_roundrobin,
     candidate_assignments,
-    threads_by_topic,
+    group_threads_by_topic,
 )
 from zkconsumer.zookeeper.registry import Registration
 
@@ -46,14 +46,14 @@ def group(**members: Registration) -> dict[str, Registration]:
 
 def test_v1_range_two_members_two_threads_two_topics() -> None:
     both = Registration({"orders": 2, "payments": 2})
-    threads = threads_by_topic(group(a=both, b=both), ["orders", "payments"])
+    threads = group_threads_by_topic(group(a=both, b=both), ["orders", "payments"])
 
     assert owners("orders", 6, threads) == ["g1_a-0", "g1_a-0", "g1_a-1", "g1_a-1", "g1_b-0", "g1_b-1"]
     assert owners("payments", 4, threads) == ["g1_a-0", "g1_a-1", "g1_b-0", "g1_b-1"]
 
 
 def test_v2_range_orders_threads_as_text() -> None:
-    threads = threads_by_topic(group(c=Registration({"wide": 12})), ["wide"])
+    threads = group_threads_by_topic(group(c=Registration({"wide": 12})), ["wide"])
 
     numbers = [0, 0, 1, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9]
     assert owners("wide", 14, threads) == [f"g1_c-{number}" for number in numbers]
@@ -61,7 +61,7 @@ def test_v2_range_orders_threads_as_text() -> None:
 
 def test_v3_range_first_threads_get_one_more() -> None:
     one = Registration({"orders": 2})
-    threads = threads_by_topic(group(a=one, b=one), ["orders"])
+    threads = group_threads_by_topic(group(a=one, b=one), ["orders"])
 
     assert owners("orders", 5, threads) == ["g1_a-0", "g1_a-0", "g1_a-1", "g1_b-0", "g1_b-1"]
 
@@ -99,7 +99,7 @@ def test_only_subscribed_threads_are_assigned() -> None:
         c=Registration({"orders": 1}),
     )
 
-    assert threads_by_topic(members, ["orders", "nobody"]) == {
+    assert group_threads_by_topic(members, ["orders", "nobody"]) == {
         "orders": ["g1_a-0", "g1_a-1", "g1_c-0"],
         "nobody": [],
     }
@@ -108,7 +108,9 @@ def test_only_subscribed_threads_are_assigned() -> None:
 def test_empty_subscription_changes_nothing() -> None:
     alone = group(a=Registration({"orders": 1}))
 
-    assert threads_by_topic(alone, ["orders"]) == threads_by_topic(alone | group(b=Registration({})), ["orders"])
+    assert group_threads_by_topic(alone, ["orders"]) == group_threads_by_topic(
+        alone | group(b=Registration({})), ["orders"]
+    )
 
 
 # ---- random groups ----------------------------------------------------------------------------------
@@ -124,7 +126,7 @@ topics = st.dictionaries(topic_names, st.sets(st.integers(0, 200), max_size=40).
 def test_every_partition_has_one_subscribed_owner(
     members: dict[str, Registration], partitions: dict[str, list[int]]
 ) -> None:
-    threads = threads_by_topic(members, partitions)
+    threads = group_threads_by_topic(members, partitions)
 
     result = assign_range(partitions, threads)
 
@@ -138,7 +140,7 @@ def test_every_partition_has_one_subscribed_owner(
 def test_range_differs_by_at_most_one_partition(
     members: dict[str, Registration], partitions: dict[str, list[int]]
 ) -> None:
-    threads = threads_by_topic(members, partitions)
+    threads = group_threads_by_topic(members, partitions)
 
     result = assign_range(partitions, threads)
 
@@ -151,7 +153,7 @@ def test_range_differs_by_at_most_one_partition(
 
 @given(members=groups, partitions=topics)
 def test_range_assigns_adjacent_partitions(members: dict[str, Registration], partitions: dict[str, list[int]]) -> None:
-    result = assign_range(partitions, threads_by_topic(members, partitions))
+    result = assign_range(partitions, group_threads_by_topic(members, partitions))
 
     for topic, numbers in partitions.items():
         row = [result[TopicPartition(topic, n)] for n in sorted(numbers) if TopicPartition(topic, n) in result]
@@ -172,19 +174,19 @@ def test_assignment_is_independent_of_input_order(
 
     result = assign_range(
         {topic: numbers[topic] for topic in order},
-        threads_by_topic({name: members[name] for name in names}, order),
+        group_threads_by_topic({name: members[name] for name in names}, order),
     )
 
-    assert result == assign_range(partitions, threads_by_topic(members, partitions))
+    assert result == assign_range(partitions, group_threads_by_topic(members, partitions))
 
 
 @given(members=groups, partitions=topics)
 def test_assignment_needs_only_own_topics(members: dict[str, Registration], partitions: dict[str, list[int]]) -> None:
-    whole = assign_range(partitions, threads_by_topic(members, partitions))
+    whole = assign_range(partitions, group_threads_by_topic(members, partitions))
 
     for consumer_id, registration in members.items():
         own = {topic: partitions[topic] for topic in registration.subscription if topic in partitions}
-        alone = assign_range(own, threads_by_topic(members, own))
+        alone = assign_range(own, group_threads_by_topic(members, own))
         expected = {p: thread for p, thread in whole.items() if thread.rpartition("-")[0] == consumer_id}
         assert {p: thread for p, thread in alone.items() if thread.rpartition("-")[0] == consumer_id} == expected
 
@@ -202,7 +204,7 @@ def round_robin(topic: str, partitions: dict[str, int], threads: Threads, order:
 @pytest.mark.parametrize("order", ROUND_ROBIN_ORDERS)
 def test_v4_roundrobin_two_topics_in_both_orders(order: str) -> None:
     both = Registration({"orders": 2, "payments": 2})
-    threads = threads_by_topic(group(a=both, b=both), ["payments", "orders"])
+    threads = group_threads_by_topic(group(a=both, b=both), ["payments", "orders"])
     sizes = {"orders": 6, "payments": 4}
 
     assert round_robin("orders", sizes, threads, order) == ["g1_a-0", "g1_a-1", "g1_b-0", "g1_b-1", "g1_a-0", "g1_a-1"]
@@ -211,14 +213,14 @@ def test_v4_roundrobin_two_topics_in_both_orders(order: str) -> None:
 
 @pytest.mark.parametrize("order", ROUND_ROBIN_ORDERS)
 def test_v5_roundrobin_orders_threads_as_text(order: str) -> None:
-    threads = threads_by_topic(group(c=Registration({"wide": 12})), ["wide"])
+    threads = group_threads_by_topic(group(c=Registration({"wide": 12})), ["wide"])
 
     numbers = [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
     assert round_robin("wide", {"wide": 14}, threads, order) == [f"g1_c-{number}" for number in numbers]
 
 
 def test_v6_roundrobin_hash_interleaves_topics() -> None:
-    threads = threads_by_topic(
+    threads = group_threads_by_topic(
         group(a=Registration({"clicks": 1, "views": 1}), b=Registration({"clicks": 2, "views": 2})), ["clicks", "views"]
     )
     order = ["clicks10", "clicks11", *(f"views{n}" for n in range(10)), *(f"clicks{n}" for n in range(10)), "views10"]
@@ -235,13 +237,13 @@ def test_v6_roundrobin_hash_interleaves_topics() -> None:
 )
 def test_v7_v8_roundrobin_differs_from_1_0_on(order: str, expected: str) -> None:
     one = Registration({"orders": 1})
-    threads = threads_by_topic(group(a=one, b=one, c=one), ["orders"])
+    threads = group_threads_by_topic(group(a=one, b=one, c=one), ["orders"])
 
     assert round_robin("orders", {"orders": 12}, threads, order) == [f"g1_{letter}-0" for letter in expected]
 
 
 def test_v9_roundrobin_skips_unsubscribed_threads() -> None:
-    threads = threads_by_topic(
+    threads = group_threads_by_topic(
         group(a=Registration({"orders": 1}), b=Registration({"orders": 1, "payments": 1})), ["orders", "payments"]
     )
     sizes = {"orders": 6, "payments": 4}
@@ -273,7 +275,7 @@ def test_roundrobin_assigns_each_partition_once(
     sizes: dict[str, int], subscriptions: dict[str, dict[str, int]]
 ) -> None:
     members = {name: Registration(topics) for name, topics in subscriptions.items()}
-    threads = threads_by_topic(members, sizes)
+    threads = group_threads_by_topic(members, sizes)
 
     result = assign_roundrobin({name: list(range(size)) for name, size in sizes.items()}, threads)
 
@@ -295,7 +297,9 @@ def test_assignments_equal_those_of_jvm_classes(strategy: str, release: str, ord
     refused = 0
     for entry in JVM_ANSWERS["groups"]:
         members = {name: Registration(topics) for name, topics in entry["members"].items()}
-        threads = threads_by_topic(members, {topic for member in members.values() for topic in member.subscription})
+        threads = group_threads_by_topic(
+            members, {topic for member in members.values() for topic in member.subscription}
+        )
         expected = entry[strategy][release]
         if expected == "raises":
             refused += 1

@@ -40,7 +40,7 @@ def test_waiting_requests_are_committed_together() -> None:
     waiting = [CommitRequest({p: 10 + p.partition}, False, seen.append) for p in PARTITIONS]
     for request in waiting:
         requests.add(request)
-    assert [requests.result_of(request) for request in waiting] == [dict(request.offsets) for request in waiting]
+    assert [requests.commit_until(request) for request in waiting] == [dict(request.offsets) for request in waiting]
     assert len(storage.calls) == 1
     assert seen == [dict(request.offsets) for request in waiting]
 
@@ -52,7 +52,7 @@ def test_increasing_offsets_of_same_partitions_are_committed_together() -> None:
     waiting = [CommitRequest({A: 10 + number, B: 20}, False, None) for number in range(5)]
     for request in waiting:
         requests.add(request)
-    assert [requests.result_of(request) for request in waiting] == [{A: 14, B: 20}] * 5
+    assert [requests.commit_until(request) for request in waiting] == [{A: 14, B: 20}] * 5
     assert storage.calls == [{A: 14, B: 20}]
 
 
@@ -62,8 +62,8 @@ def test_lower_offset_is_committed_separately() -> None:
     first, second = CommitRequest({A: 5, B: 1}, False, None), CommitRequest({A: 3, C: 1}, False, None)
     requests.add(first)
     requests.add(second)
-    assert requests.result_of(second) == {A: 5, C: 1}
-    assert requests.result_of(first) == {A: 5, B: 1}
+    assert requests.commit_until(second) == {A: 5, C: 1}
+    assert requests.commit_until(first) == {A: 5, B: 1}
     assert storage.calls == [{A: 5, B: 1}, {A: 3, C: 1}]
 
 
@@ -74,10 +74,10 @@ def test_rejected_partition_fails_only_its_request() -> None:
     waiting = [CommitRequest({p: 1}, False, None) for p in (A, B, C)]
     for request in waiting:
         requests.add(request)
-    assert requests.result_of(waiting[0]) == {A: 1}
+    assert requests.commit_until(waiting[0]) == {A: 1}
     with pytest.raises(OwnershipLostError, match="t-1"):
-        requests.result_of(waiting[1])
-    assert requests.result_of(waiting[2]) == {C: 1}
+        requests.commit_until(waiting[1])
+    assert requests.commit_until(waiting[2]) == {C: 1}
 
 
 def test_silent_coordinator_is_asked_once() -> None:
@@ -89,7 +89,7 @@ def test_silent_coordinator_is_asked_once() -> None:
         requests.add(request)
     for request in waiting:
         with pytest.raises(BrokerUnavailableError):
-            requests.result_of(request)
+            requests.commit_until(request)
     assert len(storage.calls) == 1
 
 
@@ -105,7 +105,7 @@ def test_result_equals_that_of_separate_commits(seed: int) -> None:
 
     def outcome(request: CommitRequest, requests: CommitRequests) -> dict[TopicPartition, int] | None:
         try:
-            return requests.result_of(request)
+            return requests.commit_until(request)
         except ZkConsumerError:
             return None
 

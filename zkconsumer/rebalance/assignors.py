@@ -19,7 +19,7 @@ from zkconsumer.zookeeper.registry import Registration, thread_ids
 Assignment = dict[TopicPartition, str]
 
 
-def threads_by_topic(members: Mapping[str, Registration], topics: Iterable[str]) -> dict[str, list[str]]:
+def group_threads_by_topic(members: Mapping[str, Registration], topics: Iterable[str]) -> dict[str, list[str]]:
     """Return the thread ids of all members that subscribe to each of ``topics``.
 
     Args:

@@ -26,7 +26,7 @@ from zkconsumer.rebalance.rebalancer import PartitionOwnedError, ZKRebalancerLis
 from zkconsumer.rebalance.session_watch import SessionWatch
 
 #: Minimum of the random factor of ``rebalance.backoff.ms``.
-_LEAST_BACKOFF = 0.5
+_MIN_BACKOFF_FACTOR = 0.5
 
 
 class RebalanceAttempts:
@@ -162,7 +162,7 @@ class RebalanceAttempts:
     def _handle_failure(self, error: ZkConsumerError) -> None:
         now = time.monotonic()
         # A member that releases its partitions one by one causes an event, and thus an attempt, for each of them.
-        is_counted = not self._failures or now - self._failed_at >= _LEAST_BACKOFF * self._backoff_s
+        is_counted = not self._failures or now - self._failed_at >= _MIN_BACKOFF_FACTOR * self._backoff_s
         if is_counted:
             self._failures += 1
             self._failed_at = now
@@ -176,4 +176,4 @@ class RebalanceAttempts:
         # An event during the attempt does not shorten the back-off. The random factor keeps members that block each
         # other from retrying at the same time.
         self._watch.needs_rebalance = False
-        self._due_at = now + self._backoff_s * random.uniform(_LEAST_BACKOFF, 1.0)
+        self._due_at = now + self._backoff_s * random.uniform(_MIN_BACKOFF_FACTOR, 1.0)

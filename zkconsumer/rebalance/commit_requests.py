@@ -43,10 +43,10 @@ class CommitRequest:
 
 
 class CommitRequests:
-    """The queue of requests. Requests that wait are merged, so that their number does not delay other calls.
+    """The queue of requests. Requests that wait are merged, so that their number does not delay other requests.
 
     Args:
-        commit: called in the thread that calls ``result_of``.
+        commit: called in the thread that calls ``commit_until``.
     """
 
     def __init__(self, commit: Commit) -> None:
@@ -57,7 +57,7 @@ class CommitRequests:
         """Add a request; any thread may call it."""
         self._requests.append(request)
 
-    def result_of(self, request: CommitRequest) -> Offsets:
+    def commit_until(self, request: CommitRequest) -> Offsets:
         """Commit requests in their order until ``request`` is committed; return its result or raise its error."""
         while not request.result.done():
             self._commit_group(self._take_group())

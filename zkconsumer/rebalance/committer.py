@@ -136,7 +136,7 @@ class OffsetCommitter:
         self._check_owned(offsets)
         request = CommitRequest(dict(offsets), allow_lower, on_committed)
         self._merged.add(request)
-        return self._requests.submit(lambda: self._merged.result_of(request))
+        return self._requests.submit(lambda: self._merged.commit_until(request))
 
     def _check_owned(self, offsets: Mapping[TopicPartition, int]) -> None:
         not_owned = sorted(offsets.keys() - self._membership.assignment.keys())

@@ -15,12 +15,12 @@ from zkconsumer.excerpt import excerpt
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
-from zkconsumer.rebalance.assignors import Assignment, assign, candidate_assignments, threads_by_topic
-from zkconsumer.rebalance.topic_filter import filter_of
+from zkconsumer.rebalance.assignors import Assignment, assign, candidate_assignments, group_threads_by_topic
+from zkconsumer.rebalance.topic_filter import create_filter
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
-#: Seconds after which the cause of a failing claim is examined, and seconds between two examinations.
+#: Minimum seconds for which a claim fails before its cause is examined, and between two examinations.
 _EXAMINE_AFTER_S = 1.0
 _EXAMINE_INTERVAL_S = 30.0
 
@@ -66,7 +66,7 @@ class AssignmentContext:
         self._exclude_internal = config.exclude_internal_topics
         self._consumer_id = consumer_id
         self._registration = registration
-        self._own_filter = filter_of(registration) if registration.is_filter else None
+        self._own_filter = create_filter(registration) if registration.is_filter else None
         self._session = session
         self._cluster = cluster
         self._last_lookup = _LastLookup()
@@ -78,10 +78,12 @@ class AssignmentContext:
         self._examine_at = 0.0
         self._mismatch: str | None = None
 
-    def assignments(self) -> Iterator[Assignment]:
-        """Yield the assignment: of this member's topics with ``range``, else of all topics of the group.
+    def compute_assignments(self) -> Iterator[Assignment]:
+        """Compute the group's assignment.
 
-        If brokers must be asked for the partitions, the assignment of the last known ones comes before. Partitions that
+        With ``range``, only this member's topics are included; the other strategies need all topics of the group.
+
+        If the partitions are looked up at brokers, the assignment of the last known ones comes before. Partitions that
         it revokes can be released while the brokers do not respond; nothing must be claimed according to it.
 
         Raises:
@@ -103,7 +105,7 @@ class AssignmentContext:
         threads, partitions = self._read_group(cluster)
         return assign(self._strategy, self._order, partitions, threads)
 
-    def own_part(self, assignment: Assignment) -> Assignment:
+    def select_own(self, assignment: Assignment) -> Assignment:
         """Return the part of an assignment that belongs to this member."""
         prefix = f"{self._consumer_id}-"
         return {p: t for p, t in assignment.items() if t.startswith(prefix) and t[len(prefix) :].isdigit()}
@@ -169,7 +171,7 @@ class AssignmentContext:
             own = self._own_filter.select(existing, self._exclude_internal)
         topics = sorted(named.union(existing)) if whole_group else own
         resolved = {name: self._resolve_filter(name, member, topics) for name, member in members.items()}
-        threads = {topic: ids for topic, ids in threads_by_topic(resolved, topics).items() if ids}
+        threads = {topic: ids for topic, ids in group_threads_by_topic(resolved, topics).items() if ids}
         partitions = cluster.partitions(sorted(threads))
         if cluster is self._cluster:
             self._last_lookup.names, self._last_lookup.existing = existing, partitions
@@ -231,7 +233,7 @@ def resolve_filter(
         return registration
     [streams] = registration.subscription.values()
     try:
-        return Registration(dict.fromkeys(filter_of(registration).select(topics, exclude_internal), streams))
+        return Registration(dict.fromkeys(create_filter(registration).select(topics, exclude_internal), streams))
     except ConfigurationError as error:
         raise RegistrationError(
             f"{path}: {error}. No partitions are claimed while that consumer is in the group; configure it with a list "

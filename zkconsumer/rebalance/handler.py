@@ -48,7 +48,7 @@ class PartitionHandler(Protocol):
         """Stop delivering records immediately: the session that owns the partitions has expired, or may have."""
 
     def on_lease_expired(self) -> None:
-        """Hand out no more records until ``on_partitions_assigned``.
+        """Deliver no more records until ``on_partitions_assigned``.
 
         Called in another thread, and must not block. The member's thread, which may be blocked, calls
         ``on_partitions_lost`` later.

@@ -134,7 +134,7 @@ class OwnedPartitions:
 
     def drop_deleted(self) -> None:
         """Discard owned partitions whose owner znodes were deleted externally."""
-        deleted = self._ownership.missing(self._membership.assignment)
+        deleted = self._ownership.find_missing(self._membership.assignment)
         if not deleted:
             return
         self._log.warning("owner_znodes_deleted", partitions=[str(p) for p in sorted(deleted)])

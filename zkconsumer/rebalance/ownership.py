@@ -131,7 +131,7 @@ class Ownership:
             raise
         return None
 
-    def missing(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
+    def find_missing(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Return the partitions whose owner znode does not exist or belongs to another session."""
         checked = list(partitions)
         nodes = self._session.znodes.get_many([self._paths.owner(partition) for partition in checked])

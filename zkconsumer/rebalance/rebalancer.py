@@ -94,8 +94,8 @@ class ZKRebalancerListener:
         # One deadline for all releases of this rebalance, because JVM members do not retry their claims forever.
         deadline = time.monotonic() + self._partitions.release_timeout_s
         while not self._watch.mailbox.is_stopping:
-            for assignment in self._context.assignments():
-                target = self._context.own_part(assignment)
+            for assignment in self._context.compute_assignments():
+                target = self._context.select_own(assignment)
                 if revoked := self._find_revoked(target):
                     break
             owned = self._membership.assignment

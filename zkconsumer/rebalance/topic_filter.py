@@ -26,14 +26,15 @@ from zkconsumer.zookeeper.registry import Registration
 #: contain that property. Members before 0.11 exclude only the first.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
-#: CPU seconds of the process for which one filter is matched with topics, and the seconds added for each topic.
+#: Maximum CPU seconds of the process for matching one filter with topics, and the seconds added for each topic.
 MATCH_TIMEOUT_S = 1.0
 _MATCH_TIMEOUT_PER_TOPIC_S = 0.001
 
 #: Seconds after which an expression that has exceeded the time limit is matched again.
 _RETRY_INTERVAL_S = 60.0
 
-#: Limits of an expression in characters, in characters with its repetitions ``{n}`` written out, and in nested groups.
+#: Maximum length of an expression in characters, its maximum length with repetitions ``{n}`` written out, and its
+#: maximum number of nested groups.
 _MAX_LENGTH = 1 << 16
 _MAX_REPEATED_LENGTH = 10_000
 _MAX_DEPTH = 50
@@ -53,7 +54,7 @@ class TopicFilter:
 
     def __init__(self, text: str) -> None:
         self.regex = text.strip().replace(",", "|").replace(" ", "").lstrip("\"'").rstrip("\"'")
-        _compiled(self.regex)
+        _compile(self.regex)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.regex!r})"
@@ -69,7 +70,7 @@ class TopicFilter:
             ConfigurationError: matching exceeded the time limit.
         """
         candidates = [topic for topic in topics if not exclude_internal_topics or topic not in INTERNAL_TOPICS]
-        matching = _compiled(self.regex).matching(candidates)
+        matching = _compile(self.regex).match(candidates)
         return [topic for topic in candidates if (topic in matching) is (self.pattern == "white_list")]
 
 
@@ -85,8 +86,8 @@ class Blacklist(TopicFilter):
     pattern = "black_list"
 
 
-def filter_of(registration: Registration) -> TopicFilter:
-    """Return the filter of a registration whose ``is_filter`` is true."""
+def create_filter(registration: Registration) -> TopicFilter:
+    """Create the filter of a registration whose ``is_filter`` is true."""
     [text] = registration.subscription
     return Whitelist(text) if registration.pattern == "white_list" else Blacklist(text)
 
@@ -108,7 +109,7 @@ class _Expression:
         #: The topics of the last call and the result: the members of a group often register the same expression.
         self._last: tuple[Sequence[str], frozenset[str]] = ((), frozenset())
 
-    def matching(self, topics: Sequence[str]) -> frozenset[str]:
+    def match(self, topics: Sequence[str]) -> frozenset[str]:
         """Return the topics that match completely."""
         last_topics, result = self._last
         if topics != last_topics:
@@ -134,7 +135,7 @@ class _Expression:
 
 
 @lru_cache(maxsize=1000)
-def _compiled(text: str) -> _Expression:
+def _compile(text: str) -> _Expression:
     return _Expression(text)
 
 
@@ -161,6 +162,7 @@ _ANCHORS = {"b": r"\b", "B": r"\B", "A": r"\A", "z": r"\Z", "Z": r"\Z"}
 _GROUP = re.compile(r"\((?:\?(?:<(?P<name>[a-zA-Z][a-zA-Z0-9]*)>|(?P<kind>[:=!>]|<[=!]|i:)|(?P<flag>i\))))?")
 _QUANTIFIER = re.compile(r"(?:[*+?]|\{[0-9]{1,9}\})[?+]?")
 _CODE = re.compile(r"x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}")
+_CLASS_NAME = re.compile(r"\{([A-Za-z]+)\}")
 _RANGE_END = re.compile(r"-(?P<end>[A-Za-z0-9_.])")
 
 
@@ -174,15 +176,15 @@ class _Translation:
         self._lengths = [0]
         self._last_length = 0  # of the token or group before the current position
         if len(text) > _MAX_LENGTH:
-            raise self._unsupported(f"more than {_MAX_LENGTH} characters")
+            raise self._unsupported_error(f"more than {_MAX_LENGTH} characters")
         parts = []
         while self._position < len(text):
             start = self._position
-            parts.append(self._token())
+            parts.append(self._translate_token())
             self._measure(text[start : self._position])
         self.result = "".join(parts)
 
-    def _unsupported(self, construct: str) -> ConfigurationError:
+    def _unsupported_error(self, construct: str) -> ConfigurationError:
         return ConfigurationError(
             f"topic filter {excerpt(self._regex)} is not supported: {construct} at position {self._position}; rewrite "
             "the expression, or list the topics"
@@ -193,7 +195,7 @@ class _Translation:
         length = len(token)
         if token[0] == "(":
             if len(self._lengths) > _MAX_DEPTH:
-                raise self._unsupported(f"more than {_MAX_DEPTH} nested groups")
+                raise self._unsupported_error(f"more than {_MAX_DEPTH} nested groups")
             self._lengths.append(0)
         elif token == ")" and len(self._lengths) > 1:
             length += self._lengths.pop()
@@ -202,7 +204,7 @@ class _Translation:
         self._lengths[-1] += length
         self._last_length = length if token[0] != "{" else length + self._last_length
         if self._lengths[-1] > max(_MAX_REPEATED_LENGTH, len(self._regex)):
-            raise self._unsupported(f"repetitions of more than {_MAX_REPEATED_LENGTH} characters")
+            raise self._unsupported_error(f"repetitions of more than {_MAX_REPEATED_LENGTH} characters")
 
     def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self._regex, self._position)
@@ -210,34 +212,34 @@ class _Translation:
             self._position = found.end()
         return found
 
-    def _token(self) -> str:
+    def _translate_token(self) -> str:
         char = self._regex[self._position]
         if char == "\\":
-            return self._escape(inside=False)
+            return self._translate_escape(inside=False)
         if char == "[":
-            return self._set()
+            return self._translate_set()
         if char == "(":
-            return self._group()
+            return self._translate_group()
         if quantifier := self._take(_QUANTIFIER):
             if re.fullmatch(r"\{.*\}\+", quantifier.group()) and self._regex[quantifier.start() - 1] == ")":
-                raise self._unsupported("a group with a possessive '{n}+'")  # regex backtracks into it
+                raise self._unsupported_error("a group with a possessive '{n}+'")  # regex backtracks into it
             return quantifier.group()
         if char == "{":
-            raise self._unsupported("a '{' that is not part of a quantifier")
+            raise self._unsupported_error("a '{' that is not part of a quantifier")
         self._position += 1
         return char if char in ".|^$)" else re.escape(char)
 
-    def _group(self) -> str:
+    def _translate_group(self) -> str:
         start = self._position
         found = self._take(_GROUP)
         assert found is not None  # the pattern also matches a single parenthesis
         if self._regex[self._position : self._position + 1] == "?" and found.group() == "(":
-            raise self._unsupported("a group construct that is different in Python")
+            raise self._unsupported_error("a group construct that is different in Python")
         if found["flag"] and start:
-            raise self._unsupported("a flag that is not at the start")
+            raise self._unsupported_error("a flag that is not at the start")
         return f"(?P<{found['name']}>" if found["name"] else found.group()
 
-    def _escape(self, *, inside: bool) -> str:
+    def _translate_escape(self, *, inside: bool) -> str:
         """Translate an escape sequence; ``inside`` is true within a set."""
         self._position += 1
         char = self._regex[self._position : self._position + 1]
@@ -245,7 +247,7 @@ class _Translation:
             return "\\" + code.group()
         self._position += 1
         if not char:
-            raise self._unsupported("a backslash at the end")
+            raise self._unsupported_error("a backslash at the end")
         if not char.isalnum():
             return "\\" + char if char.isascii() else char
         if char in _CHARACTERS:
@@ -255,19 +257,22 @@ class _Translation:
         if char.lower() in _SETS and not inside:
             return f"[^{_SETS[char.lower()]}]"
         if self._regex.find("(?i") >= 0 and self._regex.startswith(("{Lower}", "{Upper}"), self._position):
-            raise self._unsupported("a lower-case or upper-case class in a case-insensitive expression")
-        if char == "p" and (name := self._take(re.compile(r"\{([A-Za-z]+)\}"))) and name[1] in _CLASSES:
+            raise self._unsupported_error("a lower-case or upper-case class in a case-insensitive expression")
+        if char == "p" and (name := self._take(_CLASS_NAME)) and name[1] in _CLASSES:
             return _CLASSES[name[1]] if inside else f"[{_CLASSES[name[1]]}]"
         if char == "Q" and not inside:
-            end = self._regex.find("\\E", self._position)
-            quoted = self._regex[self._position : end if end >= 0 else None]
-            self._position = end + 2 if end >= 0 else len(self._regex)
-            return re.escape(quoted)
+            return self._translate_quotation()
         if char in _ANCHORS and not inside:
             return _ANCHORS[char]
-        raise self._unsupported(f"the escape \\{char}")
+        raise self._unsupported_error(f"the escape \\{char}")
 
-    def _set(self) -> str:
+    def _translate_quotation(self) -> str:
+        end = self._regex.find("\\E", self._position)
+        quoted = self._regex[self._position : end if end >= 0 else None]
+        self._position = end + 2 if end >= 0 else len(self._regex)
+        return re.escape(quoted)
+
+    def _translate_set(self) -> str:
         """Translate ``[...]`` with single characters, ranges and escapes; unions and intersections are rejected."""
         self._position += 1
         parts = ["["]
@@ -283,15 +288,15 @@ class _Translation:
                 self._position += 1
                 return "".join([*parts, "]"])
             if char in "][" or self._regex.startswith("&&", self._position):
-                raise self._unsupported("a nested set")
+                raise self._unsupported_error("a nested set")
             if char == "\\":
-                parts.append(self._escape(inside=True))
+                parts.append(self._translate_escape(inside=True))
                 if self._regex.startswith("-", self._position) and not self._regex.startswith("-]", self._position):
-                    raise self._unsupported("a range that starts with an escape")
+                    raise self._unsupported_error("a range that starts with an escape")
             elif char == "-":
                 self._position += 1
                 if not first and not self._regex.startswith("]", self._position):
-                    raise self._unsupported("a '-' between other characters of a set")
+                    raise self._unsupported_error("a '-' between other characters of a set")
                 parts.append(r"\-")
             else:
                 self._position += 1
@@ -301,4 +306,4 @@ class _Translation:
             first = False
 
 
-__all__ = ["INTERNAL_TOPICS", "MATCH_TIMEOUT_S", "Blacklist", "TopicFilter", "Whitelist", "filter_of"]
+__all__ = ["INTERNAL_TOPICS", "MATCH_TIMEOUT_S", "Blacklist", "TopicFilter", "Whitelist", "create_filter"]

@@ -18,7 +18,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.access import Access
-from zkconsumer.rebalance.assignors import threads_by_topic
+from zkconsumer.rebalance.assignors import group_threads_by_topic
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, group_state
 from zkconsumer.tools.group_state import GroupState
@@ -148,7 +148,7 @@ def list_subscribed_threads(members: Mapping[str, Registration]) -> dict[str, li
         members: consumer id to registration; topic filters are replaced by the topics that they match.
     """
     topics = {topic for member in members.values() for topic in member.subscription if is_valid_topic_name(topic)}
-    return threads_by_topic(members, sorted(topics))
+    return group_threads_by_topic(members, sorted(topics))
 
 
 def _describe(access: Access, group: str, as_json: bool) -> int:
