@@ -32,6 +32,7 @@ TESTS = {
     "rebalance/futures.py": ["callbacks", "committer"],
     "rebalance/member_thread.py": ["member_thread"],
     "rebalance/membership.py": ["membership"],
+    "rebalance/owned_partitions.py": ["owned_partitions"],
     "rebalance/session_watch.py": ["session_watch", "broker_requests", "callbacks"],
     "rebalance/topic_filter.py": ["topic_filter"],
     "fetcher/queues.py": ["queues", "manager", "stream"],
