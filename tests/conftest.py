@@ -17,16 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster
 from hypothesis import settings
 from kazoo.client import KazooClient
 from support import consumer_config, consumers, remaining_threads, zookeeper_client
 from xdist.scheduler import LoadScopeScheduling
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster import ExistingCluster
 from zkconsumer.tools.cli import main
-
-Cluster = DevCluster | ExistingCluster
 
 
 def pytest_configure() -> None:

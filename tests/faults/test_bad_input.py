@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Configs, Consumers, Topics
 from kazoo.client import KazooClient
 from kazoo.security import READ_ACL_UNSAFE
 from support import (
@@ -24,16 +25,12 @@ from support import (
     zookeeper_that_only_reads,
 )
 
-from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
+from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ConfigurationError, ConsumerRebalanceFailedError, ZooKeeperUnavailableError
 
 from .conftest import GIVE_UP_MS
 from .faults import Member, seconds
-
-Configs = Callable[..., ConsumerConfig]
-Consumers = Callable[..., ZookeeperConsumerConnector]
-Topics = Callable[..., str]
 
 
 @pytest.mark.parametrize("servers", ["localhost", "localhost:x", "localhost:65536", ":9092"])

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from aliases import Loads, Topics
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, Load, by_partition, end_offsets, numbers, produce, stored, wait_for
+from support import TIMEOUT_S, by_partition, end_offsets, numbers, produce, stored, wait_for
 
 from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -24,8 +25,6 @@ from .faults import Cable, Member, kill, seconds, settings, texts, wait_until_al
 from .transaction_log import group_history
 
 Members = Callable[..., Member]
-Loads = Callable[..., Load]
-Topics = Callable[..., str]
 
 
 def test_broker_restart_causes_no_gap_or_duplicate(

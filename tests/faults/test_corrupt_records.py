@@ -7,18 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Consumers, Topics
 from kazoo.client import KazooClient
 from support import numbers, produce, stored, take, values, wait_for, wait_until_equal
 
-from zkconsumer import KafkaStream, TopicPartition, ZookeeperConsumerConnector
+from zkconsumer import KafkaStream, TopicPartition
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError
 
 from .faults import Member
 from .transaction_log import group_history
-
-Consumers = Callable[..., ZookeeperConsumerConnector]
-Topics = Callable[..., str]
 
 #: Records per batch; the tests write three batches and corrupt the second.
 BATCH = 100

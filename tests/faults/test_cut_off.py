@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import pytest
+from aliases import Configs, Loads, Topics
 from interop.jvm import ChildConsumer, jvm_consumer
-from support import Load, end_offsets, numbers, produce, wait_for
+from support import end_offsets, numbers, produce, wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster
@@ -23,10 +24,6 @@ from zkconsumer.devcluster.servers import ZooKeeperServer
 from .cut_off import CutOff, Takeover, describe, takeover
 from .ensemble import Ensemble
 from .faults import Cable, settings
-
-Configs = Callable[..., ConsumerConfig]
-Loads = Callable[..., Load]
-Topics = Callable[..., str]
 
 #: Number of groups in each slow test.
 GROUPS = 20

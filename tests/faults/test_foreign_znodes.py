@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable, Iterator
 
 import pytest
+from aliases import Configs, Consumers, Loads, Topics
 from kazoo.client import KazooClient
 from kazoo.exceptions import NotEmptyError
-from support import Load, in_thread, members, numbers, owners, produce, stored, take, values, wait_for, wait_until_equal
+from support import in_thread, members, numbers, owners, produce, stored, take, values, wait_for, wait_until_equal
 
-from zkconsumer import ConsumerConfig, TopicPartition, Whitelist, ZookeeperConsumerConnector, create_consumer
+from zkconsumer import ConsumerConfig, TopicPartition, Whitelist, create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ClosedError, ConsumerRebalanceFailedError
 from zkconsumer.tools import common
@@ -19,11 +20,7 @@ from zkconsumer.tools import common
 from .conftest import GIVE_UP_MS
 from .faults import Cable, Member, Peer, wait_until_all_is_read
 
-Configs = Callable[..., ConsumerConfig]
-Consumers = Callable[..., ZookeeperConsumerConnector]
 Members = Callable[..., Member]
-Loads = Callable[..., Load]
-Topics = Callable[..., str]
 
 UNREADABLE = {
     "empty": b"",

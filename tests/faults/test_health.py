@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from aliases import Loads, Topics
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern, ResourceType
 from kazoo.client import KazooClient
-from support import Load, numbers, produce, wait_for, wait_until_equal
+from support import numbers, produce, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.broker.leaders import MAX_LOOKUP_TIMEOUT_S
@@ -23,8 +24,6 @@ from .faults import Cable, Member, Peer, expire, kill
 from .test_coordinator_faults import coordinator_of
 
 Members = Callable[..., Member]
-Topics = Callable[..., str]
-Loads = Callable[..., Load]
 
 
 def reason(member: Member, code: str, timeout: float = 10.0) -> HealthReason:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from aliases import Topics
 from support import Load, in_thread, wait_for
 
 from zkconsumer.devcluster import DevCluster
@@ -16,7 +17,6 @@ from zkconsumer.errors import OwnershipLostError
 from .faults import Cable, Member, full_backlog
 
 Members = Callable[..., Member]
-Topics = Callable[..., str]
 
 
 def test_commits_of_threads_do_not_delay_join(

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from aliases import Configs, Loads, Topics
 from kazoo.client import KazooClient
 from support import (
-    Load,
     in_thread,
     members,
     numbers,
@@ -25,7 +25,7 @@ from support import (
     wait_until_equal,
 )
 
-from zkconsumer import ConsumerConfig, create_consumer
+from zkconsumer import create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ClosedError, ConsumerRebalanceFailedError, OwnershipLostError, ZooKeeperUnavailableError
 
@@ -33,10 +33,7 @@ from .conftest import GIVE_UP_MS, SESSION_TIMEOUT_MS
 from .faults import Cable, ChildMember, Member, Peer, expire, wait_until_all_is_read
 from .transaction_log import group_history
 
-Configs = Callable[..., ConsumerConfig]
 Members = Callable[..., Member]
-Loads = Callable[..., Load]
-Topics = Callable[..., str]
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from aliases import Loads, Topics
 from kazoo.client import KazooClient
-from support import Load, in_thread, numbers, produce, start_zookeeper, stored, take, wait_for
+from support import in_thread, numbers, produce, start_zookeeper, stored, take, wait_for
 
 from zkconsumer import TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster
@@ -16,8 +17,6 @@ from .faults import Cable, Member, expire, seconds, wait_until_all_is_read
 from .transaction_log import group_history
 
 Members = Callable[..., Member]
-Loads = Callable[..., Load]
-Topics = Callable[..., str]
 
 
 def test_zookeeper_restart_does_not_interrupt_reading(

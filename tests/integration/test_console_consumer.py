@@ -13,14 +13,12 @@ from typing import Any
 
 import batches
 import pytest
+from aliases import Cluster, Topics
 from kazoo.client import KazooClient
 from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
 from zkconsumer import TopicPartition
-from zkconsumer.devcluster import DevCluster, ExistingCluster
-
-Cluster = DevCluster | ExistingCluster
-Topic = Callable[..., str]
+from zkconsumer.devcluster import ExistingCluster
 
 TOOL = (sys.executable, "-m", "zkconsumer", "console-consumer")
 
@@ -85,7 +83,7 @@ def console(zkconsumer_cluster: Cluster, group: str, tmp_path: Path, tool: Calla
 # ---- output -----------------------------------------------------------------------------------------------
 
 
-def test_values_are_printed_one_per_line(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+def test_values_are_printed_one_per_line(admin: Any, topic: Topics, console: Callable[..., Tool]) -> None:
     name = topic()
     content = [b"plain", b"", b"\xff\x00not text", "grüße".encode(), b"x" * 300_000, b"two\nlines"]
     produce(admin, name, 0, content)
@@ -105,7 +103,7 @@ def test_missing_topic_is_reported_on_standard_error(group: str, console: Callab
 
 
 def test_failing_rebalances_are_reported_on_standard_error(
-    group: str, zk: KazooClient, topic: Topic, console: Callable[..., Tool]
+    group: str, zk: KazooClient, topic: Topics, console: Callable[..., Tool]
 ) -> None:
     """Another program writes a registration that cannot be read, after the tool has joined the group."""
     process = console(topic(), rebalance_backoff_ms=50)
@@ -119,7 +117,7 @@ def test_failing_rebalances_are_reported_on_standard_error(
     assert f"/consumers/{group}/ids/other" in line
 
 
-def test_log_level_selects_events(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+def test_log_level_selects_events(admin: Any, topic: Topics, console: Callable[..., Tool]) -> None:
     name = topic()
     produce(admin, name, 0, [b"a"])
     restart = ("--from-beginning", "--delete-consumer-offsets")
@@ -134,7 +132,7 @@ def test_log_level_selects_events(admin: Any, topic: Topic, console: Callable[..
     assert "DEBUG zkconsumer.zookeeper.kazoo: " in shown["debug"]
 
 
-def test_null_value_is_printed_as_null(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+def test_null_value_is_printed_as_null(admin: Any, topic: Topics, console: Callable[..., Tool]) -> None:
     name = topic()
     records = [batches.Record(0, key=b"k", value=None), batches.Record(1, value=b"last")]
     admin.produce(TopicPartition(name, 0), batches.batch(records))
@@ -143,7 +141,7 @@ def test_null_value_is_printed_as_null(admin: Any, topic: Topic, console: Callab
 
 
 def test_only_new_messages_without_from_beginning(
-    admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+    admin: Any, topic: Topics, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, [b"before"])
@@ -155,7 +153,7 @@ def test_only_new_messages_without_from_beginning(
     assert process.ended()[:2] == (0, b"after\n")
 
 
-def test_from_beginning_agrees_with_smallest_reset(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+def test_from_beginning_agrees_with_smallest_reset(admin: Any, topic: Topics, console: Callable[..., Tool]) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 3))
 
@@ -164,7 +162,7 @@ def test_from_beginning_agrees_with_smallest_reset(admin: Any, topic: Topic, con
     assert process.ended()[:2] == (0, b"0\n1\n2\n")
 
 
-def test_messages_of_all_partitions_are_printed(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+def test_messages_of_all_partitions_are_printed(admin: Any, topic: Topics, console: Callable[..., Tool]) -> None:
     name = topic(4)
     for partition in range(4):
         produce(admin, name, partition, numbers(partition * 1000, partition * 1000 + 1000))
@@ -200,7 +198,7 @@ def test_topic_created_later_is_printed(
 
 
 def test_next_run_continues_after_max_messages(
-    admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+    admin: Any, topic: Topics, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -213,7 +211,7 @@ def test_next_run_continues_after_max_messages(
 
 
 def test_consumer_timeout_ends_the_tool(
-    admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+    admin: Any, topic: Topics, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 3))
@@ -231,7 +229,7 @@ EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 0}
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_signal_commits_printed_messages(
-    number: signal.Signals, admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+    number: signal.Signals, admin: Any, topic: Topics, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 5))
@@ -251,7 +249,7 @@ def test_signal_commits_printed_messages(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_signal_ends_blocked_first_rebalance(
-    number: signal.Signals, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+    number: signal.Signals, topic: Topics, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     name = topic()
     zk.create(f"/consumers/{group}/owners/{name}/0", b"other_member-0", makepath=True)
@@ -272,7 +270,7 @@ def is_waiting(process: Tool) -> bool:
 
 
 def test_closed_pipe_ends_the_tool(
-    admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+    admin: Any, topic: Topics, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     """``| head -n 1`` closes the pipe; the offsets of messages that could not be written are not committed."""
     name = topic()
@@ -293,7 +291,7 @@ def test_closed_pipe_ends_the_tool(
     assert stored(zk, group, name) == {0: "1"}
 
 
-def test_full_output_ends_with_error(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+def test_full_output_ends_with_error(admin: Any, topic: Topics, console: Callable[..., Tool]) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 3))
 
@@ -307,7 +305,7 @@ def test_full_output_ends_with_error(admin: Any, topic: Topic, console: Callable
 
 
 def test_unwritten_messages_are_not_committed(
-    admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+    admin: Any, topic: Topics, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     """The pipe is full, so the tool blocks. When it is killed, only offsets of messages in the pipe are committed."""
     name = topic()
@@ -337,7 +335,7 @@ def settled(look: Callable[[], object]) -> bool:
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.001, 0.005])
 def test_repeated_interrupt_does_not_disturb_leaving(
-    delay_s: float, admin: Any, topic: Topic, group: str, console: Callable[..., Tool], zk: KazooClient
+    delay_s: float, admin: Any, topic: Topics, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
     """``timeout -s INT`` sends the signal to the process and to its group."""
     name = topic()
@@ -355,7 +353,7 @@ def test_repeated_interrupt_does_not_disturb_leaving(
 
 
 def test_ctrl_c_ends_tool_with_slow_reader(
-    admin: Any, topic: Topic, console: Callable[..., Tool], group: str, zk: KazooClient
+    admin: Any, topic: Topics, console: Callable[..., Tool], group: str, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, [b"x" * 100_000, b"y"])
@@ -373,7 +371,7 @@ def test_ctrl_c_ends_tool_with_slow_reader(
 
 
 def test_generated_group_is_deleted_at_end(
-    zkconsumer_cluster: Cluster, admin: Any, topic: Topic, tool: Callable[..., Tool], zk: KazooClient
+    zkconsumer_cluster: Cluster, admin: Any, topic: Topics, tool: Callable[..., Tool], zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 2))
@@ -418,7 +416,7 @@ def test_missing_chroot_is_reported_and_not_created(
 
 
 def test_from_beginning_is_refused_for_group_with_offsets(
-    zkconsumer_cluster: Cluster, topic: Topic, group: str, refused: Refused, file: File, zk: KazooClient
+    zkconsumer_cluster: Cluster, topic: Topics, group: str, refused: Refused, file: File, zk: KazooClient
 ) -> None:
     name, settings = topic(), file(f"group.id={group}\n".encode())
     zk.create(f"/consumers/{group}/offsets/{name}/0", b"7", makepath=True)
@@ -433,7 +431,7 @@ def test_from_beginning_is_refused_for_group_with_offsets(
     assert members(zk, group) == []
 
 
-def test_command_line_overrides_properties_file(admin: Any, topic: Topic, console: Callable[..., Tool]) -> None:
+def test_command_line_overrides_properties_file(admin: Any, topic: Topics, console: Callable[..., Tool]) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 1))
 

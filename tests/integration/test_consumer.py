@@ -13,6 +13,7 @@ from typing import Any
 
 import batches
 import pytest
+from aliases import Cluster, Consumers, Topics
 from kafka import KafkaProducer
 from kazoo.client import KazooClient
 from support import (
@@ -29,18 +30,13 @@ from support import (
     wait_until_equal,
 )
 
-from zkconsumer import TopicPartition, ZookeeperConsumerConnector, string_decoder
-from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer import TopicPartition, string_decoder
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.errors import (
     ConsumerRebalanceFailedError,
     ConsumerTimeoutError,
     MessageStreamsExistError,
 )
-
-Cluster = DevCluster | ExistingCluster
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
 
 @pytest.fixture
@@ -54,7 +50,7 @@ def producer(zkconsumer_cluster: Cluster) -> Any:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-def test_basic(codec: str, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
+def test_basic(codec: str, admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient) -> None:
     name = topic(2)
 
     # The stream of an empty topic times out, and can be read again.
@@ -98,7 +94,7 @@ def test_basic(codec: str, admin: Any, topic: Topic, group: str, consumer: Consu
 
 
 def test_compressed_sets_are_consumed_completely(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(2)
     for partition in (0, 1):
@@ -111,7 +107,7 @@ def test_compressed_sets_are_consumed_completely(
     assert owners(zk, group, name) == {0: f"{group}_consumer1-0", 1: f"{group}_consumer1-0"}
 
 
-def test_string_decoder_returns_text(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_string_decoder_returns_text(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic()
     sent = [f"test-é€-{number}" for number in range(50)]
     produce(admin, name, 0, [text.encode() for text in sent])
@@ -122,7 +118,7 @@ def test_string_decoder_returns_text(admin: Any, topic: Topic, consumer: Consume
 
 
 def test_single_partition_has_one_owner(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 2))
@@ -139,7 +135,7 @@ def test_single_partition_has_one_owner(
 
 
 def test_partitions_of_leaving_member_move_and_continue(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(2)
     first, second = (consumer(consumer_id=i, consumer_timeout_ms=-1) for i in ("one", "two"))
@@ -160,7 +156,9 @@ def test_partitions_of_leaving_member_move_and_continue(
     readers[0].finish()
 
 
-def test_members_of_other_topics_keep_partitions(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
+def test_members_of_other_topics_keep_partitions(
+    topic: Topics, group: str, consumer: Consumers, zk: KazooClient
+) -> None:
     mine, other = topic(1), topic(1)
     one, two = consumer(consumer_id="one"), consumer(consumer_id="two")
     one.create_message_streams({mine: 1})
@@ -173,7 +171,7 @@ def test_members_of_other_topics_keep_partitions(topic: Topic, group: str, consu
 
 
 def test_surplus_threads_get_no_partition(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(1)
     produce(admin, name, 0, numbers(0, 3))
@@ -185,7 +183,7 @@ def test_surplus_threads_get_no_partition(
 
 
 def test_streams_get_partitions_of_range_assignor(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     orders, payments = topic(5), topic(2)
     for name, partitions in ((orders, 5), (payments, 2)):
@@ -210,7 +208,7 @@ def test_streams_get_partitions_of_range_assignor(
 
 
 def test_added_partitions_are_consumed(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(1)
     [stream] = consumer(consumer_id="c").create_message_streams({name: 1})[name]
@@ -225,7 +223,7 @@ def test_added_partitions_are_consumed(
 
 
 def test_topic_created_later_is_consumed(
-    admin: Any, topic: Topic, unique: Callable[[str], str], consumer: Consumer
+    admin: Any, topic: Topics, unique: Callable[[str], str], consumer: Consumers
 ) -> None:
     name = unique("t")
     connector = consumer()
@@ -239,7 +237,7 @@ def test_topic_created_later_is_consumed(
 
 
 def test_member_waits_for_blocking_owner_znode(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(1)
     produce(admin, name, 0, numbers(0, 1))
@@ -254,7 +252,9 @@ def test_member_waits_for_blocking_owner_znode(
     assert owners(zk, group, name) == {0: f"{group}_c-0"}
 
 
-def test_first_rebalance_fails_after_max_retries(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
+def test_first_rebalance_fails_after_max_retries(
+    topic: Topics, group: str, consumer: Consumers, zk: KazooClient
+) -> None:
     name = topic(2)
     zk.create(f"/consumers/{group}/owners/{name}/1", b"other_member-0", makepath=True)
     connector = consumer(
@@ -271,7 +271,7 @@ def test_first_rebalance_fails_after_max_retries(topic: Topic, group: str, consu
 
 
 def test_unreadable_registration_stops_only_new_claims(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(2)
     one = consumer(consumer_id="one")
@@ -300,7 +300,7 @@ def test_unreadable_registration_stops_only_new_claims(
 
 @pytest.mark.parametrize("codec", range(5), ids=batches.CODEC_NAMES)
 def test_all_codecs_are_read_as_messages_and_batches(
-    codec: int, admin: Any, topic: Topic, group: str, consumer: Consumer
+    codec: int, admin: Any, topic: Topics, group: str, consumer: Consumers
 ) -> None:
     name = topic()
     now = int(time.time() * 1000)
@@ -335,7 +335,7 @@ def test_all_codecs_are_read_as_messages_and_batches(
     ]
 
 
-def test_headers_and_nulls_are_delivered_unchanged(producer: Any, topic: Topic, consumer: Consumer) -> None:
+def test_headers_and_nulls_are_delivered_unchanged(producer: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic()
     sent = [
         (b"key", b"value", [("a", b"1"), ("a", b"2"), ("é", b"\xff\x00")]),
@@ -354,7 +354,7 @@ def test_headers_and_nulls_are_delivered_unchanged(producer: Any, topic: Topic, 
     assert {(m.timestamp, m.timestamp_type) for m in messages} == {(1_700_000_000_000, 0)}
 
 
-def test_log_append_time_is_delivered(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_log_append_time_is_delivered(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic(config={"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
     produce(admin, name, 0, numbers(0, 3))
@@ -365,7 +365,7 @@ def test_log_append_time_is_delivered(admin: Any, topic: Topic, consumer: Consum
     assert all(before - 1000 <= m.timestamp <= time.time() * 1000 + 1000 for m in messages)
 
 
-def test_record_larger_than_fetch_size_is_read(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_record_larger_than_fetch_size_is_read(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic(2)
     large = b"x" * 300_000
     for partition in (0, 1):
@@ -395,7 +395,7 @@ def send_in_transaction(producer: Any, name: str, value: bytes, *, commit: bool 
 
 @pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
 def test_isolation_level_controls_uncommitted_records(
-    level: str, zkconsumer_cluster: Cluster, admin: Any, topic: Topic, consumer: Consumer
+    level: str, zkconsumer_cluster: Cluster, admin: Any, topic: Topics, consumer: Consumers
 ) -> None:
     name = topic()
     writer = transactional(zkconsumer_cluster, name)
@@ -424,7 +424,7 @@ def test_isolation_level_controls_uncommitted_records(
 # ---- bounds ------------------------------------------------------------------------------------------------
 
 
-def test_unread_stream_is_bounded_and_blocks_no_other(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_unread_stream_is_bounded_and_blocks_no_other(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name, count, size = topic(4), 20_000, 100
     for partition in range(4):
         for first in range(0, count, 500):
@@ -443,7 +443,7 @@ def test_unread_stream_is_bounded_and_blocks_no_other(admin: Any, topic: Topic, 
     wait_until_equal(lambda: connector.lag[TopicPartition(name, 0)], 0)
 
 
-def test_busy_partition_does_not_starve_others(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_busy_partition_does_not_starve_others(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name, chunk = topic(2), 64 * 1024
     for first in range(0, 50_000, 500):
         admin.produce(TopicPartition(name, 0), numbered_batch(first, 500))
@@ -461,7 +461,7 @@ def test_busy_partition_does_not_starve_others(admin: Any, topic: Topic, consume
     assert read <= 2 * chunk // 100, "at most the first chunk and one more"
 
 
-def test_lag_is_distance_to_log_end(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_lag_is_distance_to_log_end(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic()
     connector = consumer(auto_offset_reset="largest")
     [stream] = connector.create_message_streams({name: 1})[name]

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aliases import Consumers, Topics
 from kazoo.client import KazooClient
 from support import Reader, numbers, produce, stored, take, values, wait_for, wait_until_equal
 
-from zkconsumer import TopicPartition, Whitelist, ZookeeperConsumerConnector
+from zkconsumer import TopicPartition, Whitelist
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError, OwnershipLostError
-
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
 
 def store(zk: KazooClient, group: str, topic: str, partition: int, text: bytes) -> None:
@@ -31,7 +29,7 @@ def store(zk: KazooClient, group: str, topic: str, partition: int, text: bytes) 
 
 @pytest.mark.parametrize("offset", [b"10000", b"-1", None], ids=["beyond the end", "minus one", "none"])
 def test_smallest_starts_at_log_start(
-    offset: bytes | None, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    offset: bytes | None, admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -48,7 +46,7 @@ def test_smallest_starts_at_log_start(
 
 @pytest.mark.parametrize("offset", [b"10000", b"-1", None], ids=["beyond the end", "minus one", "none"])
 def test_largest_starts_at_log_end(
-    offset: bytes | None, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    offset: bytes | None, admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -66,7 +64,7 @@ def test_largest_starts_at_log_end(
 
 @pytest.mark.parametrize("leave", ["shutdown", "auto commit"])
 def test_unread_partition_keeps_start_after_rebalance(
-    leave: str, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    leave: str, admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     """Without this offset, the next owner would start at the end offset and skip the records produced meanwhile."""
     name = topic()
@@ -87,7 +85,7 @@ def test_unread_partition_keeps_start_after_rebalance(
 
 @pytest.mark.parametrize("reset", ["smallest", "largest"])
 def test_committed_offset_overrides_reset(
-    reset: str, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    reset: str, admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -98,7 +96,7 @@ def test_committed_offset_overrides_reset(
     assert [message.offset for message in take(stream, 3)] == [7, 8, 9]
 
 
-def test_log_end_is_a_valid_start(admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
+def test_log_end_is_a_valid_start(admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
     store(zk, group, name, 0, b"10")
@@ -112,7 +110,7 @@ def test_log_end_is_a_valid_start(admin: Any, topic: Topic, group: str, consumer
 
 
 def test_reset_of_offset_beyond_log_lowers_commit(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     """The offset is beyond the end of the log after a topic was re-created under the same name."""
     name = topic()
@@ -132,7 +130,7 @@ def test_reset_of_offset_beyond_log_lowers_commit(
 
 
 def test_auto_commit_excludes_current_message(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -146,7 +144,7 @@ def test_auto_commit_excludes_current_message(
 
 
 def test_shutdown_commits_consumed_messages(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -159,7 +157,7 @@ def test_shutdown_commits_consumed_messages(
 
 
 def test_with_block_commits_all_delivered_messages(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(2)
     for partition in (0, 1):
@@ -172,7 +170,7 @@ def test_with_block_commits_all_delivered_messages(
 
 
 def test_exception_in_with_block_excludes_current_message(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -190,7 +188,7 @@ def test_exception_in_with_block_excludes_current_message(
 
 
 def test_no_commit_without_auto_commit(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -206,7 +204,7 @@ def test_no_commit_without_auto_commit(
 
 
 def test_rebalance_commits_before_release(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(2)
     for partition in (0, 1):
@@ -226,7 +224,7 @@ def test_rebalance_commits_before_release(
 
 
 def test_commit_offsets_includes_current_message(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(2)
     produce(admin, name, 0, numbers(0, 10))
@@ -240,9 +238,9 @@ def test_commit_offsets_includes_current_message(
 
 def test_auto_commit_does_not_lower_commit_offsets(
     admin: Any,
-    topic: Topic,
+    topic: Topics,
     group: str,
-    consumer: Consumer,
+    consumer: Consumers,
     zk: KazooClient,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -262,7 +260,7 @@ def test_auto_commit_does_not_lower_commit_offsets(
 
 
 def test_application_offsets_may_be_lower(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(2)
     for partition in (0, 1):
@@ -281,7 +279,7 @@ def test_application_offsets_may_be_lower(
 
 
 def test_empty_offset_map_commits_nothing(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 3))
@@ -292,7 +290,7 @@ def test_empty_offset_map_commits_nothing(
     assert stored(zk, group, name) == {}
 
 
-def test_offsets_of_other_members_are_refused(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
+def test_offsets_of_other_members_are_refused(topic: Topics, group: str, consumer: Consumers, zk: KazooClient) -> None:
     name = topic()
     connector = consumer(consumer_id="c")
     connector.create_message_streams({name: 1})
@@ -303,7 +301,7 @@ def test_offsets_of_other_members_are_refused(topic: Topic, group: str, consumer
     assert stored(zk, group, name) == {}
 
 
-def test_commit_outside_lifetime_does_nothing(topic: Topic, consumer: Consumer) -> None:
+def test_commit_outside_lifetime_does_nothing(topic: Topics, consumer: Consumers) -> None:
     connector = consumer()
     with pytest.raises(ClosedError):
         connector.commit_offsets()
@@ -319,7 +317,7 @@ def test_commit_outside_lifetime_does_nothing(topic: Topic, consumer: Consumer) 
 
 @pytest.mark.parametrize("by", ["auto commit", "commit_offsets"])
 def test_offset_raised_by_operator_is_kept(
-    by: str, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    by: str, admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -338,7 +336,7 @@ def test_offset_raised_by_operator_is_kept(
 
 
 def test_commit_above_operators_offset_succeeds(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -355,7 +353,7 @@ def test_commit_above_operators_offset_succeeds(
 
 
 def test_deleted_offset_znode_is_re_created(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient, caplog: pytest.LogCaptureFixture
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -373,7 +371,7 @@ def test_deleted_offset_znode_is_re_created(
 
 
 def test_unchanged_offset_is_not_written(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     """KAFKA-987: idle members do not write to ZooKeeper."""
     name = topic()
@@ -387,7 +385,7 @@ def test_unchanged_offset_is_not_written(
     assert zk.get(f"/consumers/{group}/offsets/{name}/0")[1].version == 0
 
 
-def test_invalid_offset_znode_is_reported(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
+def test_invalid_offset_znode_is_reported(topic: Topics, group: str, consumer: Consumers, zk: KazooClient) -> None:
     name = topic()
     store(zk, group, name, 0, b"ten")
     connector = consumer(rebalance_max_retries=1, zookeeper_session_timeout_ms=1500)
@@ -400,7 +398,7 @@ def test_invalid_offset_znode_is_reported(topic: Topic, group: str, consumer: Co
 
 @pytest.mark.parametrize(("setting", "expected"), [("inherit", 0), ("smallest", 20)])
 def test_partitions_added_to_topic_are_read_from_beginning_on_request(
-    setting: str, expected: int, admin: Any, topic: Topic, consumer: Consumer
+    setting: str, expected: int, admin: Any, topic: Topics, consumer: Consumers
 ) -> None:
     name = topic(1)
     produce(admin, name, 0, numbers(0, 10))
@@ -429,7 +427,7 @@ def test_partitions_added_to_topic_are_read_from_beginning_on_request(
 
 
 def test_partitions_created_under_running_consumer_are_read_completely(
-    admin: Any, topic: Topic, consumer: Consumer, unique: Callable[[str], str]
+    admin: Any, topic: Topics, consumer: Consumers, unique: Callable[[str], str]
 ) -> None:
     """The records are written before the consumer can look at the new partitions, and the group has no offsets yet."""
     prefix = unique("t")

@@ -12,17 +12,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from aliases import Consumers, Topics
 from kazoo.client import KazooClient
 from support import Reader, in_thread, members, numbers, owners, produce, stored, take, wait_until_equal
 
-from zkconsumer import ConsumerConfig, KafkaStream, ZookeeperConsumerConnector
+from zkconsumer import ConsumerConfig, KafkaStream
 from zkconsumer.errors import ClosedError, ConfigurationError, MessageStreamsExistError, ZooKeeperUnavailableError
 
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
-
-def test_shutdown_is_idempotent(topic: Topic, consumer: Consumer) -> None:
+def test_shutdown_is_idempotent(topic: Topics, consumer: Consumers) -> None:
     unused, used = consumer(), consumer()
     used.create_message_streams({topic(): 1})
 
@@ -31,7 +29,7 @@ def test_shutdown_is_idempotent(topic: Topic, consumer: Consumer) -> None:
             connector.shutdown()
 
 
-def test_shutdown_is_quick(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_shutdown_is_quick(admin: Any, topic: Topics, consumer: Consumers) -> None:
     """The shutdown waits neither for the response to a fetch request nor for the end of a session."""
     name = topic(4)
     connector = consumer(fetch_wait_max_ms=20_000, socket_timeout_ms=30_000, num_consumer_fetchers=2)
@@ -45,7 +43,7 @@ def test_shutdown_is_quick(admin: Any, topic: Topic, consumer: Consumer) -> None
     assert time.monotonic() - started < 3
 
 
-def test_shutdown_ends_waiting_stream(topic: Topic, consumer: Consumer) -> None:
+def test_shutdown_ends_waiting_stream(topic: Topics, consumer: Consumers) -> None:
     name = topic(2)
     connector = consumer(consumer_timeout_ms=-1)
     streams = connector.create_message_streams({name: 2})[name]
@@ -58,7 +56,7 @@ def test_shutdown_ends_waiting_stream(topic: Topic, consumer: Consumer) -> None:
         assert reader.seen == []
 
 
-def test_concurrent_shutdowns_succeed(topic: Topic, consumer: Consumer) -> None:
+def test_concurrent_shutdowns_succeed(topic: Topics, consumer: Consumers) -> None:
     connector = consumer()
     connector.create_message_streams({topic(): 1})
 
@@ -67,7 +65,7 @@ def test_concurrent_shutdowns_succeed(topic: Topic, consumer: Consumer) -> None:
 
 
 def test_reentrant_shutdown_does_not_deadlock(
-    topic: Topic, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+    topic: Topics, consumer: Consumers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal handler may shut down a consumer while the end of a ``with`` block does the same."""
     connector = consumer()
@@ -83,7 +81,7 @@ def test_reentrant_shutdown_does_not_deadlock(
     in_thread(connector.shutdown).result(10)
 
 
-def test_shutdown_in_reading_thread_ends_loop(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_shutdown_in_reading_thread_ends_loop(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 100))
     connector = consumer()
@@ -97,7 +95,7 @@ def test_shutdown_in_reading_thread_ends_loop(admin: Any, topic: Topic, consumer
     assert seen == list(range(10))
 
 
-def test_closed_consumer_refuses_new_streams(topic: Topic, consumer: Consumer) -> None:
+def test_closed_consumer_refuses_new_streams(topic: Topics, consumer: Consumers) -> None:
     connector = consumer()
     connector.shutdown()
 
@@ -105,7 +103,7 @@ def test_closed_consumer_refuses_new_streams(topic: Topic, consumer: Consumer) -
         connector.create_message_streams({topic(): 1})
 
 
-def test_streams_are_created_once(topic: Topic, consumer: Consumer) -> None:
+def test_streams_are_created_once(topic: Topics, consumer: Consumers) -> None:
     name = topic()
     connector = consumer()
     connector.create_message_streams({name: 1})
@@ -114,7 +112,7 @@ def test_streams_are_created_once(topic: Topic, consumer: Consumer) -> None:
         connector.create_message_streams({name: 1})
 
 
-def test_shutdown_ends_creation_of_streams(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
+def test_shutdown_ends_creation_of_streams(topic: Topics, group: str, consumer: Consumers, zk: KazooClient) -> None:
     name = topic()
     zk.create(f"/consumers/{group}/owners/{name}/0", b"other_member-0", makepath=True)
     connector = consumer(consumer_id="c", zookeeper_session_timeout_ms=60_000)
@@ -132,7 +130,7 @@ def test_shutdown_ends_creation_of_streams(topic: Topic, group: str, consumer: C
         joining.join(20)
 
 
-def test_missing_zookeeper_is_reported_in_time(consumer: Consumer) -> None:
+def test_missing_zookeeper_is_reported_in_time(consumer: Consumers) -> None:
     connector = consumer(zookeeper_connect="127.0.0.1:1", zookeeper_connection_timeout_ms=300)
     started = time.monotonic()
 
@@ -143,13 +141,13 @@ def test_missing_zookeeper_is_reported_in_time(consumer: Consumer) -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "1", None])
-def test_invalid_stream_count_is_refused(count: object, consumer: Consumer) -> None:
+def test_invalid_stream_count_is_refused(count: object, consumer: Consumers) -> None:
     with pytest.raises(ConfigurationError, match="must be an integer between 1 and 1000, got"):
         consumer().create_message_streams({"t": count})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "x" * 250])
-def test_invalid_topic_name_is_refused(name: str, consumer: Consumer) -> None:
+def test_invalid_topic_name_is_refused(name: str, consumer: Consumers) -> None:
     connector = consumer(rebalance_max_retries=1, zookeeper_session_timeout_ms=1000)
 
     with pytest.raises(ConfigurationError, match="topic"):
@@ -243,7 +241,7 @@ def interrupted(process: subprocess.Popen[str]) -> tuple[int, str, float]:
 def test_ctrl_c_ends_waiting_member(
     arrow: bool,
     admin: Any,
-    topic: Topic,
+    topic: Topics,
     group: str,
     child: Callable[..., subprocess.Popen[str]],
     zk: KazooClient,
@@ -266,7 +264,7 @@ def test_ctrl_c_ends_waiting_member(
 
 
 def test_ctrl_c_commits_only_consumed_messages(
-    admin: Any, topic: Topic, group: str, child: Callable[..., subprocess.Popen[str]], zk: KazooClient
+    admin: Any, topic: Topics, group: str, child: Callable[..., subprocess.Popen[str]], zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 5))
@@ -281,7 +279,7 @@ def test_ctrl_c_commits_only_consumed_messages(
 
 
 def test_shutdown_at_end_of_interpreter_does_not_hang(
-    topic: Topic, child: Callable[..., subprocess.Popen[str]]
+    topic: Topics, child: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """Daemon threads no longer run when remaining objects are deleted, so waiting for them would never end."""
     process = child(topic(), code=CHILD_WITH_DESTRUCTOR)
@@ -294,7 +292,7 @@ def test_shutdown_at_end_of_interpreter_does_not_hang(
 
 
 def test_killed_member_commits_nothing_unconsumed(
-    admin: Any, topic: Topic, child: Callable[..., subprocess.Popen[str]], consumer: Consumer
+    admin: Any, topic: Topics, child: Callable[..., subprocess.Popen[str]], consumer: Consumers
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 5))

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aliases import Cluster, Consumers, Topics
 from kazoo.client import KazooClient
 from support import by_partition, fetch_settings, in_thread, numbers, owners, produce, take, wait_for
 
-from zkconsumer import TopicPartition, ZkConsumerError, ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer import TopicPartition, ZkConsumerError
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import decode
 from zkconsumer.fetcher.chunk import Chunk, PositionChanged
@@ -23,10 +23,6 @@ from zkconsumer.fetcher.thread import ConsumerFetcherThread
 from zkconsumer.metrics import Metrics
 from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.zookeeper.znodes import Znodes
-
-Cluster = DevCluster | ExistingCluster
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
 
 def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, instead: Callable[..., Any]) -> None:
@@ -46,9 +42,9 @@ def once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, instead: Callab
 
 def test_revoked_partition_is_not_refetched(
     admin: Any,
-    topic: Topic,
+    topic: Topics,
     group: str,
-    consumer: Consumer,
+    consumer: Consumers,
     zk: KazooClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -89,7 +85,7 @@ def test_revoked_partition_is_not_refetched(
 
 
 def test_failed_fetcher_is_reported_and_replaced(
-    admin: Any, topic: Topic, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+    admin: Any, topic: Topics, consumer: Consumers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KAFKA-4384: the partitions of a terminated thread are assigned to a new one."""
     name = topic()
@@ -111,7 +107,7 @@ def test_failed_fetcher_is_reported_and_replaced(
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("cause", ["member's thread", "kazoo's thread"])
 def test_failed_member_fails_every_later_call(
-    cause: str, admin: Any, topic: Topic, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+    cause: str, admin: Any, topic: Topics, consumer: Consumers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic(2)
     produce(admin, name, 0, numbers(0, 100))
@@ -143,9 +139,9 @@ def test_failed_member_fails_every_later_call(
 
 def test_group_deletion_during_claim_is_survived(
     admin: Any,
-    topic: Topic,
+    topic: Topics,
     group: str,
-    consumer: Consumer,
+    consumer: Consumers,
     zk: KazooClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -167,7 +163,7 @@ def test_group_deletion_during_claim_is_survived(
 
 
 def test_deleted_topic_is_released_and_read_when_recreated(
-    zkconsumer_cluster: Cluster, admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    zkconsumer_cluster: Cluster, admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(2)
     produce(admin, name, 0, numbers(0, 5))
@@ -186,7 +182,7 @@ def test_deleted_topic_is_released_and_read_when_recreated(
     assert [(m.offset, m.value) for m in take(stream, 1)] == [(0, b"the first of the new topic")]
 
 
-def test_unknown_start_offset_blocks_no_other_partition(admin: Any, topic: Topic) -> None:
+def test_unknown_start_offset_blocks_no_other_partition(admin: Any, topic: Topics) -> None:
     name = topic(1)
     produce(admin, name, 0, numbers(0, 3))
     stream = StreamQueue(budget := ByteBudget(1 << 30))

@@ -9,19 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from aliases import Cluster, Consumers, Topics
 from kazoo.client import KazooClient
 from support import in_thread, members, numbers, owners, produce, stored, take, values, wait_until_equal
 
-from zkconsumer import ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConfigurationError
 
-Cluster = DevCluster | ExistingCluster
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
-
-def test_registration_has_format_of_jvm(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
+def test_registration_has_format_of_jvm(topic: Topics, group: str, consumer: Consumers, zk: KazooClient) -> None:
     a, b = topic(), topic()
     before = int(time.time() * 1000)
     consumer(consumer_id="c").create_message_streams({b: 2, a: 1})
@@ -38,7 +33,7 @@ def test_registration_has_format_of_jvm(topic: Topic, group: str, consumer: Cons
     assert stat.ephemeralOwner != 0
 
 
-def test_member_without_topics_is_registered(group: str, consumer: Consumer, zk: KazooClient) -> None:
+def test_member_without_topics_is_registered(group: str, consumer: Consumers, zk: KazooClient) -> None:
     consumer(consumer_id="c").create_message_streams({})
 
     data, _ = zk.get(f"/consumers/{group}/ids/{group}_c")
@@ -47,7 +42,7 @@ def test_member_without_topics_is_registered(group: str, consumer: Consumer, zk:
 
 
 def test_generated_consumer_id_has_host_time_and_hex(
-    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     connector = consumer()
     connector.create_message_streams({topic(): 1})
@@ -58,7 +53,7 @@ def test_generated_consumer_id_has_host_time_and_hex(
     assert re.fullmatch(rf"{group}_{re.escape(socket.gethostname())}-\d{{13}}-[0-9a-f]{{1,8}}", name)
 
 
-def test_znodes_of_reading_member(admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
+def test_znodes_of_reading_member(admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient) -> None:
     name = topic(2)
     produce(admin, name, 0, numbers(0, 3))
     connector = consumer(consumer_id="c")
@@ -79,7 +74,7 @@ def test_znodes_of_reading_member(admin: Any, topic: Topic, group: str, consumer
 
 
 def test_znodes_are_open_to_all_members(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 3))
@@ -93,7 +88,7 @@ def test_znodes_are_open_to_all_members(
 
 
 def test_shutdown_leaves_only_offsets_and_parents(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(2)
     produce(admin, name, 0, numbers(0, 3))
@@ -108,7 +103,7 @@ def test_shutdown_leaves_only_offsets_and_parents(
     assert stored(zk, group, name)[0] == "3"
 
 
-def test_second_member_with_same_id_waits(topic: Topic, group: str, consumer: Consumer, zk: KazooClient) -> None:
+def test_second_member_with_same_id_waits(topic: Topics, group: str, consumer: Consumers, zk: KazooClient) -> None:
     name = topic()
     first, second = consumer(consumer_id="c"), consumer(consumer_id="c")
     first.create_message_streams({name: 1})
@@ -124,7 +119,7 @@ def test_second_member_with_same_id_waits(topic: Topic, group: str, consumer: Co
 
 
 def test_owner_znode_of_earlier_session_is_replaced(
-    topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     """The old znode has the same content and is deleted later; two members could then own the partition (KAFKA-992)."""
     name = topic()
@@ -139,7 +134,7 @@ def test_owner_znode_of_earlier_session_is_replaced(
 
 
 def test_deleted_registration_is_re_created(
-    admin: Any, topic: Topic, group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     [stream] = consumer(consumer_id="c").create_message_streams({name: 1})[name]
@@ -165,11 +160,11 @@ def chroot(zk: KazooClient, unique: Callable[[str], str]) -> Iterator[str]:
 def test_group_is_below_the_chroot(
     zkconsumer_cluster: Cluster,
     admin: Any,
-    topic: Topic,
+    topic: Topics,
     group: str,
     zk: KazooClient,
     chroot: str,
-    consumer: Consumer,
+    consumer: Consumers,
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 3))
@@ -189,7 +184,7 @@ def test_group_is_below_the_chroot(
 
 
 def test_missing_chroot_is_refused_and_not_created(
-    zkconsumer_cluster: Cluster, topic: Topic, consumer: Consumer, zk: KazooClient, unique: Callable[[str], str]
+    zkconsumer_cluster: Cluster, topic: Topics, consumer: Consumers, zk: KazooClient, unique: Callable[[str], str]
 ) -> None:
     chroot = f"/{unique('missing')}"
     connector = consumer(zookeeper_connect=zkconsumer_cluster.zookeeper_connect + chroot)

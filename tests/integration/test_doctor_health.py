@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from aliases import Run, Topics
 from kazoo.client import KazooClient
 from support import numbers, produce, registered, set_offsets, wait_for
 
 from zkconsumer import ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 
-Topic = Callable[..., str]
-Run = Callable[..., tuple[int, str, str]]
 Health = Callable[..., tuple[str, dict[str, dict[str, Any]]]]
 
 
@@ -46,7 +45,7 @@ def other(zkconsumer_cluster: DevCluster | ExistingCluster) -> Iterator[KazooCli
     client.close()
 
 
-def test_group_without_members_has_failed(topic: Topic, group: str, zk: KazooClient, health: Health) -> None:
+def test_group_without_members_has_failed(topic: Topics, group: str, zk: KazooClient, health: Health) -> None:
     set_offsets(zk, group, topic(), {0: 0})
 
     state, reasons = health()
@@ -55,7 +54,7 @@ def test_group_without_members_has_failed(topic: Topic, group: str, zk: KazooCli
 
 
 def test_malformed_registration_stalls_group_and_member(
-    topic: Topic,
+    topic: Topics,
     consumer: Callable[..., ZookeeperConsumerConnector],
     group: str,
     zk: KazooClient,
@@ -84,7 +83,7 @@ def test_malformed_registration_stalls_group_and_member(
 
 
 def test_owner_that_is_no_member_stalls_its_partitions(
-    topic: Topic, group: str, zk: KazooClient, other: KazooClient, health: Health, run: Run, at: str
+    topic: Topics, group: str, zk: KazooClient, other: KazooClient, health: Health, run: Run, at: str
 ) -> None:
     name = topic(8)
     registered(other, group, "a", {name: 1})
@@ -107,7 +106,9 @@ def test_owner_that_is_no_member_stalls_its_partitions(
     assert f"; rebalance_failed: {name}-7; since " in out
 
 
-def test_group_whose_owners_change_is_rebalancing(topic: Topic, group: str, other: KazooClient, health: Health) -> None:
+def test_group_whose_owners_change_is_rebalancing(
+    topic: Topics, group: str, other: KazooClient, health: Health
+) -> None:
     name, stop = topic(2), threading.Event()
     registered(other, group, "a", {name: 1})
     path = f"/consumers/{group}/owners/{name}/0"
@@ -133,7 +134,7 @@ def test_group_whose_owners_change_is_rebalancing(topic: Topic, group: str, othe
 
 def test_partition_without_commits_stalls(
     admin: Any,
-    topic: Topic,
+    topic: Topics,
     consumer: Callable[..., ZookeeperConsumerConnector],
     group: str,
     zk: KazooClient,

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster
 from support import numbers, produce, wait_for
 
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.process import free_port
-
-Cluster = DevCluster | ExistingCluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -6,18 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aliases import Consumers, Topics
 from kazoo.client import KazooClient
 from support import Reader, numbers, owners, produce, take, values, wait_for, wait_until_equal
 
-from zkconsumer import Blacklist, TopicPartition, Whitelist, ZookeeperConsumerConnector
+from zkconsumer import Blacklist, TopicPartition, Whitelist
 from zkconsumer.errors import ConfigurationError, MessageStreamsExistError
-
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
 
 def test_whitelist_reads_matching_topics_created_later(
-    admin: Any, topic: Topic, consumer: Consumer, unique: Callable[[str], str]
+    admin: Any, topic: Topics, consumer: Consumers, unique: Callable[[str], str]
 ) -> None:
     prefix = unique("w")
     first, other = topic(2, name=f"{prefix}-a"), topic(1)
@@ -41,8 +39,8 @@ def test_whitelist_reads_matching_topics_created_later(
 def test_deleted_topic_is_released(
     storage: str,
     admin: Any,
-    topic: Topic,
-    consumer: Consumer,
+    topic: Topics,
+    consumer: Consumers,
     unique: Callable[[str], str],
     zk: KazooClient,
     group: str,
@@ -61,7 +59,7 @@ def test_deleted_topic_is_released(
 
 
 def test_filter_and_static_members_share_topic(
-    topic: Topic, consumer: Consumer, unique: Callable[[str], str], zk: KazooClient, group: str
+    topic: Topics, consumer: Consumers, unique: Callable[[str], str], zk: KazooClient, group: str
 ) -> None:
     prefix = unique("w")
     a, b = topic(4, name=f"{prefix}-a"), topic(2, name=f"{prefix}-b")
@@ -81,7 +79,7 @@ def test_filter_and_static_members_share_topic(
 
 
 def test_filter_stream_reads_several_topics(
-    admin: Any, topic: Topic, consumer: Consumer, unique: Callable[[str], str]
+    admin: Any, topic: Topics, consumer: Consumers, unique: Callable[[str], str]
 ) -> None:
     prefix = unique("w")
     names = [topic(2, name=f"{prefix}-{letter}") for letter in "abc"]
@@ -102,7 +100,7 @@ def test_filter_stream_reads_several_topics(
         reader.finish()
 
 
-def test_blacklist_excludes_matching_and_internal_topics(topic: Topic, consumer: Consumer, zk: KazooClient) -> None:
+def test_blacklist_excludes_matching_and_internal_topics(topic: Topics, consumer: Consumers, zk: KazooClient) -> None:
     wanted = topic()
     others = [name for name in zk.get_children("/brokers/topics") if name != wanted]
     connector = consumer()
@@ -112,7 +110,7 @@ def test_blacklist_excludes_matching_and_internal_topics(topic: Topic, consumer:
     assert set(connector.assignment) == {TopicPartition(wanted, 0)}
 
 
-def test_registration_equals_that_of_jvm(topic: Topic, consumer: Consumer, zk: KazooClient, group: str) -> None:
+def test_registration_equals_that_of_jvm(topic: Topics, consumer: Consumers, zk: KazooClient, group: str) -> None:
     name = topic()
     consumer(consumer_id="w").create_message_streams_by_filter(Whitelist(f" {name} , none"), 3)
 
@@ -123,7 +121,7 @@ def test_registration_equals_that_of_jvm(topic: Topic, consumer: Consumer, zk: K
     assert timestamp.strip(b'"}').isdigit()
 
 
-def test_own_exponential_filter_is_refused(topic: Topic, consumer: Consumer) -> None:
+def test_own_exponential_filter_is_refused(topic: Topics, consumer: Consumers) -> None:
     topic(1)
     with pytest.raises(ConfigurationError, match="takes more than 1 s of CPU time"):  # without a second attempt
         consumer(rebalance_backoff_ms=3_600_000).create_message_streams_by_filter(
@@ -131,7 +129,7 @@ def test_own_exponential_filter_is_refused(topic: Topic, consumer: Consumer) -> 
         )
 
 
-def test_wrong_use_of_filters_is_refused(topic: Topic, consumer: Consumer) -> None:
+def test_wrong_use_of_filters_is_refused(topic: Topics, consumer: Consumers) -> None:
     with pytest.raises(ConfigurationError, match="between 1 and 1000, got 0"):
         consumer().create_message_streams_by_filter(Whitelist("a"), 0)
     connector = consumer()

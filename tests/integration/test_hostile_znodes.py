@@ -8,17 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from aliases import Cluster, Run
 from fuzz import znodes
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from support import numbers, produce
 
 from zkconsumer import ConsumerConfig, TopicPartition, Whitelist, create_consumer
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConsumerTimeoutError
-
-Cluster = DevCluster | ExistingCluster
-Run = Callable[..., tuple[int, str, str]]
 
 #: Seconds for one tool. Each of the few filters may use 1 s of CPU time, and brokers may not exist.
 MAX_TOOL_SECONDS = 60

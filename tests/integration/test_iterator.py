@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aliases import Consumers, Topics
 from support import numbers, produce, take, values
 
-from zkconsumer import TopicPartition, ZookeeperConsumerConnector
+from zkconsumer import TopicPartition
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError
 
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
-
-def test_has_next_loop_of_original_works(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_has_next_loop_of_original_works(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 5000))
     connector = consumer(consumer_timeout_ms=500)
@@ -39,7 +36,7 @@ def test_has_next_loop_of_original_works(admin: Any, topic: Topic, consumer: Con
     assert not iterator.has_next()
 
 
-def test_peek_does_not_consume(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_peek_does_not_consume(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 3))
     connector = consumer()
@@ -54,7 +51,7 @@ def test_peek_does_not_consume(admin: Any, topic: Topic, consumer: Consumer) -> 
         stream.peek()
 
 
-def test_cleared_messages_are_fetched_again(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_cleared_messages_are_fetched_again(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
     connector = consumer()
@@ -66,7 +63,7 @@ def test_cleared_messages_are_fetched_again(admin: Any, topic: Topic, consumer: 
     assert values(take(stream, 6)) == numbers(4, 10)
 
 
-def test_fork_cannot_use_parents_consumer(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_fork_cannot_use_parents_consumer(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 5000))
     connector = consumer()
@@ -89,7 +86,7 @@ def test_fork_cannot_use_parents_consumer(admin: Any, topic: Topic, consumer: Co
     assert connector.commit_offsets() == {TopicPartition(name, 0): 5000}
 
 
-def test_two_consumers_in_one_process_share_topic(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_two_consumers_in_one_process_share_topic(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic(2)
     one, two = consumer(consumer_id="one"), consumer(consumer_id="two")
     [first] = one.create_message_streams({name: 1})[name]

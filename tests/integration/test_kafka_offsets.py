@@ -6,17 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from aliases import Consumers, Topics
 from kazoo.client import KazooClient
 from support import numbers, plaintext, produce, stored, take, values, wait_until_equal
 
-from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
+from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConfigurationError, OwnershipLostError
 from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.offsets.coordinator import GroupCoordinator
-
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
 
 @pytest.fixture
@@ -28,7 +26,7 @@ def coordinator(zkconsumer_cluster: DevCluster | ExistingCluster, group: str) ->
     found.close()
 
 
-def filled(topic: Topic, admin: Any, count: int = 20) -> str:
+def filled(topic: Topics, admin: Any, count: int = 20) -> str:
     name = topic()
     produce(admin, name, 0, numbers(0, count))
     return name
@@ -40,7 +38,13 @@ def in_kafka(coordinator: GroupCoordinator, topic: str) -> int:
 
 @pytest.mark.parametrize("dual", [True, False])
 def test_dual_commit_writes_kafka_and_zookeeper(
-    dual: bool, admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str, coordinator: GroupCoordinator
+    dual: bool,
+    admin: Any,
+    topic: Topics,
+    consumer: Consumers,
+    zk: KazooClient,
+    group: str,
+    coordinator: GroupCoordinator,
 ) -> None:
     name = filled(topic, admin)
     with consumer(offsets_storage="kafka", dual_commit_enabled=dual) as connector:
@@ -56,7 +60,7 @@ def test_dual_commit_writes_kafka_and_zookeeper(
 
 
 def test_periodic_and_final_commits_go_to_kafka(
-    admin: Any, topic: Topic, consumer: Consumer, coordinator: GroupCoordinator
+    admin: Any, topic: Topics, consumer: Consumers, coordinator: GroupCoordinator
 ) -> None:
     name = filled(topic, admin)
     connector = consumer(offsets_storage="kafka", auto_commit_interval_ms=50)
@@ -74,8 +78,8 @@ def test_higher_of_two_offsets_is_used(
     in_zookeeper: int,
     stored_in_kafka: int,
     admin: Any,
-    topic: Topic,
-    consumer: Consumer,
+    topic: Topics,
+    consumer: Consumers,
     zk: KazooClient,
     group: str,
     coordinator: GroupCoordinator,
@@ -92,7 +96,7 @@ def test_higher_of_two_offsets_is_used(
 
 
 def test_offset_in_kafka_is_not_lowered(
-    admin: Any, topic: Topic, consumer: Consumer, coordinator: GroupCoordinator
+    admin: Any, topic: Topics, consumer: Consumers, coordinator: GroupCoordinator
 ) -> None:
     name = filled(topic, admin)
     connector = consumer(offsets_storage="kafka", dual_commit_enabled=False)
@@ -107,7 +111,7 @@ def test_offset_in_kafka_is_not_lowered(
 
 
 def test_storage_is_switched_at_run_time(
-    admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str, coordinator: GroupCoordinator
+    admin: Any, topic: Topics, consumer: Consumers, zk: KazooClient, group: str, coordinator: GroupCoordinator
 ) -> None:
     name = filled(topic, admin)
     partition = TopicPartition(name, 0)
@@ -137,7 +141,7 @@ def test_storage_is_switched_at_run_time(
 
 
 def test_unchanged_offsets_are_written_if_configured(
-    admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str
+    admin: Any, topic: Topics, consumer: Consumers, zk: KazooClient, group: str
 ) -> None:
     name = filled(topic, admin)
     connector = consumer(offsets_commit_unchanged=True, auto_commit_interval_ms=50)
@@ -154,7 +158,7 @@ def test_unchanged_offsets_are_written_if_configured(
 
 
 def test_commit_error_names_kafka_coordinated_consumers(
-    zkconsumer_cluster: DevCluster | ExistingCluster, admin: Any, topic: Topic, consumer: Consumer, group: str
+    zkconsumer_cluster: DevCluster | ExistingCluster, admin: Any, topic: Topics, consumer: Consumers, group: str
 ) -> None:
     from kafka import KafkaConsumer
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from aliases import Consumers
 from kazoo.client import KazooClient
 from support import (
     consumer_config,
@@ -22,7 +23,7 @@ from support import (
     zookeeper_client,
 )
 
-from zkconsumer import TopicPartition, Whitelist, ZookeeperConsumerConnector
+from zkconsumer import TopicPartition, Whitelist
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import (
     BrokerUnavailableError,
@@ -30,8 +31,6 @@ from zkconsumer.errors import (
     ConsumerRebalanceFailedError,
     ZkConsumerError,
 )
-
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def topic(kraft: DevCluster, unique: Callable[[str], str]) -> Callable[..., str]
 
 
 @pytest.fixture
-def consumer(kraft: DevCluster, group: str) -> Iterator[Consumer]:
+def consumer(kraft: DevCluster, group: str) -> Iterator[Consumers]:
     with consumers(lambda **settings: consumer_config(kraft, **({"group_id": group} | settings))) as make:
         yield make
 
@@ -74,7 +73,7 @@ def test_kafka_4_brokers_are_not_in_zookeeper(kraft: DevCluster, zk: KazooClient
 
 
 def test_zookeeper_group_reads_from_kraft_brokers(
-    admin: Any, topic: Callable[..., str], group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Callable[..., str], group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic(4)
     for partition in range(4):
@@ -95,7 +94,7 @@ def test_zookeeper_group_reads_from_kraft_brokers(
 
 
 def test_member_continues_at_committed_offset(
-    admin: Any, topic: Callable[..., str], group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Callable[..., str], group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 20))
@@ -109,7 +108,7 @@ def test_member_continues_at_committed_offset(
 
 
 def test_committed_offset_beyond_log_is_reset(
-    admin: Any, topic: Callable[..., str], group: str, consumer: Consumer, zk: KazooClient
+    admin: Any, topic: Callable[..., str], group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -121,7 +120,7 @@ def test_committed_offset_beyond_log_is_reset(
 
 
 def test_one_bootstrap_server_is_sufficient(
-    kraft: DevCluster, admin: Any, topic: Callable[..., str], consumer: Consumer
+    kraft: DevCluster, admin: Any, topic: Callable[..., str], consumer: Consumers
 ) -> None:
     name = topic(4)
     for partition in range(4):
@@ -134,7 +133,7 @@ def test_one_bootstrap_server_is_sufficient(
 
 
 def test_metadata_request_creates_no_topic(
-    kraft: DevCluster, group: str, consumer: Consumer, zk: KazooClient, unique: Callable[[str], str]
+    kraft: DevCluster, group: str, consumer: Consumers, zk: KazooClient, unique: Callable[[str], str]
 ) -> None:
     name = unique("t")
     connector = consumer(consumer_id="c")
@@ -146,7 +145,7 @@ def test_metadata_request_creates_no_topic(
 
 
 def test_unreachable_bootstrap_servers_are_reported(
-    topic: Callable[..., str], group: str, consumer: Consumer, zk: KazooClient
+    topic: Callable[..., str], group: str, consumer: Consumers, zk: KazooClient
 ) -> None:
     connector = consumer(
         bootstrap_servers="127.0.0.1:1",
@@ -177,7 +176,7 @@ def recreate(kraft: DevCluster, topic: str) -> None:
 
 @pytest.mark.parametrize("is_written_by_others", [False, True])
 def test_recreated_topic_is_detected_by_id_of_last_commit(
-    is_written_by_others: bool, kraft: DevCluster, zk: KazooClient, group: str, topic: Any, consumer: Consumer
+    is_written_by_others: bool, kraft: DevCluster, zk: KazooClient, group: str, topic: Any, consumer: Consumers
 ) -> None:
     """A JVM member writes the offset without the topic id, so its offset is valid."""
     name, admin = topic(), kraft.admin
@@ -201,7 +200,7 @@ def test_recreated_topic_is_detected_by_id_of_last_commit(
 
 
 def test_recreated_topic_is_detected_by_running_consumer(
-    kraft: DevCluster, zk: KazooClient, group: str, topic: Any, consumer: Consumer
+    kraft: DevCluster, zk: KazooClient, group: str, topic: Any, consumer: Consumers
 ) -> None:
     name, admin = topic(), kraft.admin
     produce(admin, name, 0, numbers(0, 10))
@@ -218,7 +217,7 @@ def test_recreated_topic_is_detected_by_running_consumer(
 
 
 def test_missing_bootstrap_servers_are_logged_with_remedy(
-    topic: Callable[..., str], consumer: Consumer, caplog: pytest.LogCaptureFixture
+    topic: Callable[..., str], consumer: Consumers, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If the brokers are migrated to KRaft and the property is missing, the log contains the remedy."""
     connector = consumer(bootstrap_servers="")
@@ -230,13 +229,13 @@ def test_missing_bootstrap_servers_are_logged_with_remedy(
 
 
 @pytest.mark.parametrize("servers", ["h", "h:", ":9092", "h:x", "a:1,b"])
-def test_malformed_bootstrap_servers_are_refused(servers: str, consumer: Consumer) -> None:
+def test_malformed_bootstrap_servers_are_refused(servers: str, consumer: Consumers) -> None:
     with pytest.raises(ConfigurationError, match="must be a list such as 'host:port,host:port'"):
         consumer(bootstrap_servers=servers).create_message_streams({"t": 1})
 
 
 def test_filter_finds_new_topics_by_polling(
-    kraft: DevCluster, consumer: Consumer, admin: Any, unique: Callable[[str], str]
+    kraft: DevCluster, consumer: Consumers, admin: Any, unique: Callable[[str], str]
 ) -> None:
     prefix = unique("w")
     first = kraft.create_topic(f"{prefix}-a", 2)
@@ -252,7 +251,7 @@ def test_filter_finds_new_topics_by_polling(
 
 
 def test_offsets_are_committed_to_kafka_4(
-    consumer: Consumer, admin: Any, topic: Callable[..., str], zk: KazooClient, group: str
+    consumer: Consumers, admin: Any, topic: Callable[..., str], zk: KazooClient, group: str
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -268,7 +267,7 @@ def test_offsets_are_committed_to_kafka_4(
 
 
 def test_poll_that_finds_partitions_triggers_rebalance(
-    kraft: DevCluster, consumer: Consumer, topic: Callable[..., str], zk: KazooClient, group: str
+    kraft: DevCluster, consumer: Consumers, topic: Callable[..., str], zk: KazooClient, group: str
 ) -> None:
     """Only one of the members polls during the test."""
     name = topic(2)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
+from aliases import Consumers, Topics
 from prometheus_client import CollectorRegistry, generate_latest
 from support import numbers, produce, take, wait_for, wait_until_equal
 
@@ -13,15 +13,12 @@ from zkconsumer import ZookeeperConsumerConnector
 from zkconsumer.metrics import Kind, declared
 from zkconsumer.prometheus import ConsumerCollector
 
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
-
 
 def by_mbean(connector: ZookeeperConsumerConnector) -> dict[str, dict[str, float]]:
     return {str(name): dict(values) for name, values in connector.metrics.items()}
 
 
-def test_mbeans_of_original_exist(admin: Any, topic: Topic, consumer: Consumer, group: str) -> None:
+def test_mbeans_of_original_exist(admin: Any, topic: Topics, consumer: Consumers, group: str) -> None:
     name = topic(2)
     connector = consumer(client_id="c", consumer_id="m", fetch_message_max_bytes=1000, queued_max_message_chunks=1)
     assert connector.metrics == {}
@@ -59,7 +56,7 @@ def test_mbeans_of_original_exist(admin: Any, topic: Topic, consumer: Consumer, 
     assert found[f"{consumers}FetchRequestAndResponseMetrics,name=FetchResponseSize,clientId=c"]["Max"] > 900
 
 
-def test_lag_metric_is_removed_with_partition(topic: Topic, consumer: Consumer) -> None:
+def test_lag_metric_is_removed_with_partition(topic: Topics, consumer: Consumers) -> None:
     """Source: Kafka 1.1 AbstractFetcherThreadTest.testConsumerLagRemovedWithPartition."""
     name = topic(2)
     one = consumer(consumer_id="one")
@@ -74,7 +71,7 @@ def test_lag_metric_is_removed_with_partition(topic: Topic, consumer: Consumer) 
     wait_until_equal(lags, 1)
 
 
-def test_consumers_with_one_client_id_count_separately(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_consumers_with_one_client_id_count_separately(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
     one, two = consumer(client_id="same"), consumer(client_id="same", group_id="other-" + name)
@@ -87,7 +84,7 @@ def test_consumers_with_one_client_id_count_separately(admin: Any, topic: Topic,
     assert (by_mbean(one)[commits]["Count"], by_mbean(two)[commits]["Count"]) == (1, 0)
 
 
-def test_prometheus_exports_metrics(topic: Topic, consumer: Consumer, group: str) -> None:
+def test_prometheus_exports_metrics(topic: Topics, consumer: Consumers, group: str) -> None:
     name = topic()
     connector = consumer(client_id="c")
     connector.create_message_streams({name: 1})
@@ -105,7 +102,7 @@ def test_prometheus_exports_metrics(topic: Topic, consumer: Consumer, group: str
     assert text.count(f"# TYPE {owned} gauge") == 1
 
 
-def test_prometheus_distinguishes_consumers_with_one_client_id(topic: Topic, consumer: Consumer, group: str) -> None:
+def test_prometheus_distinguishes_consumers_with_one_client_id(topic: Topics, consumer: Consumers, group: str) -> None:
     name = topic(2)
     members = [consumer(client_id="c", consumer_id=letter) for letter in "ab"]
     for member in members:
@@ -120,7 +117,7 @@ def test_prometheus_distinguishes_consumers_with_one_client_id(topic: Topic, con
     assert any(f'consumerId="{group}_b"' in line for line in series)
 
 
-def test_metrics_of_consumer_are_declared(admin: Any, topic: Topic, consumer: Consumer) -> None:
+def test_metrics_of_consumer_are_declared(admin: Any, topic: Topics, consumer: Consumers) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
     connector = consumer()

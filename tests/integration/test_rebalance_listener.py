@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 import pytest
+from aliases import Consumers, Topics
 from kazoo.client import KazooClient
 from support import numbers, owners, produce, stored, take, wait_for, wait_until_equal
 
-from zkconsumer import ConsumerRebalanceListener, TopicPartition, ZookeeperConsumerConnector
+from zkconsumer import ConsumerRebalanceListener, TopicPartition
 from zkconsumer.errors import MessageStreamsExistError
-
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
 
 class Recorder(ConsumerRebalanceListener):
@@ -31,7 +29,7 @@ class Recorder(ConsumerRebalanceListener):
         self.assigned.append((consumer_id, {topic: dict(found) for topic, found in assignment.items()}))
 
 
-def test_listeners_of_both_members_get_same_assignment(topic: Topic, consumer: Consumer, group: str) -> None:
+def test_listeners_of_both_members_get_same_assignment(topic: Topics, consumer: Consumers, group: str) -> None:
     """Source: Kafka 1.1 ZookeeperConsumerConnectorTest.testConsumerRebalanceListener."""
     name = topic(2)
     one, two = Recorder(), Recorder()
@@ -55,7 +53,7 @@ def test_listeners_of_both_members_get_same_assignment(topic: Topic, consumer: C
 
 
 def test_listener_can_commit_released_partitions(
-    admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str
+    admin: Any, topic: Topics, consumer: Consumers, zk: KazooClient, group: str
 ) -> None:
     name = topic(2)
     for partition in range(2):
@@ -77,7 +75,7 @@ def test_listener_can_commit_released_partitions(
     assert stored(zk, group, name) == {1: "4"}
 
 
-def test_raising_listener_is_called_again(topic: Topic, consumer: Consumer) -> None:
+def test_raising_listener_is_called_again(topic: Topics, consumer: Consumers) -> None:
     name = topic()
     failures = [ValueError("one"), ValueError("two")]
 
@@ -94,7 +92,7 @@ def test_raising_listener_is_called_again(topic: Topic, consumer: Consumer) -> N
     assert set(connector.assignment) == {TopicPartition(name, 0)}
 
 
-def test_blocked_listener_does_not_block_group(topic: Topic, consumer: Consumer, zk: KazooClient, group: str) -> None:
+def test_blocked_listener_does_not_block_group(topic: Topics, consumer: Consumers, zk: KazooClient, group: str) -> None:
     name = topic(2)
     released, let_go = threading.Event(), threading.Event()
 
@@ -116,7 +114,7 @@ def test_blocked_listener_does_not_block_group(topic: Topic, consumer: Consumer,
 
 
 def test_listener_can_commit_all_delivered_messages(
-    admin: Any, topic: Topic, consumer: Consumer, zk: KazooClient, group: str
+    admin: Any, topic: Topics, consumer: Consumers, zk: KazooClient, group: str
 ) -> None:
     """The commit includes revoked partitions, because they are still owned."""
     name = topic(2)
@@ -138,7 +136,7 @@ def test_listener_can_commit_all_delivered_messages(
 
 
 def test_listener_blocked_at_start_does_not_block_group(
-    topic: Topic, consumer: Consumer, zk: KazooClient, group: str
+    topic: Topics, consumer: Consumers, zk: KazooClient, group: str
 ) -> None:
     name, let_go = topic(2), threading.Event()
 

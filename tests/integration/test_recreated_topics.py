@@ -7,19 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aliases import Cluster, Consumers, Topics
 from kazoo.client import KazooClient
 from support import numbers, plaintext, produce, recreate_topic, set_offsets, stored, take, values, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.zookeeper.session import ZooKeeperSession
-
-Cluster = DevCluster | ExistingCluster
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
 STORAGES: dict[str, dict[str, object]] = {
     "zookeeper": {"offsets_storage": "zookeeper"},
@@ -45,9 +41,9 @@ def read(connector: ZookeeperConsumerConnector, topic: str, count: int) -> list[
 def test_topic_recreated_between_two_runs(
     committed: int,
     zkconsumer_cluster: Cluster,
-    topic: Topic,
+    topic: Topics,
     group: str,
-    consumer: Consumer,
+    consumer: Consumers,
     zk: KazooClient,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -68,7 +64,7 @@ def test_topic_recreated_between_two_runs(
 
 @pytest.mark.parametrize("storage", STORAGES)
 def test_topic_recreated_under_running_consumer(
-    storage: str, zkconsumer_cluster: Cluster, topic: Topic, consumer: Consumer, zk: KazooClient
+    storage: str, zkconsumer_cluster: Cluster, topic: Topics, consumer: Consumers, zk: KazooClient
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 10))
@@ -110,7 +106,7 @@ def test_offset_of_deleted_topic_is_not_committed(
     [("zkconsumer topic id: zk-1", 0), ("zkconsumer topic id: zk-", 0), ("of another client", 5), ("", 5)],
 )
 def test_offset_in_kafka_is_valid_for_its_topic_only(
-    metadata: str, first: int, zkconsumer_cluster: Cluster, topic: Topic, group: str, consumer: Consumer
+    metadata: str, first: int, zkconsumer_cluster: Cluster, topic: Topics, group: str, consumer: Consumers
 ) -> None:
     name = topic()
     produce(zkconsumer_cluster.admin, name, 0, numbers(0, 10))

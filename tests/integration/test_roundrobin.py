@@ -6,15 +6,13 @@ import logging
 from collections.abc import Callable
 
 import pytest
+from aliases import Consumers, Topics
 from kazoo.client import KazooClient
 from support import owners, wait_for
 
-from zkconsumer import TopicPartition, ZookeeperConsumerConnector
+from zkconsumer import TopicPartition
 from zkconsumer.errors import ConsumerRebalanceFailedError
 from zkconsumer.rebalance.assignors import assign_flink, assign_roundrobin
-
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
 
 def dealt(topic: str, threads: dict[str, list[str]], order: str) -> dict[TopicPartition, str]:
@@ -23,7 +21,7 @@ def dealt(topic: str, threads: dict[str, list[str]], order: str) -> dict[TopicPa
 
 @pytest.mark.parametrize("order", ["1.0", "0.10.2"])
 def test_partitions_of_all_topics_are_assigned(
-    order: str, topic: Topic, consumer: Consumer, zk: KazooClient, group: str
+    order: str, topic: Topics, consumer: Consumers, zk: KazooClient, group: str
 ) -> None:
     a, b = topic(5), topic(4)
     settings = {"partition_assignment_strategy": "roundrobin", "roundrobin_order": order}
@@ -38,8 +36,8 @@ def test_partitions_of_all_topics_are_assigned(
 
 
 def test_other_assignment_order_is_detected(
-    topic: Topic,
-    consumer: Consumer,
+    topic: Topics,
+    consumer: Consumers,
     zk: KazooClient,
     group: str,
     unique: Callable[[str], str],
@@ -70,7 +68,7 @@ def test_other_assignment_order_is_detected(
     wait_for(lambda: len(found := owners(zk, group, name)) == 12 and f"{group}_odd-0" not in found.values())
 
 
-def test_members_assign_like_flink(topic: Topic, consumer: Consumer, zk: KazooClient, group: str) -> None:
+def test_members_assign_like_flink(topic: Topics, consumer: Consumers, zk: KazooClient, group: str) -> None:
     name = topic(7)
     members = [consumer(consumer_id=letter, partition_assignment_strategy="flink") for letter in "xyz"]
     for member in members:
@@ -80,7 +78,7 @@ def test_members_assign_like_flink(topic: Topic, consumer: Consumer, zk: KazooCl
 
 
 def test_flink_order_in_other_group_is_detected(
-    topic: Topic, consumer: Consumer, zk: KazooClient, group: str, unique: Callable[[str], str]
+    topic: Topics, consumer: Consumers, zk: KazooClient, group: str, unique: Callable[[str], str]
 ) -> None:
     ids = [f"{group}_{member}-0" for member in ("c0", "c1", "odd")]
     # When odd registers, range moves partition 2 from c0 to c1, and odd could claim it in between. So the topic is one

@@ -13,16 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster, Consumers, Run, Topics
 from kazoo.client import KazooClient
 from support import numbers, produce, registered, set_offsets, stored, wait_for, zookeeper_client
 
-from zkconsumer import ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
-
-Cluster = DevCluster | ExistingCluster
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
-Run = Callable[..., tuple[int, str, str]]
 Doctor = Callable[..., dict[str, dict[str, str]]]
 
 
@@ -92,7 +86,7 @@ def test_console_waits_for_topics_of_filter(group: str, run: Run, at: str) -> No
 
 
 def test_consumer_perf_deletes_generated_group(
-    admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str
+    admin: Any, topic: Topics, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 5))
@@ -119,7 +113,7 @@ def test_consumer_perf_deletes_generated_group(
     ids=["negative", "beyond long", "alias", "beyond int", "missing partition", "missing topic", "escape"],
 )
 def test_import_of_invalid_offset_writes_nothing(
-    line: str, said: str, topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+    line: str, said: str, topic: Topics, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, file = topic(2), tmp_path / "offsets"
     wrong = line.format(group=group, topic=name)
@@ -134,7 +128,7 @@ def test_import_of_invalid_offset_writes_nothing(
 
 
 def test_export_leaves_out_negative_offsets(
-    topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+    topic: Topics, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, file = topic(2), tmp_path / "offsets"
     set_offsets(zk, group, name, {0: -1, 1: 7})
@@ -177,7 +171,7 @@ FORGED = "\x1b[2J\x1b]0;title\x07\nforged line\u202e [red]x[/nothing]"
 
 
 def test_text_of_znodes_cannot_control_terminal(
-    topic: Topic, group: str, zk: KazooClient, other: KazooClient, run: Run, at: str, tmp_path: Path
+    topic: Topics, group: str, zk: KazooClient, other: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name = topic(2)
     registered(other, group, "a", {name: 1})
@@ -205,7 +199,7 @@ def test_text_of_znodes_cannot_control_terminal(
 
 
 def test_markup_in_znodes_is_not_interpreted_on_terminal(
-    topic: Topic, group: str, other: KazooClient, at: str, tmp_path: Path
+    topic: Topics, group: str, other: KazooClient, at: str, tmp_path: Path
 ) -> None:
     name = topic()
     other.create(f"/consumers/{group}/owners/{name}/0", FORGED.encode(), ephemeral=True, makepath=True)
@@ -231,7 +225,7 @@ def test_markup_in_znodes_is_not_interpreted_on_terminal(
 
 
 def test_slow_filter_of_other_member_is_reported(
-    topic: Topic, group: str, other: KazooClient, doctor: Doctor, run: Run, at: str
+    topic: Topics, group: str, other: KazooClient, doctor: Doctor, run: Run, at: str
 ) -> None:
     topic(1)
     registered(other, group, "slow", {r"([\w-]|[\w-]{2})+[.]x|never": 1}, "white_list")
@@ -248,7 +242,7 @@ def test_slow_filter_of_other_member_is_reported(
     assert time.monotonic() - started < 30
 
 
-def test_group_without_members_is_a_problem(topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:
+def test_group_without_members_is_a_problem(topic: Topics, group: str, zk: KazooClient, run: Run, at: str) -> None:
     set_offsets(zk, group, topic(), {0: 0})
 
     code, out, _ = run("doctor", "--zookeeper", at, "--group", group)
@@ -261,7 +255,7 @@ def test_group_without_members_is_a_problem(topic: Topic, group: str, zk: KazooC
 
 
 def test_remedy_for_stray_partition_deletes_only_its_offset(
-    topic: Topic, consumer: Consumer, group: str, zk: KazooClient, doctor: Doctor
+    topic: Topics, consumer: Consumers, group: str, zk: KazooClient, doctor: Doctor
 ) -> None:
     name = topic(2)
     consumer(consumer_id="c", auto_commit_enable=False).create_message_streams({name: 1})
@@ -274,7 +268,9 @@ def test_remedy_for_stray_partition_deletes_only_its_offset(
     assert doctor() == {}
 
 
-def test_remedy_for_invalid_offset_deletes_only_that(topic: Topic, group: str, zk: KazooClient, doctor: Doctor) -> None:
+def test_remedy_for_invalid_offset_deletes_only_that(
+    topic: Topics, group: str, zk: KazooClient, doctor: Doctor
+) -> None:
     name = topic(2)
     set_offsets(zk, group, name, {0: 0})
     zk.create(f"/consumers/{group}/offsets/{name}/1", b"many")
@@ -285,7 +281,7 @@ def test_remedy_for_invalid_offset_deletes_only_that(topic: Topic, group: str, z
     assert stored(zk, group, name) == {0: "0"}
 
 
-def test_negative_offset_is_reported(topic: Topic, group: str, zk: KazooClient, doctor: Doctor) -> None:
+def test_negative_offset_is_reported(topic: Topics, group: str, zk: KazooClient, doctor: Doctor) -> None:
     name = topic(2)
     set_offsets(zk, group, name, {0: -7, 1: 0})
 
@@ -297,7 +293,7 @@ def test_negative_offset_is_reported(topic: Topic, group: str, zk: KazooClient, 
 
 
 def test_remedy_for_offset_out_of_range_sets_only_that(
-    admin: Any, topic: Topic, group: str, zk: KazooClient, doctor: Doctor
+    admin: Any, topic: Topics, group: str, zk: KazooClient, doctor: Doctor
 ) -> None:
     name = topic(2)
     produce(admin, name, 0, numbers(0, 3))
@@ -310,7 +306,7 @@ def test_remedy_for_offset_out_of_range_sets_only_that(
 
 
 def test_remedy_for_unused_group_deletes_it(
-    topic: Topic, zk: KazooClient, run: Run, at: str, unique: Callable[[str], str]
+    topic: Topics, zk: KazooClient, run: Run, at: str, unique: Callable[[str], str]
 ) -> None:
     odd = f"{unique('g')} $(touch x) ' ;"
     set_offsets(zk, odd, topic(), {0: 0})
@@ -325,7 +321,7 @@ def test_remedy_for_unused_group_deletes_it(
 
 @pytest.mark.parametrize("to", ["zookeeper", "kafka"])
 def test_differing_storages_are_found_and_aligned(
-    to: str, topic: Topic, group: str, zk: KazooClient, run: Run, doctor: Doctor, at: str
+    to: str, topic: Topics, group: str, zk: KazooClient, run: Run, doctor: Doctor, at: str
 ) -> None:
     name = topic(2)
     set_offsets(zk, group, name, {0: 429, 1: 7})
@@ -345,7 +341,7 @@ def test_differing_storages_are_found_and_aligned(
 
 
 def test_dual_commits_of_live_member_do_not_differ(
-    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, doctor: Doctor
+    admin: Any, topic: Topics, consumer: Consumers, group: str, zk: KazooClient, doctor: Doctor
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 5))
@@ -358,7 +354,9 @@ def test_dual_commits_of_live_member_do_not_differ(
     assert doctor() == {}
 
 
-def test_kafka_node_and_wvanbergen_are_recognized(topic: Topic, group: str, other: KazooClient, doctor: Doctor) -> None:
+def test_kafka_node_and_wvanbergen_are_recognized(
+    topic: Topics, group: str, other: KazooClient, doctor: Doctor
+) -> None:
     name = topic(3)
     registered(other, group, "node", {name: 1, "second": 1}, "white_list")
     for number in range(2):
@@ -373,7 +371,7 @@ def test_kafka_node_and_wvanbergen_are_recognized(topic: Topic, group: str, othe
     assert f"partition {name}-0" not in found, "the owner is no zombie"
 
 
-def test_owner_znodes_of_pykafka_are_recognized(topic: Topic, group: str, other: KazooClient, doctor: Doctor) -> None:
+def test_owner_znodes_of_pykafka_are_recognized(topic: Topics, group: str, other: KazooClient, doctor: Doctor) -> None:
     name = topic(1)
     registered(other, group, "a", {name: 1})
     path = f"/consumers/{group}/owners/{name}/0-0"
@@ -387,7 +385,7 @@ def test_owner_znodes_of_pykafka_are_recognized(topic: Topic, group: str, other:
 
 
 def test_persistent_owner_znode_is_reported(
-    topic: Topic, group: str, zk: KazooClient, other: KazooClient, doctor: Doctor
+    topic: Topics, group: str, zk: KazooClient, other: KazooClient, doctor: Doctor
 ) -> None:
     name = topic(1)
     registered(other, group, "a", {name: 1})
@@ -397,7 +395,7 @@ def test_persistent_owner_znode_is_reported(
 
 
 def test_partitions_owned_by_no_strategy_name_other_clients(
-    topic: Topic, group: str, other: KazooClient, doctor: Doctor
+    topic: Topics, group: str, other: KazooClient, doctor: Doctor
 ) -> None:
     name = topic(5)
     for member in "ab":
@@ -414,7 +412,7 @@ def test_partitions_owned_by_no_strategy_name_other_clients(
 
 @pytest.mark.parametrize(("timestamp", "is_read"), [(1_700_000_000, True), (1_700_000_000_000, False), (1.5, False)])
 def test_timestamp_may_be_32_bit_number(
-    timestamp: float, is_read: bool, topic: Topic, group: str, other: KazooClient, doctor: Doctor
+    timestamp: float, is_read: bool, topic: Topics, group: str, other: KazooClient, doctor: Doctor
 ) -> None:
     content = {"version": 1, "subscription": {topic(): 1}, "pattern": "static", "timestamp": timestamp}
     path = f"/consumers/{group}/ids/{group}_a"
@@ -423,7 +421,7 @@ def test_timestamp_may_be_32_bit_number(
     assert (f"member {group}_a" not in doctor()) is is_read
 
 
-def test_deleting_only_topic_deletes_group(topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:
+def test_deleting_only_topic_deletes_group(topic: Topics, group: str, zk: KazooClient, run: Run, at: str) -> None:
     one, two = topic(), topic()
     for name in (one, two):
         set_offsets(zk, group, name, {0: 1})
@@ -437,7 +435,7 @@ def test_deleting_only_topic_deletes_group(topic: Topic, group: str, zk: KazooCl
     assert not zk.exists(f"/consumers/{group}")
 
 
-def test_deleted_topic_leaves_no_topic_ids(topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:
+def test_deleted_topic_leaves_no_topic_ids(topic: Topics, group: str, zk: KazooClient, run: Run, at: str) -> None:
     one, two, gone = topic(), topic(), "none-such"
     ids = f"/consumers/{group}/zkconsumer/offset-topic-ids"
     for name in (one, two, gone):
@@ -453,7 +451,7 @@ def test_deleted_topic_leaves_no_topic_ids(topic: Topic, group: str, zk: KazooCl
 
 
 def test_offset_of_existing_partition_in_active_group_is_kept(
-    topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+    topic: Topics, consumer: Consumers, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic()
     consumer(auto_commit_enable=False).create_message_streams({name: 1})
@@ -465,7 +463,7 @@ def test_offset_of_existing_partition_in_active_group_is_kept(
     assert stored(zk, group, name) == {0: "1"}
 
 
-def test_watch_shows_unknown_lag(topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:
+def test_watch_shows_unknown_lag(topic: Topics, group: str, zk: KazooClient, run: Run, at: str) -> None:
     name = topic(2)
     zk.ensure_path(f"/consumers/{group}/owners/{name}")
     watch = ("watch", "--zookeeper", at, "--group", group, "--count", 1)

@@ -8,29 +8,21 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster, Consumers, Run, Topics
 from kazoo.client import KazooClient
 from support import numbers, produce, recreate_topic, registered, set_offsets, stored, take, wait_for
 
-from zkconsumer import ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.rebalance.assignors import assign_roundrobin
-
-Cluster = DevCluster | ExistingCluster
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
-Run = Callable[..., tuple[int, str, str]]
-
 
 # ---- offset-checker ---------------------------------------------------------------------------------
 
 
 def test_offset_checker_prints_columns_of_original(
-    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+    admin: Any, topic: Topics, consumer: Consumers, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic(3)
     for partition in range(2):
@@ -70,7 +62,7 @@ def test_offset_checker_prints_columns_of_original(
 
 
 def test_offset_checker_prefers_offset_in_kafka(
-    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+    admin: Any, topic: Topics, consumer: Consumers, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -97,7 +89,7 @@ def test_missing_group_is_named(tool: str, run: Run, at: str) -> None:
 
 
 def test_exported_offsets_can_be_imported(
-    topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+    topic: Topics, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, file = topic(2), tmp_path / "offsets"
     set_offsets(zk, group, name, {0: 12, 1: 7})
@@ -112,7 +104,7 @@ def test_exported_offsets_can_be_imported(
 
 
 def test_import_with_invalid_line_writes_nothing(
-    topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+    topic: Topics, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, file = topic(), tmp_path / "offsets"
     file.write_text(f"/consumers/{group}/offsets/{name}/0:12\n/brokers/ids/0:7\n")
@@ -126,7 +118,7 @@ def test_import_with_invalid_line_writes_nothing(
 
 @pytest.mark.parametrize("tool", ["import-offsets", "update-offsets", "migrate-offsets"])
 def test_offsets_of_active_group_are_not_changed(
-    tool: str, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+    tool: str, topic: Topics, consumer: Consumers, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name = topic()
     file, properties = tmp_path / "offsets", tmp_path / "consumer.properties"
@@ -154,7 +146,7 @@ def test_offsets_of_active_group_are_not_changed(
 
 @pytest.mark.parametrize(("where", "offset"), [("earliest", "0"), ("latest", "10")])
 def test_update_offsets_sets_log_start_or_end(
-    where: str, offset: str, admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+    where: str, offset: str, admin: Any, topic: Topics, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, properties = topic(2), tmp_path / "consumer.properties"
     properties.write_text(f"group.id={group}\nzookeeper.connect={at}\n")
@@ -174,7 +166,7 @@ def test_update_offsets_sets_log_start_or_end(
 
 
 def test_update_offsets_writes_to_groups_storage(
-    admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+    admin: Any, topic: Topics, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, properties = topic(), tmp_path / "consumer.properties"
     produce(admin, name, 0, numbers(0, 10))
@@ -194,7 +186,9 @@ def test_update_offsets_writes_to_groups_storage(
 # ---- migrate-offsets --------------------------------------------------------------------------------
 
 
-def test_migrate_offsets_copies_to_kafka_and_back(topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:
+def test_migrate_offsets_copies_to_kafka_and_back(
+    topic: Topics, group: str, zk: KazooClient, run: Run, at: str
+) -> None:
     name = topic(2)
     set_offsets(zk, group, name, {0: 4, 1: 6})
     to = ["migrate-offsets", "--zookeeper", at, "--group", group, "--to"]
@@ -215,7 +209,7 @@ def test_migrate_offsets_copies_to_kafka_and_back(topic: Topic, group: str, zk: 
 
 
 def test_migrate_offsets_skips_offset_of_deleted_topic(
-    zkconsumer_cluster: Cluster, topic: Topic, group: str, zk: KazooClient, run: Run, at: str
+    zkconsumer_cluster: Cluster, topic: Topics, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name, other = topic(), topic()
     set_offsets(zk, group, name, {0: 4})
@@ -232,7 +226,7 @@ def test_migrate_offsets_skips_offset_of_deleted_topic(
 
 
 def test_consumer_groups_lists_describes_and_deletes(
-    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+    admin: Any, topic: Topics, consumer: Consumers, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic(2)
     produce(admin, name, 0, numbers(0, 10))
@@ -266,7 +260,7 @@ def test_consumer_groups_lists_describes_and_deletes(
 
 
 def test_verify_rebalance_finds_unowned_partitions(
-    topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+    topic: Topics, consumer: Consumers, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic(2)
     connector = consumer()
@@ -290,7 +284,9 @@ def test_verify_rebalance_finds_unowned_partitions(
 # ---- doctor -----------------------------------------------------------------------------------------
 
 
-def test_doctor_finds_nothing_in_healthy_group(topic: Topic, consumer: Consumer, group: str, run: Run, at: str) -> None:
+def test_doctor_finds_nothing_in_healthy_group(
+    topic: Topics, consumer: Consumers, group: str, run: Run, at: str
+) -> None:
     name = topic(4)
     members = [consumer(consumer_id=letter) for letter in "ab"]
     for member in members:
@@ -302,7 +298,7 @@ def test_doctor_finds_nothing_in_healthy_group(topic: Topic, consumer: Consumer,
     assert (code, out) == (0, f"health: healthy\ngroup {group}: 2 members, 4 partitions owned: no problems found\n")
 
 
-def test_doctor_reports_each_problem(admin: Any, topic: Topic, group: str, zk: KazooClient, run: Run, at: str) -> None:
+def test_doctor_reports_each_problem(admin: Any, topic: Topics, group: str, zk: KazooClient, run: Run, at: str) -> None:
     name, gone = topic(12), "gone-" + group
     produce(admin, name, 0, numbers(0, 10))
     zk.create(f"/consumers/{group}/ids/{group}_broken", b"not json", ephemeral=True, makepath=True)
@@ -344,7 +340,7 @@ def test_doctor_reports_each_problem(admin: Any, topic: Topic, group: str, zk: K
 
 
 def test_doctor_reports_jvm_problems_and_stale_offsets(
-    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+    admin: Any, topic: Topics, consumer: Consumers, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -366,7 +362,7 @@ def test_doctor_reports_jvm_problems_and_stale_offsets(
 
 
 def test_doctor_detects_different_assignment_orders(
-    topic: Topic, group: str, zk: KazooClient, run: Run, at: str
+    topic: Topics, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic(4)
     for member in "ab":
@@ -389,7 +385,7 @@ def test_doctor_detects_different_assignment_orders(
 
 
 def test_watch_prints_lines_without_terminal(
-    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+    admin: Any, topic: Topics, consumer: Consumers, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -408,7 +404,7 @@ def test_watch_prints_lines_without_terminal(
 
 @pytest.mark.parametrize("arrow", [[], ["--arrow"]])
 def test_consumer_perf_prints_columns_of_original(
-    arrow: list[str], admin: Any, topic: Topic, group: str, run: Run, at: str
+    arrow: list[str], admin: Any, topic: Topics, group: str, run: Run, at: str
 ) -> None:
     name = topic(2)
     for partition in range(2):
@@ -429,7 +425,7 @@ def test_consumer_perf_prints_columns_of_original(
 
 
 def test_simple_consumer_shell_prints_partition_to_end(
-    zkconsumer_cluster: Cluster, admin: Any, topic: Topic, run: Run
+    zkconsumer_cluster: Cluster, admin: Any, topic: Topics, run: Run
 ) -> None:
     name = topic(2)
     produce(admin, name, 1, numbers(0, 4))
@@ -456,7 +452,7 @@ def test_simple_consumer_shell_prints_partition_to_end(
     ],
 )
 def test_console_formatters_match_original(
-    arguments: list[str], line: bytes, admin: Any, topic: Topic, group: str, at: str, run: Run
+    arguments: list[str], line: bytes, admin: Any, topic: Topics, group: str, at: str, run: Run
 ) -> None:
     name = topic()
     produce(admin, name, 0, [b"v0"])
@@ -481,7 +477,7 @@ def test_unknown_formatter_is_refused(run: Run, at: str) -> None:
 
 
 def test_console_deletes_offsets_on_request(
-    admin: Any, topic: Topic, group: str, zk: KazooClient, at: str, run: Run
+    admin: Any, topic: Topics, group: str, zk: KazooClient, at: str, run: Run
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 3))
@@ -495,7 +491,7 @@ def test_console_deletes_offsets_on_request(
 
 
 def test_consumer_groups_describes_offsets_in_kafka(
-    admin: Any, topic: Topic, consumer: Consumer, group: str, run: Run, at: str
+    admin: Any, topic: Topics, consumer: Consumers, group: str, run: Run, at: str
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -513,7 +509,7 @@ def test_consumer_groups_describes_offsets_in_kafka(
 
 
 def test_consoles_print_json_lines(
-    zkconsumer_cluster: Cluster, admin: Any, topic: Topic, group: str, at: str, run: Run
+    zkconsumer_cluster: Cluster, admin: Any, topic: Topics, group: str, at: str, run: Run
 ) -> None:
     name = topic()
     produce(admin, name, 0, ["é".encode(), b"\xff\x00"])
@@ -530,7 +526,7 @@ def test_consoles_print_json_lines(
     assert second["value"] == {"base64": "/wA="}
 
 
-def test_consumer_perf_prints_json(admin: Any, topic: Topic, group: str, run: Run, at: str) -> None:
+def test_consumer_perf_prints_json(admin: Any, topic: Topics, group: str, run: Run, at: str) -> None:
     name = topic()
     produce(admin, name, 0, [b"x" * 100] * 500)
     perf = ("consumer-perf", "--zookeeper", at, "--topic", name, "--messages", 1000, "--threads", 1, "--json")
@@ -540,7 +536,7 @@ def test_consumer_perf_prints_json(admin: Any, topic: Topic, group: str, run: Ru
     assert json.loads(out)["messages"] == 500
 
 
-def test_consumer_perf_prints_dates_as_java_would(admin: Any, topic: Topic, group: str, run: Run, at: str) -> None:
+def test_consumer_perf_prints_dates_as_java_would(admin: Any, topic: Topics, group: str, run: Run, at: str) -> None:
     name = topic()
     produce(admin, name, 0, [b"x"])
     perf = ("consumer-perf", "--zookeeper", at, "--topic", name, "--group", group, "--messages", 1, "--threads", 1)
@@ -551,7 +547,7 @@ def test_consumer_perf_prints_dates_as_java_would(admin: Any, topic: Topic, grou
 
 
 def test_offset_files_are_reported_in_json(
-    topic: Topic, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
+    topic: Topics, group: str, zk: KazooClient, run: Run, at: str, tmp_path: Path
 ) -> None:
     name, file, properties = topic(2), tmp_path / "offsets", tmp_path / "consumer.properties"
     set_offsets(zk, group, name, {0: 3, 1: 4})
@@ -570,7 +566,7 @@ def test_offset_files_are_reported_in_json(
 
 
 def test_json_of_tools_has_one_vocabulary(
-    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+    admin: Any, topic: Topics, consumer: Consumers, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))
@@ -600,7 +596,7 @@ def test_json_of_tools_has_one_vocabulary(
     ids=lambda tool: tool[0],
 )
 def test_json_is_one_object_with_camel_case_names(
-    tool: list[str], topic: Topic, group: str, zk: KazooClient, run: Run, at: str
+    tool: list[str], topic: Topics, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     set_offsets(zk, group, topic(), {0: 0})
 
@@ -624,7 +620,7 @@ def test_deletions_are_reported_in_json(group: str, zk: KazooClient, run: Run, a
 
 
 def test_offset_checker_lists_brokers_in_json(
-    zkconsumer_cluster: Cluster, topic: Topic, group: str, zk: KazooClient, run: Run, at: str
+    zkconsumer_cluster: Cluster, topic: Topics, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic(4)
     zk.ensure_path(f"/consumers/{group}")
@@ -650,7 +646,7 @@ def test_closed_pipe_is_not_an_error(at: str) -> None:
 
 
 def test_watch_and_doctor_use_higher_offset(
-    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, run: Run, at: str
+    admin: Any, topic: Topics, consumer: Consumers, group: str, zk: KazooClient, run: Run, at: str
 ) -> None:
     name = topic()
     produce(admin, name, 0, numbers(0, 10))

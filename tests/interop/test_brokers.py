@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from aliases import Consumers
 from batches import CODEC_NAMES, CODECS, ZSTD, Record, entry
 from support import (
     Reader,
@@ -19,11 +20,9 @@ from support import (
     zookeeper_client,
 )
 
-from zkconsumer import TopicPartition, ZookeeperConsumerConnector
+from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import is_kraft, numbers
-
-Consumer = Callable[..., ZookeeperConsumerConnector]
 
 #: The oldest release is tested in every run, the others in ``make interop``. All other tests use the newest release.
 GENERATIONS = ["0.8.2.2", "0.9.0.1", "0.10.2.2", "0.11.0.3", "1.1.1", "2.8.2", "3.9.2", "4.3.0"]
@@ -40,7 +39,7 @@ def generation(request: pytest.FixtureRequest) -> Iterator[DevCluster]:
 
 
 @pytest.fixture
-def consumer(generation: DevCluster) -> Iterator[Consumer]:
+def consumer(generation: DevCluster) -> Iterator[Consumers]:
     with consumers(lambda **settings: consumer_config(generation, **settings)) as make:
         yield make
 
@@ -59,7 +58,7 @@ def codecs(kafka: str) -> list[int]:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
 def test_produce_consume_rebalance_commit(
-    storage: str, generation: DevCluster, consumer: Consumer, unique: Callable[[str], str]
+    storage: str, generation: DevCluster, consumer: Consumers, unique: Callable[[str], str]
 ) -> None:
     kafka, group = generation.kafka, unique("g")
     name = generation.create_topic(unique("t"), 4)
@@ -107,7 +106,7 @@ def test_produce_consume_rebalance_commit(
 
 
 def test_record_larger_than_fetch_is_delivered(
-    generation: DevCluster, consumer: Consumer, unique: Callable[[str], str]
+    generation: DevCluster, consumer: Consumers, unique: Callable[[str], str]
 ) -> None:
     """Brokers before 0.10.1 truncate it, and the JVM consumer would stop with an error."""
     name, kafka = generation.create_topic(unique("t")), generation.kafka
@@ -121,7 +120,7 @@ def test_record_larger_than_fetch_is_delivered(
 
 
 def test_member_finds_brokers_without_zookeeper(
-    generation: DevCluster, consumer: Consumer, unique: Callable[[str], str]
+    generation: DevCluster, consumer: Consumers, unique: Callable[[str], str]
 ) -> None:
     """Brokers before 0.10 do not support ApiVersions requests, which must be detected with bootstrap servers alone."""
     name = generation.create_topic(unique("t"))

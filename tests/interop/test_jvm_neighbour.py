@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aliases import Topics
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 from support import IdleHandler, Load, numbers, produce, wait_for, wait_until_equal
@@ -25,7 +26,6 @@ from .jvm import ChildConsumer, jvm_consumer, jvm_filter, jvm_performance, our_c
 from .neighbours import Neighbours
 
 Child = Callable[..., ChildConsumer]
-Topic = Callable[..., str]
 
 
 @pytest.mark.timeout(200)
@@ -167,7 +167,7 @@ def test_random_joins_and_stops_lose_nothing(seed: int, neighbours: Callable[...
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_two_joins_wait_for_one_handover(
-    child: Child, topic: Topic, group: str, config: Callable[..., ConsumerConfig], zk: KazooClient
+    child: Child, topic: Topics, group: str, config: Callable[..., ConsumerConfig], zk: KazooClient
 ) -> None:
     """The second join changes the JVM's assignment; its partitions must be released within its four attempts."""
     name = topic(8)
@@ -208,7 +208,7 @@ def test_jvm_with_filter_gets_its_share(
     expression: str,
     is_selected: bool,
     child: Child,
-    topic: Topic,
+    topic: Topics,
     group: str,
     consumer: Callable[..., ZookeeperConsumerConnector],
     zk: KazooClient,
@@ -234,7 +234,7 @@ def test_jvm_with_filter_gets_its_share(
 @pytest.mark.timeout(120)
 @pytest.mark.slow
 def test_group_moves_to_jvm_and_back_without_loss(
-    zkconsumer_cluster: DevCluster | ExistingCluster, child: Child, topic: Topic, group: str, zk: KazooClient
+    zkconsumer_cluster: DevCluster | ExistingCluster, child: Child, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     """Each member reads all records before it is stopped, so its committed offsets are the end offsets."""
     name = topic(4)
@@ -291,7 +291,7 @@ def pattern(text: bytes, group: str) -> str:
 @pytest.mark.timeout(120)
 def test_znodes_of_both_are_identical(
     child: Child,
-    topic: Topic,
+    topic: Topics,
     load: Callable[..., Load],
     consumer: Callable[..., ZookeeperConsumerConnector],
     unique: Callable[[str], str],
@@ -330,7 +330,7 @@ def all_below(zk: KazooClient, path: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_filter_registrations_equal_those_of_jvm(child: Child, topic: Topic, group: str, zk: KazooClient) -> None:
+def test_filter_registrations_equal_those_of_jvm(child: Child, topic: Topics, group: str, zk: KazooClient) -> None:
     """The bytes are equal if nothing is escaped; otherwise they decode to what members up to 1.0.0 write."""
     name = topic()
 

@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster, Consumers, Run, Topics
 from kazoo.client import KazooClient
 from support import numbers, produce, recreate_topic, stored, take, values, wait_for
 
-from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster.servers import java_command, kafka_jars, write_properties
 from zkconsumer.tools.cli import main
-
-Cluster = DevCluster | ExistingCluster
-Topic = Callable[..., str]
-Consumer = Callable[..., ZookeeperConsumerConnector]
-Run = Callable[..., tuple[int, str, str]]
 
 STORAGES = {
     "zookeeper": {"offsets.storage": "zookeeper"},
@@ -60,9 +55,9 @@ def jvm_console(config: ConsumerConfig, storage: str, topic: str, count: int, fo
 def test_members_continue_at_each_others_offsets(
     storage: str,
     admin: Any,
-    topic: Topic,
+    topic: Topics,
     config: Callable[..., ConsumerConfig],
-    consumer: Consumer,
+    consumer: Consumers,
     tmp_path: Path,
 ) -> None:
     name = topic()
@@ -82,9 +77,9 @@ def test_members_continue_at_each_others_offsets(
 
 def test_members_read_recreated_topic_once_after_each_other(
     zkconsumer_cluster: Cluster,
-    topic: Topic,
+    topic: Topics,
     config: Callable[..., ConsumerConfig],
-    consumer: Consumer,
+    consumer: Consumers,
     zk: KazooClient,
     tmp_path: Path,
 ) -> None:
@@ -103,7 +98,7 @@ def test_members_read_recreated_topic_once_after_each_other(
         assert values(take(stream, 10)) == numbers(220, 230)
 
 
-def test_exported_offsets_are_exchangeable(topic: Topic, group: str, zk: KazooClient, at: str, tmp_path: Path) -> None:
+def test_exported_offsets_are_exchangeable(topic: Topics, group: str, zk: KazooClient, at: str, tmp_path: Path) -> None:
     name, theirs, ours = topic(2), tmp_path / "theirs", tmp_path / "ours"
     for partition, offset in ((0, b"12"), (1, b"7")):
         zk.create(f"/consumers/{group}/offsets/{name}/{partition}", offset, makepath=True)
@@ -122,7 +117,7 @@ def test_exported_offsets_are_exchangeable(topic: Topic, group: str, zk: KazooCl
 
 
 def test_offset_checkers_agree(
-    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, at: str, run: Run
+    admin: Any, topic: Topics, consumer: Consumers, group: str, zk: KazooClient, at: str, run: Run
 ) -> None:
     names = [topic(2), topic(1)]
     for name in names:
@@ -143,7 +138,7 @@ def test_offset_checkers_agree(
 
 
 def test_consumer_groups_output_equals_that_of_jvm(
-    admin: Any, topic: Topic, consumer: Consumer, group: str, zk: KazooClient, at: str, run: Run
+    admin: Any, topic: Topics, consumer: Consumers, group: str, zk: KazooClient, at: str, run: Run
 ) -> None:
     names = [topic(2), topic(1)]
     produce(admin, names[0], 0, numbers(0, 10))

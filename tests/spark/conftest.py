@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster
 from kazoo.client import KazooClient
 from support import Load, wait_for
 
 from zkconsumer import ConsumerConfig
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 from .neighbours import Plain
 from .queries import Batch, Gate, Query, is_committing, runners
 from .session import start_spark, stop_spark
-
-Cluster = DevCluster | ExistingCluster
 
 
 @pytest.fixture(scope="session")

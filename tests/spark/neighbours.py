@@ -8,9 +8,6 @@ from collections.abc import Mapping
 from support import Reader, wait_for
 
 from zkconsumer import ConsumerConfig, create_consumer
-from zkconsumer.devcluster import DevCluster, ExistingCluster
-
-Cluster = DevCluster | ExistingCluster
 
 
 class Plain:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster, Topics
 from pyspark.sql import functions as f
 from support import numbers, produce
 
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.load import batch
 from zkconsumer.message import TopicPartition
 
@@ -19,9 +19,7 @@ from .queries import Query, planned
 
 pytestmark = pytest.mark.timeout(120)
 
-Cluster = DevCluster | ExistingCluster
 Queries = Callable[..., Query]
-Topics = Callable[..., str]
 
 NOW = {"availableNow": True}
 MINUTE = 60_000

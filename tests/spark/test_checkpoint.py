@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster, Topics
 from kazoo.client import KazooClient
 from support import numbers, produce, stored, wait_until_equal
 
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.tools.cli import main
 
 from .queries import Query
 
 pytestmark = pytest.mark.timeout(120)
 
-Cluster = DevCluster | ExistingCluster
 Queries = Callable[..., Query]
-Topics = Callable[..., str]
 Migrate = Callable[..., tuple[int, str]]
 
 NOW = {"availableNow": True}

@@ -8,16 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aliases import Cluster
 from support import numbers, produce, run_module
 
 import zkconsumer
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 from . import lines
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
-
-Cluster = DevCluster | ExistingCluster
 
 
 def archive(folder: Path) -> Path:

@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from aliases import Cluster, Topics
 from kazoo.client import KazooClient
 from support import numbers, produce, stored, wait_until_equal
 
 from zkconsumer import ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 from .queries import Query
 
 pytestmark = pytest.mark.timeout(120)
 
-Cluster = DevCluster | ExistingCluster
 Queries = Callable[..., Query]
-Topics = Callable[..., str]
 
 
 def test_query_without_commits_changes_no_offset(

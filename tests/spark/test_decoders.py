@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster, Topics
 from kazoo.client import KazooClient
 from support import produce, stored, wait_for, wait_until_equal
 
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark import lag
 
@@ -20,9 +20,7 @@ from .queries import Query
 
 pytestmark = pytest.mark.timeout(120)
 
-Cluster = DevCluster | ExistingCluster
 Queries = Callable[..., Query]
-Topics = Callable[..., str]
 
 NOW = {"availableNow": True}
 

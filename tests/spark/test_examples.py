@@ -12,13 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aliases import Cluster
 from kazoo.client import KazooClient
 from support import numbers, produce, stored, wait_until_equal
 
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.java import java_home
-
-Cluster = DevCluster | ExistingCluster
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

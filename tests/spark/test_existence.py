@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aliases import Cluster, Topics
 from kazoo.client import KazooClient
 from pyspark.sql.types import StructType
 from support import members, numbers, produce
 
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError
 from zkconsumer.spark.batch import ZkConsumerBatchReader
@@ -22,9 +22,7 @@ from zkconsumer.spark.planning.planner import Planner
 
 pytestmark = pytest.mark.timeout(60)
 
-Cluster = DevCluster | ExistingCluster
 Options = Callable[..., dict[str, str]]
-Topics = Callable[..., str]
 
 UNKNOWN = [
     ({"NAME": {"77": 1}}, "startingOffsets names partition 77 of topic 'NAME', which has the partitions 0, 1"),

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Loads, Topics
 from kazoo.client import KazooClient
 from support import (
     RECONNECTING,
-    Load,
     end_offsets,
     in_thread,
     members,
@@ -44,8 +44,6 @@ pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
 Queries = Callable[..., Query]
 Plains = Callable[..., Plain]
-Loads = Callable[..., Load]
-Topics = Callable[..., str]
 
 SESSION = 2000
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster, Topics
 from kazoo.client import KazooClient
 from pyspark.streaming import StreamingContext
 from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.spark.dstreams import follow, kafka_utils
 from zkconsumer.spark.dstreams.sources import Source
@@ -33,8 +33,6 @@ from .spark2 import EXAMPLES, example
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore::FutureWarning")]
 
-Cluster = DevCluster | ExistingCluster
-Topics = Callable[..., str]
 
 #: The records of the upstream tests.
 LETTERS = [b"a"] * 3 + [b"b"] * 5 + [b"c"] * 10

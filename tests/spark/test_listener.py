@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster, Topics
 from kazoo.client import KazooClient
 from prometheus_client import CollectorRegistry
 from support import (
@@ -27,7 +28,6 @@ from support import (
 )
 
 import zkconsumer.spark
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
@@ -38,9 +38,7 @@ from .queries import Query
 
 pytestmark = pytest.mark.timeout(120)
 
-Cluster = DevCluster | ExistingCluster
 Queries = Callable[..., Query]
-Topics = Callable[..., str]
 
 
 def test_batch_of_once_trigger_is_committed(

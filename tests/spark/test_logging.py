@@ -8,14 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aliases import Cluster
 from support import produce, run_module
 
 from zkconsumer import TopicPartition
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 from .queries import delete_records
-
-Cluster = DevCluster | ExistingCluster
 
 
 @pytest.mark.slow

@@ -19,13 +19,14 @@ from typing import Any
 
 import pyspark
 import pytest
+from aliases import Cluster
 from kazoo.client import KazooClient
 from support import stored, wait_for, wait_until_equal
 from unit.test_public_names import PICKLED
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.config.properties import PROPERTIES
-from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster import ExistingCluster
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.message import TopicPartition
@@ -36,7 +37,6 @@ from .stored_contexts import change_strings, pickles
 
 pytestmark = pytest.mark.timeout(300)
 
-Cluster = DevCluster | ExistingCluster
 Queries = Callable[..., Query]
 
 DATA = Path(__file__).parent / "data"

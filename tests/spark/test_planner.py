@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from aliases import Cluster, Topics
 from kazoo.client import KazooClient
 from support import (
     expire_session,
@@ -22,7 +23,6 @@ from support import (
 )
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ConsumerRebalanceFailedError
 from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.rebalance.member import GroupMember
@@ -33,9 +33,6 @@ from zkconsumer.spark.planning.planner import Planner
 from zkconsumer.zookeeper.registry import Registration
 
 pytestmark = pytest.mark.timeout(60)
-
-Cluster = DevCluster | ExistingCluster
-Topics = Callable[..., str]
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster, Loads, Topics
 from kazoo.client import KazooClient
 from support import (
     TIMEOUT_S,
-    Load,
     end_offsets,
     in_thread,
     members,
@@ -26,18 +26,13 @@ from support import (
     wait_until_equal,
 )
 
-from zkconsumer.devcluster import DevCluster, ExistingCluster
-
 from .neighbours import Plain
 from .queries import Gate, Query, repetitions, runners, seen
 
 pytestmark = pytest.mark.timeout(180)
 
-Cluster = DevCluster | ExistingCluster
 Queries = Callable[..., Query]
 Plains = Callable[..., Plain]
-Loads = Callable[..., Load]
-Topics = Callable[..., str]
 
 
 def shares(zk: KazooClient, group: str, topic: str) -> dict[str, list[int]]:

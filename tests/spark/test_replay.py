@@ -15,19 +15,16 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
+from aliases import Cluster, Topics
 from kazoo.client import KazooClient
 from support import TIMEOUT_S, Load, end_offsets, members, numbers, owners, produce, stored, wait_for, wait_until_equal
-
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 from .neighbours import Plain
 from .queries import START, Batch, Query, Spans, check_union, kill, planned, repetitions, runners
 
 pytestmark = pytest.mark.timeout(300)
 
-Cluster = DevCluster | ExistingCluster
 Queries = Callable[..., Query]
-Topics = Callable[..., str]
 Stores = Callable[..., None]
 
 

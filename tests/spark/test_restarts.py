@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster, Topics
 from support import members, numbers, plaintext, produce, recreate_topic, wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.retry import retrying
@@ -29,8 +29,6 @@ from .queries import Batch, Query, Spans, check_union, is_committing, kill, runn
 
 pytestmark = pytest.mark.timeout(180)
 
-Cluster = DevCluster | ExistingCluster
-Topics = Callable[..., str]
 
 #: Records per partition before the first run, during its batch 0, and after its end; in a re-created topic.
 FIRST, SECOND, THIRD, RECREATED = 20, 10, 10, 30

@@ -6,19 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aliases import Cluster, Topics
 from support import numbers, produce, wait_for
 
 import zkconsumer.spark
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.message import TopicPartition
 
 from .queries import Query, delete_records
 
 pytestmark = pytest.mark.timeout(120)
 
-Cluster = DevCluster | ExistingCluster
 Queries = Callable[..., Query]
-Topics = Callable[..., str]
 
 
 def gauges(spark: Any, query: Query, name: str) -> dict[tuple[str, ...], float]:

@@ -16,9 +16,9 @@ from typing import Any
 
 import pyspark
 import pytest
+from aliases import Cluster
 from support import produce, wait_for
 
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.devcluster.process import free_port
 
@@ -26,7 +26,6 @@ from . import lines
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
-Cluster = DevCluster | ExistingCluster
 TESTS = Path(__file__).parent.parent
 SITE_PACKAGES = Path(sysconfig.get_paths()["purelib"])
 

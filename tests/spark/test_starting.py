@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aliases import Cluster, Topics
 from kazoo.client import KazooClient
 from support import Load, members, numbers, owners, produce, stored, wait_for, wait_until_equal
 
 import zkconsumer.spark
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.devcluster.load import batch
 from zkconsumer.message import TopicPartition
 
@@ -21,9 +21,7 @@ from .queries import Query, delete_records, planned
 
 pytestmark = pytest.mark.timeout(120)
 
-Cluster = DevCluster | ExistingCluster
 Queries = Callable[..., Query]
-Topics = Callable[..., str]
 
 NOW = {"availableNow": True}
 

@@ -12,19 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster, Topics
 from kafka import KafkaProducer
 from kazoo.client import KazooClient
 from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal, zookeeper_client
-
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 
 from .queries import Batch, Query, check_union
 
 pytestmark = pytest.mark.timeout(120)
 
-Cluster = DevCluster | ExistingCluster
 Queries = Callable[..., Query]
-Topics = Callable[..., str]
 
 NOW = {"availableNow": True}
 

@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aliases import Cluster, Topics
 from kazoo.client import KazooClient
 from pyspark.streaming import StreamingContext
 from support import members, numbers, produce, stored, wait_for, wait_until_equal
 
-from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.spark.kafka_utils import KafkaUtils
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings("ignore::FutureWarning")]
 
-Cluster = DevCluster | ExistingCluster
-Topics = Callable[..., str]
 Streams = Callable[[StreamingContext], dict[str, Any]]
 
 RESET = {"auto.offset.reset": "smallest"}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from aliases import Run
 
 import zkconsumer.tools
 from zkconsumer.config.properties import property_table
@@ -22,7 +23,6 @@ from zkconsumer.tools.cli import argument_parser, main
 
 Refused = Callable[..., str]
 File = Callable[[bytes], str]
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.mark.parametrize(

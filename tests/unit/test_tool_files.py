@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aliases import Run
 
 from zkconsumer.tools import common
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
