@@ -44,7 +44,7 @@ def test_decoder_survives_mutated_batches() -> None:
     done = fuzz("--seconds", "5")
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert int(match(r"(\d+) executions", done.stdout)[1]) > 1000
+    assert int(match(r"(\d+) executions", done.stdout)[1]) > 100
 
 
 @pytest.mark.timeout(120)
