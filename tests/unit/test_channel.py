@@ -258,7 +258,7 @@ def test_lookup_divides_its_time_among_silent_brokers(peer: Callable[..., Peer])
         lookup.metadata([one.endpoint for one in silent], None)
     assert time.monotonic() - started < 5
     lookup.close()
-    assert all(one.connections for one in silent)
+    wait_for(lambda: all(one.connections for one in silent), what="each broker has accepted a connection")
 
 
 def test_response_shorter_than_its_fields_is_refused(
