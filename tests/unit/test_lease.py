@@ -267,8 +267,14 @@ def test_silent_connection_is_dropped(has_response: bool, connection: FakeConnec
     connection.session_timeout_s = 0.8
     connection.has_response = has_response
     dropped = threading.Event()
-    connection.on_drop = dropped.set
-    polls = []
+    polls: list[int] = []
+    until_drop: list[int] = []
+
+    def drop() -> None:
+        until_drop.append(len(polls))
+        dropped.set()
+
+    connection.on_drop = drop
     connection.poll_response = lambda: polls.append(len(connection.requests)) or has_response  # type: ignore
     lease = Lease(connection, lambda: None)  # type: ignore[arg-type]
     lease.start()
@@ -278,7 +284,7 @@ def test_silent_connection_is_dropped(has_response: bool, connection: FakeConnec
             assert connection.drops == 0
         else:
             assert dropped.wait(10)
-            assert len(polls) == 4, "one interval sends the renewal, three wait for it"
+            assert until_drop[0] == 4, "one interval sends the renewal, three wait for it"
     finally:
         lease.close()
 
