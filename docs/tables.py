@@ -57,7 +57,7 @@ def metrics_table(*groups: str) -> str:
         importlib.import_module(module)
     rows = [
         (f"``{one.group}:type={one.type},name={one.name}``", one.kind.name.lower(), one.tags, one.meaning)
-        for one in metrics.declared()
+        for one in metrics.declared_metrics()
         if one.group in groups
     ]
     return list_table(("MBean", "Kind", "Tags", "Meaning"), rows)

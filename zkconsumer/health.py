@@ -202,10 +202,10 @@ class HealthMonitor:
 def stalled_partitions(problems: Iterable[tuple[TopicPartition, Problem]]) -> list[HealthReason]:
     """Return a reason for each code among the problems that have lasted for longer than the grace period."""
     earliest = time.time() - GRACE_S
-    return merged(problem.reason([partition]) for partition, problem in problems if problem.since <= earliest)
+    return merge_reasons(problem.reason([partition]) for partition, problem in problems if problem.since <= earliest)
 
 
-def merged(reasons: Iterable[HealthReason]) -> list[HealthReason]:
+def merge_reasons(reasons: Iterable[HealthReason]) -> list[HealthReason]:
     """Return one reason for each code, with all partitions, the first message and the earliest time.
 
     If a reason has no partitions, it concerns all of them; the merged one has none, either.
@@ -213,10 +213,10 @@ def merged(reasons: Iterable[HealthReason]) -> list[HealthReason]:
     by_code: dict[str, list[HealthReason]] = {}
     for reason in reasons:
         by_code.setdefault(reason.code, []).append(reason)
-    return list(map(_merged, by_code.values()))
+    return list(map(_merge, by_code.values()))
 
 
-def _merged(reasons: Sequence[HealthReason]) -> HealthReason:
+def _merge(reasons: Sequence[HealthReason]) -> HealthReason:
     partitions = [reason.partitions for reason in reasons]
     return dataclasses.replace(
         reasons[0],

@@ -100,11 +100,11 @@ def decoded_message_type(key_decoder: Decoder | None, value_decoder: Decoder | N
     fields: dict[str, Any] = {"__slots__": ()}
     for name, index, decoder in (("key", 3, key_decoder), ("value", 4, value_decoder)):
         if decoder is not None:
-            fields[name] = property(functools.partial(_decoded, index, decoder))
+            fields[name] = property(functools.partial(_decode_field, index, decoder))
     return type("MessageAndMetadata", (MessageAndMetadata,), fields)
 
 
-def _decoded(index: int, decoder: Decoder, message: tuple[Any, ...]) -> Any:
+def _decode_field(index: int, decoder: Decoder, message: tuple[Any, ...]) -> Any:
     data = tuple.__getitem__(message, index)
     return None if data is None else decoder(data)
 

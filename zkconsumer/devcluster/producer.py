@@ -79,7 +79,7 @@ class Producer:
         Raises:
             ZkConsumerError: a record was not written.
         """
-        for value in values if rate is None else _limited(values, rate):
+        for value in values if rate is None else _limit_rate(values, rate):
             try:
                 future = self._producer.send(self._topic, value, partition=next(self._partitions))
             except KafkaError as error:  # for example, the record is too large
@@ -102,7 +102,7 @@ class Producer:
         return ZkConsumerError(f"could not write to topic {self._topic!r}: {error}")
 
 
-def _limited(values: Iterable[bytes], rate: int) -> Iterator[bytes]:
+def _limit_rate(values: Iterable[bytes], rate: int) -> Iterator[bytes]:
     due = time.monotonic()
     for value in values:
         now = time.monotonic()

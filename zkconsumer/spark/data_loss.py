@@ -41,7 +41,7 @@ def start_offset_deleted(partition: TopicPartition, position: int, log_start: in
     """Return the error for a position before the log start offset."""
     return DataLossError(
         "START_OFFSET_RESET",
-        f"{_named(partition)}: the next offset to read is {position}, but the log start offset is {log_start}; "
+        f"{_place(partition)}: the next offset to read is {position}, but the log start offset is {log_start}; "
         f"{log_start - position} offsets are lost. {remedy}".rstrip(),
         {partition: log_start - position},
     )
@@ -51,7 +51,7 @@ def end_offset_decreased(partition: TopicPartition, position: int, log_end: int)
     """Return the error for a position after the log end offset."""
     return DataLossError(
         "PARTITION_OFFSET_CHANGED",
-        f"{_named(partition)}: the next offset to read is {position}, but the log end offset is {log_end}. The topic "
+        f"{_place(partition)}: the next offset to read is {position}, but the log end offset is {log_end}. The topic "
         "may have been deleted and re-created, or the starting offset was set beyond the end of the log.",
         {},
     )
@@ -93,7 +93,7 @@ def new_partition_truncated(partition: TopicPartition, log_start: int) -> DataLo
     """Return the error for a new partition whose first records were deleted before the query found it."""
     return DataLossError(
         "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
-        f"{_named(partition)} is new, but its log start offset is already {log_start}; the records before it were not "
+        f"{_place(partition)} is new, but its log start offset is already {log_start}; the records before it were not "
         "read.",
         {partition: log_start},
     )
@@ -108,11 +108,11 @@ def range_deleted(partition: TopicPartition, start: int, until: int, log_start: 
     """
     return DataLossError(
         "COULD_NOT_READ_OFFSET_RANGE",
-        f"{_named(partition)}: offset {start} of the range [{start}, {until}) is not in the log; the log start offset "
+        f"{_place(partition)}: offset {start} of the range [{start}, {until}) is not in the log; the log start offset "
         f"is {log_start} and the log end offset is {log_end}.",
         {partition: until - start - max(0, min(until, log_end) - max(start, log_start))},
     )
 
 
-def _named(partition: TopicPartition) -> str:
+def _place(partition: TopicPartition) -> str:
     return f"topic {partition.topic!r} partition {partition.partition}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from zkconsumer.health import Health, HealthReason, HealthState, merged
+from zkconsumer.health import Health, HealthReason, HealthState, merge_reasons
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.registry import GroupPaths
 
@@ -46,7 +46,7 @@ def assess_health(findings: Iterable[Finding]) -> Health:
     """Return the health of a group; a problem without a time is there since now."""
     now = time.time()
     return Health.of(
-        merged(
+        merge_reasons(
             HealthReason(
                 _STATES.get(finding.code, HealthState.STALLED),
                 finding.code,

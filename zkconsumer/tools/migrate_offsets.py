@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as closing:
         group = _Group(options, closing)
         source = _read(options, group)
-        target = group.committed(to, source) if to in _IN_CLUSTER else dict.fromkeys(source, -1)
+        target = group.fetch_committed(to, source) if to in _IN_CLUSTER else dict.fromkeys(source, -1)
         actions = {p: _action(offset, target[p], options.allow_back) for p, offset in sorted(source.items())}
         selected = {p: source[p] for p, action in actions.items() if action in ("copy", "move back")}
         if options.execute and selected:
@@ -140,7 +140,7 @@ class _Group:
         """Return the offsets of partitions that exist, except those that were committed for a deleted topic."""
         # Kafka rejects offsets of partitions that do not exist.
         existing = set(group_state.list_partitions(self._access.cluster, {partition.topic for partition in partitions}))
-        offsets = self.committed(storage, sorted(existing.intersection(partitions)))
+        offsets = self.fetch_committed(storage, sorted(existing.intersection(partitions)))
         skipped = dict.fromkeys(sorted(set(partitions) - existing), "does not exist")
         of_deleted = [partition for partition, offset in offsets.items() if offset == OF_DELETED_TOPIC]
         skipped |= dict.fromkeys(of_deleted, "has the offset of a deleted topic of the same name")
@@ -148,7 +148,7 @@ class _Group:
             common.echo(f"skipped: partition {partition} {reason}", file=sys.stderr)
         return {partition: offset for partition, offset in offsets.items() if offset >= 0}
 
-    def committed(self, storage: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def fetch_committed(self, storage: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets in ``zookeeper`` or ``kafka``; negative if there is no valid one."""
         self._access.cluster.partitions(sorted({partition.topic for partition in partitions}))  # reads the topic ids
         if storage == "zookeeper":

@@ -93,6 +93,8 @@ class QueryListener(StreamingQueryListener):
     It is a ``MetricsSource``: ``zkconsumer.prometheus.ConsumerCollector(listener)`` exports lag, rates and commits.
     Spark's threads put events on a queue, and one thread of the listener handles them. Other threads commit offsets.
     The thread detects ``spark.stop()`` within a second, since PySpark has no event for it, and closes the listener.
+
+    It has more methods than other classes, because it implements both Spark's listener and ``MetricsSource``.
     """
 
     def __init__(self, spark: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from zkconsumer.broker.log_offsets import SILENT_TIMEOUT_S, LogOffsets
 from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
-from zkconsumer.health import HealthReason, HealthState, health_code, merged
+from zkconsumer.health import HealthReason, HealthState, health_code, merge_reasons
 from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 
@@ -34,7 +34,7 @@ class AvailableOffsets:
 
     def health_reasons(self) -> list[HealthReason]:
         """Return why the query is not healthy: partitions are unavailable."""
-        return merged(
+        return merge_reasons(
             HealthReason(
                 HealthState.STALLED,
                 health_code(error, "leader_not_found"),

@@ -28,6 +28,8 @@ class PartitionTracker:
     for gets no new batch, and is released once its last batch is finished and committed. Partitions of deleted topics
     get no new batch either.
 
+    It has more methods than other classes, because each operation on the partitions needs its lock.
+
     Args:
         commits: whether offsets of finished batches are committed.
     """
