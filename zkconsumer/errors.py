@@ -1,4 +1,6 @@
-"""Every error that zkconsumer raises. The class determines how to handle it.
+"""The errors that applications handle. The class determines how to handle an error.
+
+Packages define subclasses of them where more is known, such as ``JarsUnavailableError`` of the development cluster.
 
 ::
 

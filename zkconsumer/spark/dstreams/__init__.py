@@ -1,4 +1,9 @@
-"""Spark Streaming: ``KafkaUtils`` of Spark 1 and 2. Checkpoints contain the package path and these names."""
+"""Spark Streaming: ``KafkaUtils`` of Spark 1 and 2.
+
+It runs in the driver: Spark's job generator thread plans batches, and its listener thread completes them. Tasks call
+``fetch``. ``zkconsumer.spark.kafka_utils`` exports what applications use. Checkpoints contain the path of this package
+and these names.
+"""
 
 from zkconsumer.spark.dstreams.follower import follow
 from zkconsumer.spark.dstreams.ledger import Ledger
