@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
 import pytest
+from faults.faults import full_backlog
 from support import wait_for
 
 from zkconsumer.net.host_names import Addresses
@@ -78,6 +79,22 @@ def test_unresolved_host_name_ends_connect_in_time(monkeypatch: pytest.MonkeyPat
     with pytest.raises(TimeoutError, match=r"'driver' was not resolved within 0\.05 s"):
         ServerAddress("driver", 1, b"").connect(0.05)
     assert lookup.cancelled()
+
+
+def test_silent_address_leaves_time_for_the_next(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start()
+    with full_backlog() as silent:
+        lookup: Future[Addresses] = Future()
+        lookup.set_result(
+            [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in (silent, server.address.port)]
+        )
+        monkeypatch.setattr(keyed_server, "resolve", lambda _host, _port: lookup)
+        started = time.monotonic()
+        with server.address.connect(2.0) as connection:
+            assert time.monotonic() - started < 1.9
+            connection.settimeout(5)
+            connection.sendall(to_line("hello"))
+            assert connection.recv(100) == b'"hello"\n'
 
 
 def test_key_is_not_in_the_representation(start: Start) -> None:

@@ -55,18 +55,18 @@ class ServerAddress:
             lookup.cancel()
             raise TimeoutError(f"the host name {self.host!r} was not resolved within {timeout_s:g} s") from error
         failure = OSError(f"the host name {self.host!r} has no address")
-        for address in addresses:
-            try:
-                return self._connect_to(address, deadline)
+        for number, address in enumerate(addresses):
+            try:  # an address that does not respond leaves time for the others
+                return self._connect_to(address, (deadline - time.monotonic()) / (len(addresses) - number))
             except OSError as error:
                 failure = error
         raise failure
 
-    def _connect_to(self, address: Address, deadline: float) -> socket.socket:
+    def _connect_to(self, address: Address, timeout_s: float) -> socket.socket:
         family, kind, protocol, _, sockaddr = address
         connection = socket.socket(family, kind, protocol)
         try:
-            connection.settimeout(max(0.001, deadline - time.monotonic()))
+            connection.settimeout(max(0.001, timeout_s))
             connection.connect(sockaddr)
             connection.sendall(self.key)
         except OSError:
