@@ -60,7 +60,7 @@ class BrokerChannel:
         self._active_calls = 0
         self._closed = False
         self._correlation = 0
-        self._received = ReceiveBuffer(self._receive)
+        self._received = ReceiveBuffer()
         self._call_timeout_s = timeout_s
         self._deadline = 0.0  # ``time.monotonic`` at which the current call ends
 
@@ -251,14 +251,14 @@ class BrokerChannel:
             raise OSError("the connection is closed")
         sock.settimeout(self._remaining())
         sock.sendall(request.encode(framed=True, header=True))
-        size, correlation = struct.unpack(">ii", self._received.read(8))
+        size, correlation = struct.unpack(">ii", self._received.read(8, self._receive))
         if correlation != self._correlation or not 4 <= size <= _MAX_FRAME:
             raise BrokerUnavailableError(
                 f"{self.endpoint} did not send a valid Kafka response (size {size}, correlation id {correlation} "
                 f"instead of {self._correlation}); check that the port is a {self._security.protocol} listener of a "
                 "broker"
             )
-        frame = Frame(self._received, self.endpoint, size - 4)
+        frame = Frame(self._received, self._receive, self.endpoint, size - 4)
         yield frame
         if frame.remaining:
             raise BrokerUnavailableError(

@@ -15,16 +15,18 @@ from zkconsumer.message import Endpoint
 #: Size in bytes of the buffer for fields, and maximum size of a field that is read through it.
 _BUFFER_SIZE = 64 * 1024
 
+#: Receives at least one byte into a view, and returns their number.
+Receive = Callable[[memoryview], int]
+
 
 class ReceiveBuffer:
     """Bytes that have been received and not read. Used by the thread of a channel.
 
-    Args:
-        receive: receives at least one byte into a view, and returns their number.
+    The methods take the function that receives at least one byte into a view and returns their number. It is not kept:
+    a channel whose buffer refers to it would exist until Python's cycle collector runs.
     """
 
-    def __init__(self, receive: Callable[[memoryview], int]) -> None:
-        self._receive = receive
+    def __init__(self) -> None:
         self._buffer = memoryview(bytearray(_BUFFER_SIZE))
         self._position = self._end = 0
 
@@ -37,40 +39,40 @@ class ReceiveBuffer:
         """Drop the bytes of an earlier connection."""
         self._position = self._end = 0
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int, receive: Receive) -> bytes:
         """Return the next ``size`` bytes."""
         buffered = self._end - self._position
         if buffered >= size:
             self._position += size
             return self._buffer[self._position - size : self._position].tobytes()
         if size > _BUFFER_SIZE:
-            return self._read_large(size)
+            return self._read_large(size, receive)
         self._buffer[:buffered] = self._buffer[self._position : self._end]
         self._position, self._end = 0, buffered
         while self._end < size:
-            self._end += self._receive(self._buffer[self._end :])
+            self._end += receive(self._buffer[self._end :])
         self._position = size
         return self._buffer[:size].tobytes()
 
-    def _read_large(self, size: int) -> bytes:
+    def _read_large(self, size: int, receive: Receive) -> bytes:
         """Read in pieces, so that no more memory is used than twice the bytes that have arrived."""
         pieces: list[Any] = []
         missing, piece_size = size, _BUFFER_SIZE
         while missing:
             piece_size = min(missing, piece_size)
-            pieces.append(self.read_into(bytearray(piece_size)))
+            pieces.append(self.read_into(bytearray(piece_size), receive))
             missing -= piece_size
             piece_size = size - missing
         return b"".join(pieces)
 
-    def read_into(self, target: Any) -> memoryview:
+    def read_into(self, target: Any, receive: Receive) -> memoryview:
         """Fill a buffer with the next bytes, and return its view."""
         view = memoryview(target).cast("B")
         filled = min(self._end - self._position, len(view))
         view[:filled] = self._buffer[self._position : self._position + filled]
         self._position += filled
         while filled < len(view):
-            filled += self._receive(view[filled:])
+            filled += receive(view[filled:])
         return view
 
 
@@ -81,8 +83,9 @@ class Frame:
         remaining: bytes that have not been read.
     """
 
-    def __init__(self, buffer: ReceiveBuffer, endpoint: Endpoint, size: int) -> None:
+    def __init__(self, buffer: ReceiveBuffer, receive: Receive, endpoint: Endpoint, size: int) -> None:
         self._buffer = buffer
+        self._receive = receive
         self._endpoint = endpoint
         self.remaining = size
 
@@ -97,7 +100,7 @@ class Frame:
     def read(self, size: int) -> bytes:
         """Return the next ``size`` bytes."""
         self._consume(size)
-        return self._buffer.read(size)
+        return self._buffer.read(size, self._receive)
 
     def read_records(self, size: int) -> Any:
         """Return the next ``size`` bytes in a separate buffer of that size.
@@ -105,4 +108,4 @@ class Frame:
         The memory of a large buffer is not used before the bytes arrive.
         """
         self._consume(size)
-        return self._buffer.read_into(allocate(size)) if size else b""
+        return self._buffer.read_into(allocate(size), self._receive) if size else b""
