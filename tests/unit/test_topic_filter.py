@@ -67,6 +67,7 @@ def test_ambiguous_expressions_are_refused(text: str) -> None:
         (r"[\p{Digit}_]+", ["1_2"], ["a"]),
         (r"(?<year>\d{4})-\d+", ["2026-11"], ["x-1"]),
         (r"a++b", ["aab"], ["b"]),
+        (r"a\){2}+", [], ["a"]),
         (r"(?i)orders", ["ORDERS", "orders"], ["order"]),
         (r"(?i)\p{Alpha}+", ["aB"], ["1"]),
         (r"\p{Lower}+", ["ab"], ["aB"]),

@@ -175,6 +175,7 @@ class _Translation:
         #: Length of each open group with its repetitions written out; the first item is that of the expression.
         self._lengths = [0]
         self._last_length = 0  # of the token or group before the current position
+        self._is_after_group = False
         if len(text) > _MAX_LENGTH:
             raise self._unsupported_error(f"more than {_MAX_LENGTH} characters")
         parts = []
@@ -193,6 +194,7 @@ class _Translation:
     def _measure(self, token: str) -> None:
         """Check the limits of nested groups and repetitions; ``regex`` compiles ``x{n}`` as ``n`` copies of ``x``."""
         length = len(token)
+        self._is_after_group = token == ")"
         if token[0] == "(":
             if len(self._lengths) > _MAX_DEPTH:
                 raise self._unsupported_error(f"more than {_MAX_DEPTH} nested groups")
@@ -221,7 +223,7 @@ class _Translation:
         if char == "(":
             return self._translate_group()
         if quantifier := self._take(_QUANTIFIER):
-            if re.fullmatch(r"\{.*\}\+", quantifier.group()) and self._regex[quantifier.start() - 1] == ")":
+            if self._is_after_group and re.fullmatch(r"\{.*\}\+", quantifier.group()):
                 raise self._unsupported_error("a group with a possessive '{n}+'")  # regex backtracks into it
             return quantifier.group()
         if char == "{":
