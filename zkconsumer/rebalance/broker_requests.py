@@ -32,6 +32,9 @@ _MAX_CALL_S = 600.0
 #: Minimum seconds for which a lookup of partitions is not abandoned when the group changes.
 LOOKUP_GRACE_S = 1.0
 
+#: The grace doubles each time that a lookup is abandoned, up to this limit, so that slow brokers are heard at last.
+_MAX_LOOKUP_GRACE_S = 4.0
+
 
 class BrokerRequestThread:
     """Runs functions one after another in a separate thread.
@@ -193,7 +196,7 @@ class ClusterProxy:
         grace_s = self._began_at + self._grace_s - time.monotonic()
         watch.wait(min(timeout_s, grace_s) if grace_s > 0.0 else timeout_s)
         if watch.needs_rebalance and time.monotonic() - self._began_at >= self._grace_s:
-            self._grace_s *= 2
+            self._grace_s = min(2 * self._grace_s, _MAX_LOOKUP_GRACE_S)
             raise BrokerUnavailableError("the group changed while no broker returned partition metadata")
 
     def close(self) -> None:
