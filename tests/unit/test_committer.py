@@ -21,6 +21,8 @@ from zkconsumer.errors import (
 )
 from zkconsumer.rebalance.broker_requests import BrokerRequestThread
 from zkconsumer.rebalance.committer import OffsetCommitter
+from zkconsumer.rebalance.session_watch import SessionLostError
+from zkconsumer.zookeeper.session import Event, EventKind
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -73,7 +75,8 @@ class Part:
             SimpleNamespace(group="g", consumer_id="g_c", assignment=assignment, check_session=lambda: None),
         )
         handler: Any = SimpleNamespace(consumed_offsets=lambda: dict(self.consumed))
-        requests = BrokerRequestThread("test-requests", unregistered_watch())
+        self.watch = unregistered_watch()
+        requests = BrokerRequestThread("test-requests", self.watch)
         self.committer = OffsetCommitter(
             ConsumerConfig.from_dict(
                 {
@@ -166,6 +169,13 @@ def test_release_fails_if_session_may_have_ended(error: ZkConsumerError, part: P
     part.offsets.errors = [error]
     with pytest.raises(type(error)):
         part.committer.commit_released({A: 5})
+
+
+def test_release_ends_when_session_is_lost(part: Part, caplog: pytest.LogCaptureFixture) -> None:
+    part.watch.mailbox.queue.put(Event(EventKind.LOST))
+    with pytest.raises(SessionLostError):
+        part.committer.commit_released({A: 5})
+    assert "offsets_discarded" not in caplog.text
 
 
 @pytest.mark.parametrize("part", [0.01], indirect=True)

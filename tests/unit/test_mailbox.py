@@ -49,6 +49,17 @@ def test_calls_and_events_keep_their_order(mailbox: Mailbox) -> None:
     assert (ran, call.result(0), mailbox.is_stopping) == (["call"], None, True)
 
 
+def test_calls_behind_an_event_see_its_consequences(mailbox: Mailbox) -> None:
+    mailbox.queue.put("changed")
+    mailbox.queue.put("lost")
+    call = mailbox.submit(lambda: "done")
+
+    assert mailbox.process(0, until=lambda event: bool(event == "lost")) == ["changed", "lost"]
+    assert not call.done()
+    assert mailbox.process(0) == []
+    assert call.result(0) == "done"
+
+
 def test_process_waits_for_first_item(mailbox: Mailbox) -> None:
     started = time.monotonic()
     assert mailbox.process(0.05) == []

@@ -25,6 +25,7 @@ from zkconsumer.rebalance.broker_requests import BrokerRequestThread
 from zkconsumer.rebalance.commit_requests import CommitRequest, CommitRequests
 from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.membership import Membership
+from zkconsumer.rebalance.session_watch import SessionLostError
 
 
 class OffsetCommitter:
@@ -216,13 +217,14 @@ class OffsetCommitter:
         Raises:
             ZooKeeperUnavailableError: ZooKeeper is unavailable, so the owner znodes cannot be deleted, either.
             OwnershipLostError: the session has expired.
+            SessionLostError: the session or its lease was lost while this waited.
         """
         deadline = time.monotonic() + self._release_timeout_s
         while offsets:
             try:
                 self._requests.call(lambda: self._commit(offsets), deadline)
                 return
-            except (ZooKeeperUnavailableError, OwnershipLostError):
+            except (ZooKeeperUnavailableError, OwnershipLostError, SessionLostError):
                 raise
             except TimeoutError:
                 reason = f"the commit was not completed within {self._release_timeout_s:g} s"

@@ -88,7 +88,7 @@ class Mailbox:
         """Accept calls; called before the owner's thread starts."""
         self._is_open = True
 
-    def process(self, timeout_s: float | None) -> list[Any]:
+    def process(self, timeout_s: float | None, until: Callable[[Any], bool] = lambda _event: False) -> list[Any]:
         """Wait for the first call or event for at most ``timeout_s`` seconds, and run the calls in the queue.
 
         What arrives meanwhile is left for the next call: threads that submit functions without a pause would keep the
@@ -96,6 +96,7 @@ class Mailbox:
 
         Args:
             timeout_s: None waits without a limit.
+            until: returns whether what is behind an event is left, too, because calls must see its consequences.
 
         Returns:
             the events that were in the queue.
@@ -104,6 +105,8 @@ class Mailbox:
         try:
             self._process(self.queue.get(timeout=timeout_s), events)
             for _ in range(self.queue.qsize()):
+                if events and until(events[-1]):
+                    break
                 self._process(self.queue.get_nowait(), events)
         except queue.Empty:
             pass

@@ -58,9 +58,9 @@ class SessionWatch:
             remaining = self.session.lease.remaining_s
             timeout_s = remaining if timeout_s is None else min(timeout_s, remaining)
         is_lost = False
-        for event in self.mailbox.process(timeout_s):
+        for event in self.mailbox.process(timeout_s, until=_is_loss):
             self._record(event)
-            is_lost = is_lost or event.kind is EventKind.LOST
+            is_lost = is_lost or _is_loss(event)
         if is_lost:
             raise SessionLostError("session_expired")
         self._require_lease()
@@ -93,3 +93,7 @@ class SessionWatch:
         if self.membership.is_registered and not self.membership.holds_lease:
             self.needs_rebalance = True
             raise SessionLostError("session_lease_expired")
+
+
+def _is_loss(event: Event) -> bool:
+    return event.kind is EventKind.LOST
