@@ -96,6 +96,19 @@ def test_silent_leader_gets_less_time_next_time(
     assert timed(logs)[1:] == (dict.fromkeys(PARTITIONS, 7), {})
 
 
+def test_silent_leader_recovers_with_short_timeout(brokers: Brokers) -> None:
+    """The timeout is shorter than the time that a silent leader usually has."""
+    logs = LogOffsets(lambda: [broker.endpoint for broker in brokers], plaintext(0.5))
+    try:
+        brokers.silent = {1}
+        assert timed(logs)[2].keys() == {PARTITIONS[1]}
+        brokers.silent.clear()
+        brokers.responds.set()
+        assert timed(logs)[1:] == (dict.fromkeys(PARTITIONS, 7), {})
+    finally:
+        logs.close()
+
+
 def test_leaders_recover_one_after_another(brokers: Brokers, logs: LogOffsets, monkeypatch: pytest.MonkeyPatch) -> None:
     """They respond slowly, so that the short timeout suffices for one of them at a time."""
     monkeypatch.setattr(log_offsets, "SILENT_TIMEOUT_S", 0.6)

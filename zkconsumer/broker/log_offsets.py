@@ -23,7 +23,8 @@ from zkconsumer.message import Endpoint, TopicPartition
 #: Maximum seconds to wait for all leaders together that did not respond to their last requests in time, if others did.
 SILENT_TIMEOUT_S = 2.0
 
-#: Minimum seconds for such a leader, so that it can connect and authenticate; the others are requested the next time.
+#: Minimum seconds for such a leader, so that it can connect and authenticate, or the whole timeout, if it is shorter.
+#: The others are requested the next time.
 _MIN_SILENT_TIMEOUT_S = 1.0
 
 #: Minimum share of the timeout for each other leader.
@@ -216,10 +217,13 @@ class LogOffsets:
             remaining = deadline - time.monotonic()
             share_s = max(remaining / (len(others) - number), timeout_s * _MIN_SHARE)
             yield endpoint, min(remaining, share_s) if remaining > 0 else None
-        deadline = min(deadline, time.monotonic() + SILENT_TIMEOUT_S)
-        for endpoint in silent:
+        # One silent leader is always requested, or none would ever be with a short timeout, or beside slow leaders.
+        least_s = min(_MIN_SILENT_TIMEOUT_S, timeout_s)
+        now = time.monotonic()
+        deadline = max(now + least_s, min(deadline, now + SILENT_TIMEOUT_S))
+        for number, endpoint in enumerate(silent):
             remaining = deadline - time.monotonic()
-            yield endpoint, remaining if remaining >= _MIN_SILENT_TIMEOUT_S else None
+            yield endpoint, max(remaining, least_s) if number == 0 or remaining >= least_s else None
 
     def _channel_to(self, endpoint: Endpoint) -> BrokerChannel:
         channel = self._channels.get(endpoint)
