@@ -179,6 +179,15 @@ class Load(SteadyLoad):
         return self.written
 
 
+class Clock:
+    """A monotonic clock that only a test moves forward."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def plaintext(timeout_s: float = 30.0, client_id: str = "test") -> Connecting:
     """Return the settings of connections without encryption and authentication."""
     return Connecting(client_id, timeout_s, PLAINTEXT)

@@ -163,8 +163,8 @@ def test_lapsed_lease_on_living_connection_is_regained(
 ) -> None:
     """Simulates a process that was suspended for a session timeout before ZooKeeper has expired its session."""
     suspended_s = 0.0
-    clock = lease._now
-    monkeypatch.setattr(lease, "_now", lambda: clock() + suspended_s)
+    clock = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda clock_id: clock(clock_id) + suspended_s)
     name = topic(partitions=2)
     load(name, 2)
     one = member({name: 1}, zookeeper_session_timeout_ms=60_000)
@@ -192,8 +192,8 @@ def test_many_partitions_are_regained_in_few_transactions(
 
     monkeypatch.setattr(Znodes, "create_all_ephemeral", counting)
     suspended_s = 0.0
-    clock = lease._now
-    monkeypatch.setattr(lease, "_now", lambda: clock() + suspended_s)
+    clock = time.clock_gettime
+    monkeypatch.setattr(time, "clock_gettime", lambda clock_id: clock(clock_id) + suspended_s)
     rebalances = one.core.rebalances
     suspended_s = 60.0
     one.core.wake()

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from support import wait_for
+from support import Clock, wait_for
 
 from zkconsumer.errors import OwnershipLostError, ZooKeeperUnavailableError
 from zkconsumer.zookeeper import lease as module
@@ -73,20 +73,9 @@ class FakeConnection:
         self.on_drop()
 
 
-class Clock:
-    """Replaces the clock of leases."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(module, "_now", clock)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
@@ -101,7 +90,7 @@ def ends() -> list[float]:
 
 @pytest.fixture
 def lease(connection: FakeConnection, clock: Clock, ends: list[float]) -> Iterator[Lease]:
-    made: Any = Lease(connection, lambda: ends.append(clock.now))  # type: ignore[arg-type]
+    made: Any = Lease(connection, lambda: ends.append(clock.now), clock=clock)  # type: ignore[arg-type]
     yield made
     made.close()
 

@@ -115,9 +115,13 @@ class Lease:
     Args:
         connection: the connection of the session.
         on_expired: called each time the lease ends, in the thread of the lease or in kazoo's; it must not block.
+        clock: returns the seconds of the clock that leases are measured with.
     """
 
-    def __init__(self, connection: Connection, on_expired: Callable[[], object]) -> None:
+    def __init__(
+        self, connection: Connection, on_expired: Callable[[], object], *, clock: Callable[[], float] = _now
+    ) -> None:
+        self._clock = clock
         self._connection = connection
         self._on_expired = on_expired
         self._lock = threading.Lock()  # guards the fields below; never held while blocking
@@ -144,7 +148,7 @@ class Lease:
     @property
     def is_held(self) -> bool:
         """Whether the lease is held; cheap enough for each piece of records."""
-        if self._state is LeaseState.HELD and _now() < self._ends_at:
+        if self._state is LeaseState.HELD and self._clock() < self._ends_at:
             return True
         return self.remaining_s > 0.0
 
@@ -152,7 +156,7 @@ class Lease:
     def remaining_s(self) -> float:
         """Seconds until the lease ends, unless it is renewed; 0 if it is not held."""
         with self._lock:
-            now = _now()
+            now = self._clock()
             self._update(now)
             return self._ends_at - now if self._state is LeaseState.HELD else 0.0
 
@@ -191,7 +195,7 @@ class Lease:
 
     def _end_if_sent_now(self) -> float:
         """Return the time of the clock at which a lease ends whose renewal is sent now."""
-        return _now() + _LENGTH * self._connection.session_timeout_s
+        return self._clock() + _LENGTH * self._connection.session_timeout_s
 
     def _update(self, now: float) -> None:  # with the lock held
         """Extend the lease if the renewal in flight has received its response, and end it if its time has passed.
@@ -209,7 +213,7 @@ class Lease:
     def _report_end(self) -> None:
         """Call ``on_expired`` if the lease has ended, once per lease."""
         with self._lock:
-            self._update(_now())
+            self._update(self._clock())
             if self._state is not LeaseState.EXPIRED:
                 return
             self._apply(LeaseEvent.REPORT)
@@ -261,7 +265,7 @@ class Lease:
         Responses arrive in the order of requests: when a later request has received its response, the lease is renewed.
         """
         with self._lock:
-            self._update(_now())
+            self._update(self._clock())
             if not self._connection.is_connected:
                 return True
             if self._renewal is not None:
