@@ -10,12 +10,11 @@ from typing import Any, cast
 
 import pytest
 from fake_broker import FakeBroker
-from support import in_thread, plaintext, unregistered_watch
+from support import in_thread, plaintext, unregistered_watch, wait_for
 
 from zkconsumer.errors import BrokerUnavailableError, ClosedError
 from zkconsumer.message import Endpoint
 from zkconsumer.metadata.bootstrap import BootstrapCluster
-from zkconsumer.rebalance import broker_requests
 from zkconsumer.rebalance.broker_requests import BrokerRequestThread, ClusterProxy
 from zkconsumer.zookeeper.session import Event, EventKind
 
@@ -63,10 +62,9 @@ def test_only_polls_announce_changes(requests: BrokerRequestThread) -> None:
         bootstrap.close()
 
 
-def test_call_that_does_not_return_does_not_block_join(
-    requests: BrokerRequestThread, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(broker_requests, "_JOIN_TIMEOUT_S", 0.2)
+def test_call_that_does_not_return_does_not_block_join(caplog: pytest.LogCaptureFixture) -> None:
+    requests = BrokerRequestThread("test-requests", unregistered_watch(), join_timeout_s=0.2)
+    requests.start()
     end, _ = block(requests)
     try:
         requests.close(abort=lambda: None)
@@ -75,6 +73,7 @@ def test_call_that_does_not_return_does_not_block_join(
     finally:
         end.set()
     assert "broker_call_abandoned" in caplog.text
+    wait_for(lambda: not requests._thread.is_alive)
 
 
 class FewTopics:
@@ -113,13 +112,9 @@ def test_brokers_are_called_in_other_thread_only(requests: BrokerRequestThread) 
     assert few.is_closed
 
 
-def test_slow_lookup_is_abandoned_later_each_time(
-    requests: BrokerRequestThread, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_lookup_is_abandoned_later_each_time(requests: BrokerRequestThread) -> None:
     """A group that changes all the time must not keep slow brokers from being heard."""
-    monkeypatch.setattr(broker_requests, "LOOKUP_GRACE_S", 0.1)
-    few = FewTopics()
-    called = ClusterProxy(cast("Any", few), requests, lambda: None)
+    called = ClusterProxy(cast("Any", FewTopics()), requests, lambda: None, lookup_grace_s=0.1)
     waited = []
     for _ in range(3):
         end, _lookup = block(requests)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
+from support import Clock
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.errors import (
@@ -15,22 +14,13 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
-from zkconsumer.rebalance import first_rebalance as module
 from zkconsumer.rebalance.first_rebalance import FirstRebalance
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Replace the clock; a test sets ``now``, in seconds."""
-    clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    return clock
-
-
-def first_rebalance(timeout_s: float = 0.0) -> FirstRebalance:
+def first_rebalance(clock: Clock, timeout_s: float = 0.0) -> FirstRebalance:
     """Return one that is retried four times, and for eight seconds or ``timeout_s``."""
     config = ConsumerConfig.from_dict({"group.id": "g", "zookeeper.connect": "z", "rebalance.backoff.ms": 2000})
-    made = FirstRebalance(config, "g_a", timeout_s)
+    made = FirstRebalance(config, "g_a", timeout_s, clock=clock)
     made.start()
     return made
 
@@ -40,21 +30,22 @@ def has_failed(first: FirstRebalance, error: ZkConsumerError, failures: int = 4)
     return first._result.done()
 
 
-def test_first_result_counts(clock: SimpleNamespace) -> None:
-    first = first_rebalance()
+def test_first_result_counts() -> None:
+    first = first_rebalance(Clock())
     first.succeed()
     first.fail(ClosedError("x"))
     first.wait()
 
-    first = first_rebalance()
+    first = first_rebalance(Clock())
     first.fail(ClosedError("x"))
     first.succeed()
     with pytest.raises(ClosedError):
         first.wait()
 
 
-def test_retries_end_after_number_and_time(clock: SimpleNamespace) -> None:
-    first, error = first_rebalance(), RetriableError("still owned")
+def test_retries_end_after_number_and_time() -> None:
+    clock = Clock()
+    first, error = first_rebalance(clock), RetriableError("still owned")
     assert not has_failed(first, error)
     clock.now += 8
     assert not has_failed(first, error, failures=3)
@@ -65,21 +56,25 @@ def test_retries_end_after_number_and_time(clock: SimpleNamespace) -> None:
     assert raised.value.__cause__ is error
 
 
-def test_only_retriable_errors_are_retried_longer(clock: SimpleNamespace) -> None:
-    first = first_rebalance(timeout_s=60)
+def test_only_retriable_errors_are_retried_longer() -> None:
+    clock = Clock()
+    first = first_rebalance(clock, timeout_s=60)
     clock.now += 59
     assert not has_failed(first, RetriableError("x"))
     assert has_failed(first, AssignmentError("x"))
 
 
-def test_impossible_rebalance_is_not_retried(clock: SimpleNamespace) -> None:
-    first, error = first_rebalance(), ConfigurationError("the filter takes too long")
+def test_impossible_rebalance_is_not_retried() -> None:
+    first, error = first_rebalance(Clock()), ConfigurationError("the filter takes too long")
     assert has_failed(first, error, failures=1)
     with pytest.raises(ConfigurationError, match="the filter"):
         first.wait()
 
 
-def test_wait_has_a_limit(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LAST_ATTEMPT_S", -8.0)
-    with pytest.raises(ConsumerRebalanceFailedError, match="did not end within 0 s"):
-        first_rebalance().wait()
+def test_wait_has_a_limit() -> None:
+    times = {"zookeeper.session.timeout.ms": 100, "rebalance.backoff.ms": 20}
+    config = ConsumerConfig.from_dict({"group.id": "g", "zookeeper.connect": "z", **times})
+    first = FirstRebalance(config, "g_a", 0.0, last_attempt_timeout_s=0.1)
+    first.start()
+    with pytest.raises(ConsumerRebalanceFailedError, match="did not end within 0.2 s"):
+        first.wait()

@@ -44,13 +44,15 @@ class BrokerRequestThread:
     Args:
         thread_name: name of the thread.
         watch: lets the member's thread wait for the result of a function.
+        join_timeout_s: maximum seconds that ``join`` waits for a function that does not return after it was aborted.
 
     Attributes:
         watch: as above.
     """
 
-    def __init__(self, thread_name: str, watch: SessionWatch) -> None:
+    def __init__(self, thread_name: str, watch: SessionWatch, *, join_timeout_s: float = _JOIN_TIMEOUT_S) -> None:
         self.watch = watch
+        self._join_timeout_s = join_timeout_s
         self._mailbox = Mailbox("the consumer has been shut down")
         self._thread = OwnedThread(self._run, thread_name, lambda error: self._mailbox.close(failure_of(error)))
         self._log = get_logger("zkconsumer.rebalance")
@@ -110,8 +112,8 @@ class BrokerRequestThread:
 
     def join(self) -> None:
         """Wait for the end of the thread after ``close``, for some seconds."""
-        if not self._thread.join(_JOIN_TIMEOUT_S) and not self._thread.is_current:
-            self._log.warning("broker_call_abandoned", timeout_s=_JOIN_TIMEOUT_S)
+        if not self._thread.join(self._join_timeout_s) and not self._thread.is_current:
+            self._log.warning("broker_call_abandoned", timeout_s=self._join_timeout_s)
 
     def _run(self) -> None:
         while not self._mailbox.is_stopping:
@@ -130,13 +132,21 @@ class ClusterProxy:
         requests: the thread that sends them.
         on_change: called if a poll finds other partitions than the lookup before it. Lookups for other reasons do not
             call it, because the event that causes them also reaches the other members.
+        lookup_grace_s: minimum seconds for which a lookup is not abandoned when the group changes.
 
     Attributes:
         cluster: as above.
         poll_interval_s: see ``Cluster``.
     """
 
-    def __init__(self, cluster: Cluster, requests: BrokerRequestThread, on_change: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        requests: BrokerRequestThread,
+        on_change: Callable[[], object],
+        *,
+        lookup_grace_s: float = LOOKUP_GRACE_S,
+    ) -> None:
         self.poll_interval_s = cluster.poll_interval_s
         self.cluster = cluster
         self._requests = requests
@@ -144,7 +154,7 @@ class ClusterProxy:
         self._is_polling = False
         self._last: dict[str, list[int]] | None = None
         self._began_at = 0.0
-        self._grace_s = LOOKUP_GRACE_S
+        self._lookup_grace_s = self._grace_s = lookup_grace_s
 
     def start(self) -> None:
         """Start the thread, if requests are sent to brokers."""
@@ -178,7 +188,7 @@ class ClusterProxy:
         found = self._look_up(lambda: self.cluster.partitions(topics))
         if self._is_polling and found != self._last is not None:
             self._on_change()
-        self._is_polling, self._last, self._grace_s = False, found, LOOKUP_GRACE_S
+        self._is_polling, self._last, self._grace_s = False, found, self._lookup_grace_s
         return found
 
     def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:

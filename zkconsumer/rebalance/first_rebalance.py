@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
@@ -17,7 +18,7 @@ from zkconsumer.errors import (
 
 #: Maximum seconds to wait for an attempt that is running when the time for retries is over. All its steps have shorter
 #: limits of their own.
-_LAST_ATTEMPT_S = 600.0
+_LAST_ATTEMPT_TIMEOUT_S = 600.0
 
 
 class FirstRebalance:
@@ -30,10 +31,22 @@ class FirstRebalance:
         config: properties of the consumer.
         consumer_id: the id of the member.
         timeout_s: maximum seconds for retries; the JVM's limit applies if it is longer.
+        last_attempt_timeout_s: maximum seconds to wait for an attempt that is running when that time is over.
+        clock: returns the seconds of a monotonic clock.
     """
 
-    def __init__(self, config: ConsumerConfig, consumer_id: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        consumer_id: str,
+        timeout_s: float,
+        *,
+        last_attempt_timeout_s: float = _LAST_ATTEMPT_TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._consumer_id = consumer_id
+        self._last_attempt_timeout_s = last_attempt_timeout_s
+        self._clock = clock
         self._max_retries = config.rebalance_max_retries
         self._least_timeout_s = max(
             config.zookeeper_session_timeout_s, config.rebalance_max_retries * config.rebalance_backoff_s
@@ -44,7 +57,7 @@ class FirstRebalance:
 
     def start(self) -> None:
         """Start measuring the time."""
-        self._started_at = time.monotonic()
+        self._started_at = self._clock()
 
     def wait(self) -> None:
         """Wait until the first rebalance has succeeded.
@@ -54,7 +67,7 @@ class FirstRebalance:
             ConsumerRebalanceFailedError: it failed for too long.
             ZkConsumerError: the member failed or was closed.
         """
-        limit_s = self._timeout_s + _LAST_ATTEMPT_S
+        limit_s = self._timeout_s + self._last_attempt_timeout_s
         try:
             self._result.result(limit_s)
         except FutureTimeoutError as error:
@@ -81,7 +94,7 @@ class FirstRebalance:
         """
         if isinstance(error, ConfigurationError):  # a retry cannot succeed, as with a topic filter that takes too long
             self.fail(error)
-        elapsed_s = time.monotonic() - self._started_at
+        elapsed_s = self._clock() - self._started_at
         is_retriable = isinstance(error, (RetriableError, OwnershipLostError))
         if failures < self._max_retries or elapsed_s < (self._timeout_s if is_retriable else self._least_timeout_s):
             return
