@@ -72,16 +72,17 @@ def test_ledger_forgets_committed_batches_before_time() -> None:
     assert [time_ in ledger for time_ in (49, 50, 51)] == [False, True, True], "batch 50 has not been completed"
 
 
-def test_ledger_removes_only_committed_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zkconsumer.spark.dstreams.ledger._RETAINED_BATCHES", 2)
+def test_ledger_removes_only_committed_batches() -> None:
     ledger = Ledger()
-    for time_ in range(5):
+    for time_ in range(1005):
         ledger.add(time_, time_)
     assert 0 in ledger
-    for time_ in range(5):
-        ledger.complete({time_})
-    ledger.add(5, 5)
-    assert [time_ in ledger for time_ in range(6)] == [False, False, False, False, True, True]
+    ledger.complete(set(range(1005)) - {500})
+    ledger.add(1005, 1005)
+    assert [time_ in ledger for time_ in (0, 5, 6, 1005)] == [False, False, True, True], "the last 1000 are kept"
+    for time_ in range(1006, 2000):
+        ledger.add(time_, time_)
+    assert [time_ in ledger for time_ in (499, 500, 501)] == [False, True, True], "batch 500 has not been completed"
 
 
 def group_source() -> GroupSource:

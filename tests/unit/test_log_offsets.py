@@ -145,10 +145,9 @@ class SlowLogs:
         return dict.fromkeys(partitions - {PARTITIONS[0]}, 7), {PARTITIONS[0]: error}
 
 
-def test_silent_leader_takes_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_leader_takes_a_tenth_of_the_time() -> None:
     logs = SlowLogs()
-    monkeypatch.setattr(time, "monotonic", lambda: logs.now)
-    available = AvailableOffsets(cast(Any, logs), get_logger("test"))
+    available = AvailableOffsets(cast(Any, logs), get_logger("test"), clock=lambda: logs.now)
     while logs.now < 300:
         assert len(available.find(PARTITIONS, protocol.LATEST, all_=False)) == 3
     assert 20 < logs.waited < 0.1 * logs.now

@@ -154,9 +154,8 @@ def test_wrong_key_of_the_driver_is_logged(link: Link, caplog: pytest.LogCapture
     stranger.close()
 
 
-def test_message_that_was_sent_in_part_ends_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_that_was_sent_in_part_ends_the_link() -> None:
     """The rest of the message would be read as a part of the next one."""
-    monkeypatch.setattr("zkconsumer.spark.driver_link._TIMEOUT_S", 1.0)
     has_sent = threading.Event()
     received: list[Any] = []
 
@@ -166,7 +165,7 @@ def test_message_that_was_sent_in_part_ends_the_link(monkeypatch: pytest.MonkeyP
 
     server = KeyedServer(serve, host="127.0.0.1", bind="127.0.0.1", name="zkconsumer-test", timeout_s=5.0)
     server.start()
-    link = DriverLink("g_me", 2, lambda _: True)
+    link = DriverLink("g_me", 2, lambda _: True, timeout_s=0.5)
     link.connect(server.address)
     link.send(recordsLost={"t": {"0": "x" * (7 << 20)}})  # more than the buffers of the connection
     wait_for(lambda: not any("sender" in thread.name for thread in threading.enumerate()))

@@ -32,12 +32,17 @@ class _Outbox:
 
     A message that cannot be sent in time ends the connection, because a part of it may have been sent. So does a full
     queue.
+
+    Args:
+        timeout_s: maximum seconds to send a message.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, *, timeout_s: float = _TIMEOUT_S) -> None:
+        seconds, microseconds = divmod(round(timeout_s * 1_000_000), 1_000_000)
         connection.settimeout(None)  # a timeout would also apply to the thread that receives
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(_TIMEOUT_S), 0))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", seconds, microseconds))
         self._connection = connection
+        self._timeout_s = timeout_s
         self._lines: queue.Queue[bytes | None] = queue.Queue(_MAX_QUEUED)
         self._thread = OwnedThread(self._run, f"{_THREAD_NAME}-sender", _log_crash)
 
@@ -52,7 +57,7 @@ class _Outbox:
     def close(self) -> None:
         """Send what is left, and wait for the thread."""
         self._put(None)
-        self._thread.join(_TIMEOUT_S)
+        self._thread.join(self._timeout_s)
 
     def _put(self, line: bytes | None) -> None:
         try:
@@ -133,13 +138,22 @@ class DriverLink:
         consumer_id: identifies the planning process.
         cores: number of executor cores until the driver reports another one.
         on_finished: called by the thread with the offset of a finished batch; returns whether it has been committed.
+        timeout_s: maximum seconds to connect, to send a message, and to wait for each thread at the end.
 
     Attributes:
         cores: number of executor cores.
     """
 
-    def __init__(self, consumer_id: str, cores: int, on_finished: Callable[[dict[str, Any]], bool]) -> None:
+    def __init__(
+        self,
+        consumer_id: str,
+        cores: int,
+        on_finished: Callable[[dict[str, Any]], bool],
+        *,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
         self.cores = cores
+        self._timeout_s = timeout_s
         self._consumer_id = consumer_id
         self._on_finished = on_finished
         self._socket: socket.socket | None = None
@@ -150,11 +164,11 @@ class DriverLink:
     def connect(self, address: ServerAddress) -> None:
         """Connect to the driver; if it is unreachable, only log a warning."""
         try:
-            connection = address.connect(_TIMEOUT_S)
+            connection = address.connect(self._timeout_s)
         except OSError as error:
             _log_unreachable(repr(error))
             return
-        self._socket, self._outbox = connection, _Outbox(connection)
+        self._socket, self._outbox = connection, _Outbox(connection, timeout_s=self._timeout_s)
         self._outbox.start()
         self._outbox.put(self._consumer_id)
         self._thread.start()
@@ -172,7 +186,7 @@ class DriverLink:
         if self._socket is not None:
             shut_down(self._socket)
             self._socket.close()
-        self._thread.join(_TIMEOUT_S)
+        self._thread.join(self._timeout_s)
 
     def _run(self) -> None:
         assert self._socket is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from zkconsumer.broker.log_offsets import SILENT_TIMEOUT_S, LogOffsets
 from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
@@ -18,12 +18,17 @@ _RETRY_FACTOR = 10.0
 
 
 class AvailableOffsets:
-    """Looks up offsets, and leaves out partitions without a responding leader. Used by Spark's thread."""
+    """Looks up offsets, and leaves out partitions without a responding leader. Used by Spark's thread.
 
-    def __init__(self, logs: LogOffsets, log: Logger) -> None:
+    Args:
+        clock: returns the seconds of a monotonic clock.
+    """
+
+    def __init__(self, logs: LogOffsets, log: Logger, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._logs = logs
         self._log = log
-        #: By unavailable partition: the error, and the time (``time.monotonic``) of the next look-up.
+        #: By unavailable partition: the error, and the time of the clock for the next look-up.
         self._unavailable: dict[TopicPartition, tuple[ZkConsumerError, float]] = {}
         self._since: dict[TopicPartition, float] = {}  # seconds since the epoch
 
@@ -59,14 +64,14 @@ class AvailableOffsets:
         Raises:
             RetriableError: no partition is available, or not all of them are and ``all_`` is set.
         """
-        now = time.monotonic()
+        now = self._clock()
         wanted = set(partitions)
         waiting = {p: error for p, (error, at) in self._unavailable.items() if p in wanted and now < at and not all_}
         found, errors = self._logs.look_up(wanted - waiting.keys(), timestamp)
         failed = errors | waiting
         if failed and (all_ or not found):
             raise failed[min(failed)]
-        elapsed = time.monotonic() - now
+        elapsed = self._clock() - now
         done_at = now + elapsed
         delay_s = max(_RETRY_INTERVAL_S, _RETRY_FACTOR * min(elapsed, SILENT_TIMEOUT_S))
         if new := sorted(errors.keys() - self._unavailable.keys()):
