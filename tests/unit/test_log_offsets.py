@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ import pytest
 from fake_broker import LIST_OFFSETS, FakeBroker
 from support import plaintext
 
-from zkconsumer.broker import log_offsets, protocol
+from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import BrokerUnavailableError, TopicAuthorizationError
 from zkconsumer.health import HealthState
@@ -58,11 +58,14 @@ def brokers() -> Iterator[Brokers]:
         brokers.responds.set()
 
 
+def logs_of(brokers: Brokers, timeout_s: float = TIMEOUT_S, **timeouts_s: Any) -> LogOffsets:
+    return LogOffsets(lambda: [broker.endpoint for broker in brokers], plaintext(timeout_s), **timeouts_s)
+
+
 @pytest.fixture
 def logs(brokers: Brokers) -> Iterator[LogOffsets]:
-    logs = LogOffsets(lambda: [broker.endpoint for broker in brokers], plaintext(TIMEOUT_S))
-    yield logs
-    logs.close()
+    with closing(logs_of(brokers)) as logs:
+        yield logs
 
 
 def timed(logs: LogOffsets) -> tuple[float, dict[TopicPartition, int], dict[TopicPartition, Any]]:
@@ -81,53 +84,46 @@ def test_silent_leaders_share_one_timeout(brokers: Brokers, logs: LogOffsets) ->
     assert duration < 1.5 * TIMEOUT_S, "not three timeouts"
 
 
-def test_silent_leader_gets_less_time_next_time(
-    brokers: Brokers, logs: LogOffsets, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log_offsets, "SILENT_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(log_offsets, "_MIN_SILENT_TIMEOUT_S", 0.05)
+def test_silent_leader_gets_less_time_next_time(brokers: Brokers) -> None:
     brokers.silent = {1}
-    assert timed(logs)[0] > 0.2, "the first time, it has its share of the timeout"
-    duration, offsets, errors = timed(logs)
-    assert (len(offsets), set(errors)) == (3, {PARTITIONS[1]})
-    assert duration < 0.2
-    brokers.silent.clear()
-    brokers.responds.set()
-    assert timed(logs)[1:] == (dict.fromkeys(PARTITIONS, 7), {})
+    with closing(logs_of(brokers, silent_timeout_s=0.1, min_silent_timeout_s=0.05)) as logs:
+        assert timed(logs)[0] > 0.2, "the first time, it has its share of the timeout"
+        duration, offsets, errors = timed(logs)
+        assert (len(offsets), set(errors)) == (3, {PARTITIONS[1]})
+        assert duration < 0.2
+        brokers.silent.clear()
+        brokers.responds.set()
+        assert timed(logs)[1:] == (dict.fromkeys(PARTITIONS, 7), {})
 
 
 def test_silent_leader_recovers_with_short_timeout(brokers: Brokers) -> None:
     """The timeout is shorter than the time that a silent leader usually has."""
-    logs = LogOffsets(lambda: [broker.endpoint for broker in brokers], plaintext(0.5))
-    try:
+    with closing(logs_of(brokers, timeout_s=0.5)) as logs:
         brokers.silent = {1}
         assert timed(logs)[2].keys() == {PARTITIONS[1]}
         brokers.silent.clear()
         brokers.responds.set()
         assert timed(logs)[1:] == (dict.fromkeys(PARTITIONS, 7), {})
-    finally:
-        logs.close()
 
 
-def test_leaders_recover_one_after_another(brokers: Brokers, logs: LogOffsets, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaders_recover_one_after_another(brokers: Brokers) -> None:
     """They respond slowly, so that the short timeout suffices for one of them at a time."""
-    monkeypatch.setattr(log_offsets, "SILENT_TIMEOUT_S", 0.6)
-    monkeypatch.setattr(log_offsets, "_MIN_SILENT_TIMEOUT_S", 0.5)
-    brokers.silent = {0, 1, 2}
-    timed(logs)
-    timed(logs)
-    brokers.silent.clear()
-    brokers.responds.set()
-    for number in range(3):
-        change = brokers[number].change
+    with closing(logs_of(brokers, silent_timeout_s=0.6, min_silent_timeout_s=0.5)) as logs:
+        brokers.silent = {0, 1, 2}
+        timed(logs)
+        timed(logs)
+        brokers.silent.clear()
+        brokers.responds.set()
+        for number in range(3):
+            change = brokers[number].change
 
-        def slow(key: int, request: object, body: bytes, change: Any = change) -> Any:
-            time.sleep(0.15 * (key == LIST_OFFSETS))
-            return change(key, request, body)
+            def slow(key: int, request: object, body: bytes, change: Any = change) -> Any:
+                time.sleep(0.15 * (key == LIST_OFFSETS))
+                return change(key, request, body)
 
-        brokers[number].change = slow
-    found = [len(timed(logs)[1]) for _ in range(3)]
-    assert found == [2, 3, 4]
+            brokers[number].change = slow
+        found = [len(timed(logs)[1]) for _ in range(3)]
+        assert found == [2, 3, 4]
 
 
 class SlowLogs:

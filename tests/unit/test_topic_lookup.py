@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from fake_broker import FakeBroker
-from support import plaintext
+from support import Clock, plaintext
 
-from zkconsumer.broker import topics
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.topics import TopicLookup, TopicState
 from zkconsumer.errors import ConfigurationError, NotLeaderError, RetriableError, TopicAuthorizationError
@@ -79,8 +79,8 @@ def test_two_brokers_confirm_a_deletion(
     assert cluster.topics() == [*found]
 
 
-def test_single_broker_is_believed_after_grace_period(
-    cluster: BootstrapCluster, connected: tuple[FakeBroker, FakeBroker], monkeypatch: pytest.MonkeyPatch
+def test_response_of_single_broker_deletes_nothing(
+    cluster: BootstrapCluster, connected: tuple[FakeBroker, FakeBroker]
 ) -> None:
     current, other = connected
     other.close()
@@ -88,11 +88,23 @@ def test_single_broker_is_believed_after_grace_period(
     for _ in range(2):
         assert cluster.partitions(["t"]) == {"t": [0, 1, 2]}
         assert cluster.topics() == ["t"]
-    monkeypatch.setattr(topics, "GRACE_S", -1.0)
-    assert cluster.partitions(["t"]) == {}
-    assert cluster.topics() == []
-    current.partition_counts = {"t": 1}
-    assert cluster.partitions(["t"]) == {"t": [0]}
+
+
+def test_single_broker_is_believed_after_grace_period(brokers: list[FakeBroker]) -> None:
+    (current, other), clock = brokers, Clock()
+    with closing(LeaderLookup(plaintext(5))) as leaders:
+        lookup = TopicLookup(leaders, lambda: [current.endpoint], clock=clock)
+        assert lookup.look_up(["t"])["t"].state is TopicState.EXISTS
+        other.close()
+        current.partition_counts = {}
+        for _ in range(2):
+            assert lookup.look_up(["t"])["t"].state is TopicState.MISSING
+            assert lookup.list_topics()["t"].state is TopicState.MISSING
+            clock.now += 5.0
+        assert lookup.look_up(["t"])["t"].state is TopicState.DELETED
+        assert lookup.list_topics() == {}
+        current.partition_counts = {"t": 1}
+        assert lookup.look_up(["t"])["t"].partitions == (0,)
 
 
 def test_present_topics_cost_one_request(cluster: BootstrapCluster, connected: tuple[FakeBroker, FakeBroker]) -> None:
@@ -104,10 +116,7 @@ def test_present_topics_cost_one_request(cluster: BootstrapCluster, connected: t
 
 
 @pytest.mark.parametrize("code", [NO_LEADER, DENIED, STORAGE_ERROR])
-def test_other_errors_do_not_mean_deleted(
-    code: int, cluster: BootstrapCluster, brokers: list[FakeBroker], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topics, "GRACE_S", -1.0)
+def test_other_errors_do_not_mean_deleted(code: int, cluster: BootstrapCluster, brokers: list[FakeBroker]) -> None:
     for broker in brokers:
         broker.topic_errors = {"t": code}
     for _ in range(3):
@@ -116,6 +125,19 @@ def test_other_errors_do_not_mean_deleted(
     for broker in brokers:
         broker.topic_errors, broker.partition_counts = {}, {"t": 4}
     assert cluster.partitions(["t"]) == {"t": [0, 1, 2, 3]}
+
+
+@pytest.mark.parametrize("code", [NO_LEADER, DENIED, STORAGE_ERROR])
+def test_other_errors_have_no_grace_period(code: int, brokers: list[FakeBroker]) -> None:
+    clock = Clock()
+    with closing(LeaderLookup(plaintext(5))) as leaders:
+        lookup = TopicLookup(leaders, lambda: [broker.endpoint for broker in brokers], clock=clock)
+        assert lookup.look_up(["t"])["t"].state is TopicState.EXISTS
+        for broker in brokers:
+            broker.topic_errors = {"t": code}
+        for _ in range(3):
+            clock.now += 100.0
+            assert lookup.look_up(["t"])["t"].state in (TopicState.UNAVAILABLE, TopicState.DENIED)
 
 
 @pytest.mark.parametrize(

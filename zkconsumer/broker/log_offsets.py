@@ -45,6 +45,9 @@ class LogOffsets:
         connecting: its timeout is for all leaders together; at most ``MAX_LOOKUP_TIMEOUT_S`` applies to start and end
             offsets, which leaders return from memory.
         read_committed: treat the last stable offset as the end of a log, and fetch committed records only.
+        silent_timeout_s: maximum seconds to wait for all leaders together that did not respond to their last requests
+            in time, if others did.
+        min_silent_timeout_s: minimum seconds for such a leader, or the whole timeout, if it is shorter.
 
     Attributes:
         leaders: cached ``(broker id, endpoint)`` of the leader of each partition.
@@ -57,12 +60,15 @@ class LogOffsets:
         connecting: Connecting,
         *,
         read_committed: bool = False,
+        silent_timeout_s: float = SILENT_TIMEOUT_S,
+        min_silent_timeout_s: float = _MIN_SILENT_TIMEOUT_S,
     ) -> None:
         self.leaders: dict[TopicPartition, tuple[int, Endpoint]] = {}
         self._brokers = brokers
         self._connecting = connecting
         self._timeout_s = connecting.timeout_s
         self._read_committed = read_committed
+        self._silent_timeout_s, self._min_silent_timeout_s = silent_timeout_s, min_silent_timeout_s
         self._lookup = LeaderLookup(connecting)
         self.topics = TopicLookup(self._lookup, brokers)
         self._channels: dict[Endpoint, BrokerChannel] = {}
@@ -218,9 +224,9 @@ class LogOffsets:
             share_s = max(remaining / (len(others) - number), timeout_s * _MIN_SHARE)
             yield endpoint, min(remaining, share_s) if remaining > 0 else None
         # One silent leader is always requested, or none would ever be with a short timeout, or beside slow leaders.
-        least_s = min(_MIN_SILENT_TIMEOUT_S, timeout_s)
+        least_s = min(self._min_silent_timeout_s, timeout_s)
         now = time.monotonic()
-        deadline = max(now + least_s, min(deadline, now + SILENT_TIMEOUT_S))
+        deadline = max(now + least_s, min(deadline, now + self._silent_timeout_s))
         for number, endpoint in enumerate(silent):
             remaining = deadline - time.monotonic()
             yield endpoint, max(remaining, least_s) if number == 0 or remaining >= least_s else None

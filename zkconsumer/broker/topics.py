@@ -96,15 +96,23 @@ class TopicLookup:
     Args:
         lookup: sends the requests.
         brokers: returns the brokers that may receive them.
+        clock: returns the seconds of a monotonic clock.
     """
 
-    def __init__(self, lookup: LeaderLookup, brokers: Callable[[], Sequence[Endpoint]]) -> None:
+    def __init__(
+        self,
+        lookup: LeaderLookup,
+        brokers: Callable[[], Sequence[Endpoint]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._lookup = lookup
         self._brokers = brokers
         self._known: dict[str, Topic] = {}  # the last result of each topic that exists
         self._deleted: set[str] = set()  # no second broker is asked for them again
-        self._missing_since: dict[str, float] = {}  # time.monotonic
-        self._replaced_at: dict[str, float] = {}  # time.monotonic at which a topic with another id was seen, by old id
+        self._missing_since: dict[str, float] = {}  # times of the clock
+        self._replaced_at: dict[str, float] = {}  # when a topic with another id was seen, by old id
 
     def look_up(self, topics: Iterable[str]) -> dict[str, Topic]:
         """Return the state of each topic.
@@ -116,7 +124,7 @@ class TopicLookup:
         names = sorted(set(topics))
         if not names:
             return {}
-        deadline = time.monotonic() + self._lookup.timeout_s
+        deadline = self._clock() + self._lookup.timeout_s
         response = self._lookup.metadata(self._brokers(), names)
         first = self._parse_topics(response)
         if missing := [name for name in names if name not in first]:
@@ -175,11 +183,11 @@ class TopicLookup:
             needed -= 1
         if needed and (answer := self._ask(others, names, deadline)) is not None:
             found = _drop_missing(answer) | _drop_missing(found)
-        return _SecondOpinion(found, is_confirmed=not needed, is_complete=time.monotonic() < deadline)
+        return _SecondOpinion(found, is_confirmed=not needed, is_complete=self._clock() < deadline)
 
     def _ask(self, brokers: dict[str, Endpoint], names: Sequence[str], deadline: float) -> dict[str, Topic] | None:
         """Look topics up at one of the brokers, and remove it from them; return None if none responds in time."""
-        timeout_s = deadline - time.monotonic()
+        timeout_s = deadline - self._clock()
         if not brokers or timeout_s <= 0:
             return None
         try:
@@ -200,7 +208,7 @@ class TopicLookup:
                 return _mark_deleted(second)
         if second is not None and second.state is TopicState.EXISTS:
             return first.with_partitions_of(second)
-        now = time.monotonic()
+        now = self._clock()
         since = self._missing_since.setdefault(first.name, now)
         if opinion.is_complete and now - since > GRACE_S:
             return first if first.partitions else _mark_deleted(first)
@@ -242,7 +250,7 @@ class TopicLookup:
         known = self._known.get(name)
         if known is None or not known.topic_id or topic_id == known.topic_id:
             return topic_id
-        now = time.monotonic()
+        now = self._clock()
         if not topic_id or now - self._replaced_at.get(topic_id, -GRACE_S) < GRACE_S:
             return known.topic_id
         self._replaced_at[known.topic_id] = now
