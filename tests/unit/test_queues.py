@@ -32,9 +32,25 @@ def taken(stream: StreamQueue, timeout: float | None = 0) -> Chunk:
     return found[1]
 
 
+#: Maximum bytes of the queues.
+LIMIT = 1 << 30
+
+
 @pytest.fixture
-def stream() -> StreamQueue:
-    return StreamQueue(ByteBudget(1 << 30))
+def budget() -> ByteBudget:
+    return ByteBudget(LIMIT)
+
+
+@pytest.fixture
+def stream(budget: ByteBudget) -> StreamQueue:
+    return StreamQueue(budget)
+
+
+def queued_bytes(budget: ByteBudget) -> int:
+    """Return the bytes that a fetcher cannot reserve."""
+    granted = budget.reserve(LIMIT, 0)
+    budget.release(granted)
+    return LIMIT - granted
 
 
 # ---- order and bounds -----------------------------------------------------------------------------------
@@ -114,14 +130,14 @@ def test_callback_can_put_next_chunk(stream: StreamQueue) -> None:
     assert found == [0, 1]
 
 
-def test_bytes_count_queued_chunks(stream: StreamQueue) -> None:
+def test_bytes_count_queued_chunks(budget: ByteBudget, stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 3)
     queue.put(chunk(0, data=b"12345"))
     queue.put(chunk(1, data=b"123"))
-    before = queue.nbytes
+    before = queued_bytes(budget)
     stream.take(0)
 
-    assert (before, queue.nbytes) == (8, 3)
+    assert (before, queued_bytes(budget)) == (8, 3)
 
 
 def test_partitions_alternate(stream: StreamQueue) -> None:
@@ -186,7 +202,7 @@ def test_waiting_take_returns_new_chunk(stream: StreamQueue) -> None:
 # ---- close --------------------------------------------------------------------------------------------------
 
 
-def test_closed_partition_discards_chunks(stream: StreamQueue) -> None:
+def test_closed_partition_discards_chunks(budget: ByteBudget, stream: StreamQueue) -> None:
     closed, kept = PartitionQueue(stream, 2), PartitionQueue(stream, 2)
     closed.put(chunk(0, 0))
     kept.put(chunk(0, 1))
@@ -195,7 +211,7 @@ def test_closed_partition_discards_chunks(stream: StreamQueue) -> None:
     closed.put(chunk(1, 0))
 
     assert closed.is_closed
-    assert closed.nbytes == 0
+    assert queued_bytes(budget) == len(b"data"), "only those of the other partition"
     assert taken(stream).partition.partition == 1
     assert stream.take(0) is None
 
@@ -233,7 +249,7 @@ def test_closed_stream_ends_waiting_take(stream: StreamQueue) -> None:
     assert stream.is_closed
 
 
-def test_closed_stream_discards_chunks(stream: StreamQueue) -> None:
+def test_closed_stream_discards_chunks(budget: ByteBudget, stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 2)
     queue.put(chunk(0))
 
@@ -242,7 +258,7 @@ def test_closed_stream_discards_chunks(stream: StreamQueue) -> None:
     queue.close()
 
     assert stream.take(None) is None
-    assert queue.nbytes == 0
+    assert queued_bytes(budget) == 0
 
 
 # ---- failures -----------------------------------------------------------------------------------------------
@@ -322,7 +338,8 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stream = StreamQueue(ByteBudget(1 << 30))
+        self.budget = ByteBudget(LIMIT)
+        self.stream = StreamQueue(self.budget)
         self.queues: list[PartitionQueue] = []
         self.waiting: list[list[int]] = []
         self.turns: list[int] = []
@@ -387,7 +404,10 @@ class AnyOrder(RuleBasedStateMachine):
     def room_is_what_is_left_of_the_capacity(self) -> None:
         for queue, waiting in zip(self.queues, self.waiting, strict=True):
             assert queue.has_room == (len(waiting) < self.capacity)
-            assert queue.nbytes == 4 * len(waiting)
+
+    @invariant()
+    def bytes_of_waiting_chunks_are_counted(self) -> None:
+        assert queued_bytes(self.budget) == len(b"data") * sum(map(len, self.waiting))
 
 
 TestAnyOrder = AnyOrder.TestCase
@@ -396,8 +416,11 @@ TestAnyOrder = AnyOrder.TestCase
 # ---- threads ------------------------------------------------------------------------------------------------
 
 
-def fill(queue: PartitionQueue, partition: int, count: int) -> Callable[[], int]:
-    """Return a function that puts chunks while there is room, as a fetcher does, and returns the largest backlog."""
+def fill(stream: StreamQueue, queue: PartitionQueue, partition: int, count: int) -> Callable[[], int]:
+    """Return a function that puts chunks while there is room, as a fetcher does.
+
+    It returns the largest number of chunks in the stream.
+    """
     room = threading.Event()
     queue.on_room = room.set
 
@@ -408,7 +431,7 @@ def fill(queue: PartitionQueue, partition: int, count: int) -> Callable[[], int]
                 assert room.wait(10)
                 room.clear()
             queue.put(chunk(offset, partition))
-            largest = max(largest, queue.nbytes)
+            largest = max(largest, len(stream))
         return largest
 
     return run
@@ -418,14 +441,14 @@ def test_many_fetchers_keep_order_and_bounds(
     stream: StreamQueue,
 ) -> None:
     count, partitions, capacity = 2000, 4, 2
-    fetchers = [in_thread(fill(PartitionQueue(stream, capacity), p, count)) for p in range(partitions)]
+    fetchers = [in_thread(fill(stream, PartitionQueue(stream, capacity), p, count)) for p in range(partitions)]
     seen: dict[int, list[int]] = {p: [] for p in range(partitions)}
     for _ in range(count * partitions):
         found = taken(stream, 10)
         seen[found.partition.partition].append(found.fetch_offset)
 
     assert seen == {p: list(range(count)) for p in range(partitions)}
-    assert max(fetcher.result() for fetcher in fetchers) <= 4 * capacity
+    assert max(fetcher.result() for fetcher in fetchers) <= partitions * capacity
     assert stream.take(0) is None
 
 
@@ -441,7 +464,7 @@ def test_concurrent_close_delivers_nothing_more(stream: StreamQueue) -> None:
                 offset += 1
 
         putting = in_thread(put)
-        wait_for(lambda: queue.nbytes)
+        wait_for(lambda: len(stream))
         queue.close()
         after_close = stream.take(0)
         stop.set()

@@ -197,12 +197,6 @@ class PartitionQueue:
         with self._stream._lock:
             return sum(isinstance(item, Chunk) for item in self._items) < self._capacity
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of records in the queue."""
-        with self._stream._lock:
-            return sum(item.nbytes for item in self._items)
-
     def put(self, item: QueueItem) -> None:
         """Append an item, even if the queue is full; discards the item if the queue is closed."""
         stream = self._stream
