@@ -28,7 +28,6 @@ from fake_broker import API_VERSIONS, FETCH, LIST_OFFSETS, PARTITION, FakeBroker
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import CorruptRecordError, ZkConsumerError
-from zkconsumer.fetcher import decode
 from zkconsumer.fetcher.arrow import ArrowReader
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import read_messages
@@ -145,11 +144,14 @@ class Change:
 class Reading:
     """Reads the partition up to its end or, if the change is permanent, up to the first error."""
 
-    def __init__(self, broker: FakeBroker, log: Log, rng: random.Random, is_permanent: bool) -> None:
+    def __init__(
+        self, broker: FakeBroker, log: Log, rng: random.Random, is_permanent: bool, max_slice_rows: int
+    ) -> None:
         self.rows: list[Row] = []
         self.errors: list[str] = []
         self._log, self._is_permanent = log, is_permanent
-        self._arrow = ArrowReader() if rng.random() < 0.5 else None
+        self._max_slice_rows = max_slice_rows
+        self._arrow = ArrowReader(max_slice_rows=max_slice_rows) if rng.random() < 0.5 else None
         self._end = log.entries[-1][1]
         self._stream = StreamQueue(budget := ByteBudget(1 << 30))
         largest = max(len(entry) for entry, _ in log.entries)
@@ -227,7 +229,7 @@ class Reading:
 
     def _decoded(self, chunk: Chunk) -> Iterable[list[Row]]:
         if self._arrow is None:
-            for messages, _ in read_messages(chunk, max_rows=3):
+            for messages, _ in read_messages(chunk, max_rows=3, max_slice_rows=self._max_slice_rows):
                 yield [Row(message.offset, message.key, message.value) for message in messages]
             return
         for batch, _ in self._arrow.read(chunk):
@@ -253,7 +255,7 @@ class WireFuzzer:
             AssertionError: other records than those of the log were read, or none and no error was reported.
         """
         rng = random.Random(f"wire {self.seed} {number}")
-        decode.MAX_ROWS = rng.choice((3, 65_536))  # with 3, most batches are decoded in slices
+        max_slice_rows = rng.choice((3, 65_536))  # with 3, most batches are decoded in slices
         magic = rng.choice((0, 1, 2, 2, 2, 2))
         log = make_log(rng, magic)
         change = Change(rng, log)
@@ -261,7 +263,7 @@ class WireFuzzer:
         with FakeBroker(log.entries, fetch_version=version, change=change.body) as broker:
             broker.change_frame = change.frame
             broker.high_watermark -= rng.choice((0, 0, 1, broker.end))
-            reading = Reading(broker, log, rng, change.is_permanent)
+            reading = Reading(broker, log, rng, change.is_permanent, max_slice_rows)
             reading.run()
         self.reported += bool(reading.errors)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
 import pytest
 from support import plaintext, wait_for
 
 from zkconsumer.broker.channel import BrokerChannel
-from zkconsumer.fetcher import channel_pool
 from zkconsumer.fetcher.channel_pool import ChannelPool
 from zkconsumer.message import Endpoint
 
@@ -19,10 +20,10 @@ CONNECTING = plaintext(5)
 class Server:
     """Accepts connections; the endpoint is that of a broker without ApiVersions requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: Any) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.endpoint = Endpoint("127.0.0.1", self._listening.getsockname()[1], has_api_versions=False)
-        self.pool = ChannelPool()
+        self.pool = ChannelPool(**limits)
 
     def connected(self) -> tuple[BrokerChannel, socket.socket]:
         """Take a channel that is not in the pool, and connect it; return both ends."""
@@ -67,15 +68,17 @@ def test_connection_with_unread_response_is_closed(server: Server) -> None:
         peer.recv(1)
 
 
-def test_unused_connections_are_limited(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel_pool, "_MAX_IDLE_S", 0.0)
-    first, _ = server.connected()
-    server.pool.put(first, CONNECTING)
-    assert server.pool.take(server.endpoint, CONNECTING) is not first
-    monkeypatch.setattr(channel_pool, "_MAX_IDLE_S", 60.0)
-    monkeypatch.setattr(channel_pool, "_MAX_CHANNELS", 1)
-    ends = [server.connected() for _ in range(2)]
-    channels = [channel for channel, _peer in ends]
-    for channel in channels:
-        server.pool.put(channel, CONNECTING)
-    assert [channel.is_reusable for channel in (first, *channels)] == [False, False, True]
+def test_idle_connection_is_closed_after_limit() -> None:
+    with closing(Server(max_idle_s=0.0)) as server:
+        first, _peer = server.connected()
+        server.pool.put(first, CONNECTING)
+        assert server.pool.take(server.endpoint, CONNECTING) is not first
+        assert not first.is_reusable
+
+
+def test_unused_connections_are_limited() -> None:
+    with closing(Server(max_channels=1)) as server:
+        ends = [server.connected() for _ in range(2)]
+        for channel, _peer in ends:
+            server.pool.put(channel, CONNECTING)
+        assert [channel.is_reusable for channel, _peer in ends] == [False, True]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import batches
@@ -92,12 +93,12 @@ class Read(NamedTuple):
     resume: int | None = None
 
 
-def read(chunk: Chunk | bytes | bytearray, *, check_crcs: bool = True, max_rows: int = 1 << 16) -> Read:
+def read(chunk: Chunk | bytes | bytearray, *, max_rows: int = 1 << 16, **options: Any) -> Read:
     """Read the messages up to the end or the first error."""
     chunk = chunk if isinstance(chunk, Chunk) else chunk_of(chunk)
     out = Read([], [], [])
     try:
-        for messages, next_offset in read_messages(chunk, check_crcs=check_crcs, max_rows=max_rows):
+        for messages, next_offset in read_messages(chunk, max_rows=max_rows, **options):
             assert {message[:2] for message in messages} == {tuple(chunk.partition)}
             out.rows.extend(Expected(*message[2:]) for message in messages)
             out.blocks.append(len(messages))
@@ -665,38 +666,36 @@ def test_compressed_entries_are_merged_within_limits(magic: int, codec: int) -> 
     assert read_arrow(data).rows == in_microseconds(rows)
 
 
-@pytest.fixture
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Divide batches that have more than four rows."""
-    monkeypatch.setattr(decode, "MAX_ROWS", 4)
+#: Divides batches that have more than four rows.
+read_slices = partial(read, max_slice_rows=4)
 
 
-@pytest.mark.usefixtures("twin", "small_slices")
+@pytest.mark.usefixtures("twin")
 @given(log=logs(6), max_rows=st.integers(1, 8))
 @settings(max_examples=50)
 def test_slices_add_up_to_the_whole(log: list[Part], max_rows: int) -> None:
     data, rows = joined(log)
-    found = read(data, max_rows=max_rows)
+    found = read_slices(data, max_rows=max_rows)
     assert (found.rows, found.error) == (rows, "")
     assert max(found.blocks, default=0) <= max(4, max_rows)
 
 
 @every_codec
-@pytest.mark.usefixtures("twin", "small_slices")
+@pytest.mark.usefixtures("twin")
 def test_large_batch_is_read_in_slices(magic: int, codec: int) -> None:
     records = [Record(offset, value=b"v" * 20) for offset in range(10, 20)]
     rows = [expected(record, magic) for record in records]
     data = batches.entry(magic, records, codec) + batches.entry(magic, [Record(30)], codec)
-    sliced = read(chunk_of(data, 10), max_rows=4)
+    sliced = read_slices(chunk_of(data, 10), max_rows=4)
     assert sliced.rows == [*rows, expected(Record(30), magic)]
     assert max(sliced.blocks) == 4
     # The offset after a slice is that of its next record; after the last slice, that of the next batch.
     assert sliced.next_offsets == [14, 18, 31] if magic < 2 or codec else [14, 18, 20, 31]
-    later = read(chunk_of(data, 15), max_rows=4) if codec or magic == 2 else sliced
+    later = read_slices(chunk_of(data, 15), max_rows=4) if codec or magic == 2 else sliced
     assert [row.offset for row in later.rows][-6:] == [15, 16, 17, 18, 19, 30]
 
 
-@pytest.mark.usefixtures("twin", "small_slices")
+@pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("codec", batches.CODECS[2])
 @pytest.mark.parametrize(("surplus", "end"), [(b"", 9), (b"surplus", 8)])
 def test_slices_before_malformed_record_are_read(codec: int, surplus: bytes, end: int) -> None:
@@ -705,10 +704,10 @@ def test_slices_before_malformed_record_are_read(codec: int, surplus: bytes, end
     payload = b"".join(batches.encoded_record(record, 0, records[0].timestamp) for record in records)
     payload = payload + surplus if surplus else payload[:-5]
     data = batches.batch(records, codec, payload=batches.compress(codec, payload)) + batches.batch([Record(10)])
-    found = read(data, max_rows=4)
+    found = read_slices(data, max_rows=4)
     assert ([row.offset for row in found.rows], found.resume) == (list(range(end)), end)
     assert f"offset {end}: malformed record, at byte 0 of {len(data)}" in found.error
-    again = read(chunk_of(data, end), max_rows=4)
+    again = read_slices(chunk_of(data, end), max_rows=4)
     assert (again.rows, again.resume) == ([], end)
 
 

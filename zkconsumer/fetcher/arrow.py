@@ -38,6 +38,7 @@ class ArrowReader:
         check_crcs: bool = True,
         max_rows: int = MAX_ROWS,
         max_bytes: int = MAX_BYTES,
+        max_slice_rows: int = MAX_ROWS,
     ) -> None:
         self.schema = ARROW_SCHEMA_WITH_HEADERS if include_headers else ARROW_SCHEMA
         self._options: dict[str, Any] = {
@@ -45,6 +46,7 @@ class ArrowReader:
             "check_crcs": check_crcs,
             "max_rows": max_rows,
             "max_bytes": max_bytes,
+            "max_slice_rows": max_slice_rows,
         }
         self._constants = _ConstantColumns()
 

@@ -25,9 +25,15 @@ _Key = tuple[Endpoint, Connecting]
 
 
 class ChannelPool:
-    """Unused connections by broker and by how they were opened. Thread-safe."""
+    """Unused connections by broker and by how they were opened. Thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        max_idle_s: maximum seconds that an unused connection is kept.
+        max_channels: maximum number of unused connections.
+    """
+
+    def __init__(self, *, max_idle_s: float = _MAX_IDLE_S, max_channels: int = _MAX_CHANNELS) -> None:
+        self._max_idle_s, self._max_channels = max_idle_s, max_channels
         self._lock = threading.Lock()
         self._number = 0
         #: By a number that increases with the time of return: the key, that time, and the channel.
@@ -71,7 +77,7 @@ class ChannelPool:
         with self._lock:
             while self._unused:
                 number, (_, since, channel) = next(iter(self._unused.items()))
-                if len(self._unused) <= _MAX_CHANNELS and time.monotonic() - since <= _MAX_IDLE_S:
+                if len(self._unused) <= self._max_channels and time.monotonic() - since <= self._max_idle_s:
                     break
                 del self._unused[number]
                 excess.append(channel)

@@ -107,11 +107,12 @@ class ChunkReader:
     """Decodes one chunk, block by block.
 
     A block has at most ``max_rows`` rows and ``max_bytes`` bytes, unless a single batch of the log has more. A batch
-    with more than ``MAX_ROWS`` or ``MAX_BYTES`` is divided.
+    with more than ``max_slice_rows`` rows or ``MAX_BYTES`` bytes is divided.
 
     Args:
         headers: decode the headers of records.
         check_crcs: verify the checksums of entries.
+        max_slice_rows: maximum rows of a batch of the log that is not divided; a larger ``max_rows`` raises the limit.
     """
 
     def __init__(
@@ -122,12 +123,13 @@ class ChunkReader:
         check_crcs: bool = True,
         max_rows: int = MAX_ROWS,
         max_bytes: int = MAX_BYTES,
+        max_slice_rows: int = MAX_ROWS,
     ) -> None:
         self._chunk = chunk
         self._data = chunk.data if chunk.damage is None else memoryview(chunk.data)[: chunk.damage.position]
         self._headers = headers
         self._flags = (CHECK_CRC if check_crcs else 0) | (SPLIT_TRANSACTIONS if chunk.aborted else 0)
-        self._max_rows, self._max_bytes = max_rows, max_bytes
+        self._max_rows, self._max_bytes, self._max_slice_rows = max_rows, max_bytes, max_slice_rows
         self._position = 0
         self._next_offset = chunk.fetch_offset
         self._after_last_row = chunk.fetch_offset
@@ -174,10 +176,11 @@ class ChunkReader:
 
     def _read_parts(self) -> Iterator[_Part]:
         """Yield the parts with records for the reader."""
+        max_slice_rows = self._max_slice_rows
         while (segment := self._scan_segment()) is not None:
             if not self._is_hidden(segment):
                 part = self._build_part(segment)
-                if part.segment.rows <= MAX_ROWS and part.end - part.start <= MAX_BYTES:
+                if part.segment.rows <= max_slice_rows and part.end - part.start <= MAX_BYTES:
                     yield part
                 else:
                     yield from self._slice_part(part)
@@ -213,7 +216,7 @@ class ChunkReader:
 
     def _slice_part(self, part: _Part) -> Iterator[_Part]:
         """Yield a large part; a single batch of the log that is too large is divided into slices."""
-        rows, size = max(self._max_rows, MAX_ROWS), max(self._max_bytes, MAX_BYTES)
+        rows, size = max(self._max_rows, self._max_slice_rows), max(self._max_bytes, MAX_BYTES)
         start, left = part.start, part.segment.rows
         if left <= rows and part.end - part.start <= size:
             yield part
@@ -356,14 +359,24 @@ def _decode_part(part: _Part, buffers: ColumnBuffers, from_offset: int, until: i
 
 
 def read_messages(
-    chunk: Chunk, cls: type[MessageAndMetadata] = MessageAndMetadata, *, check_crcs: bool = True, max_rows: int
+    chunk: Chunk,
+    cls: type[MessageAndMetadata] = MessageAndMetadata,
+    *,
+    check_crcs: bool = True,
+    max_rows: int,
+    max_slice_rows: int = MAX_ROWS,
 ) -> Iterator[tuple[list[Any], int]]:
     """Yield lists of the chunk's messages, each with the offset after them.
+
+    Args:
+        check_crcs: see ``ChunkReader``.
+        max_rows: see ``ChunkReader``.
+        max_slice_rows: see ``ChunkReader``.
 
     Raises:
         CorruptRecordError: see ``ChunkReader.read_blocks``.
     """
-    reader = ChunkReader(chunk, headers=True, check_crcs=check_crcs, max_rows=max_rows)
+    reader = ChunkReader(chunk, headers=True, check_crcs=check_crcs, max_rows=max_rows, max_slice_rows=max_slice_rows)
     for block in reader.read_blocks(1):
         topic, partition = block.partition
         messages = native.messages(cls, topic, partition, block.rows, block.columns, block.headers)
