@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import batches
@@ -274,13 +274,15 @@ def test_reset_applies_after_queued_chunks() -> None:
     assert (fed.consumed, fed.delivered, fed.resets) == ({0: 5}, {0: 6}, [P0])
 
 
-def test_positions_hold_across_blocks_of_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoded_items, "_MESSAGES_PER_LIST", 2)
-    fed = Fed().acquire().put(b"".join(entry([offset]) for offset in range(7)), 7)
+def test_positions_hold_across_blocks_of_chunk() -> None:
+    """The last two batches are decoded together, because a block has at most 2048 messages."""
+    ends = [1500, 3000, 4500, 4600, 4700]
+    data = b"".join(entry(range(start, end)) for start, end in pairwise([0, *ends]))
+    fed = Fed().acquire().put(data, ends[-1])
 
-    steps = [(message.offset, fed.consumed[0], fed.delivered[0]) for message in islice(fed.stream, 7)]
+    steps = [(message.offset, fed.consumed[0], fed.delivered[0]) for message in islice(fed.stream, ends[-1])]
 
-    assert steps == [(offset, offset, offset + 1) for offset in range(7)]
+    assert steps == [(offset, offset, offset + 1) for offset in range(ends[-1])]
 
 
 # ---- timeout and end ----------------------------------------------------------------------------------------
@@ -506,10 +508,9 @@ def test_any_decoding_error_loses_no_record(error: BaseException, monkeypatch: p
         yield next(found)
         raise error
 
-    monkeypatch.setattr(decoded_items, "_MESSAGES_PER_LIST", 2)
     monkeypatch.setattr(decoded_items, "read_messages", interrupted)
-    fed = Fed().acquire().put(entry([0, 1]) + entry([2, 3]), 4).put(entry([4]), 5, 4)
-    take(fed.stream, 2)
+    fed = Fed().acquire().put(entry(range(2000)) + entry(range(2000, 4000)), 4000).put(entry([4000]), 4001, 4000)
+    take(fed.stream, 2000)  # the first batch; both have more than the 2048 messages that are decoded in one call
     with pytest.raises(type(error)):
         next(fed.stream)
     monkeypatch.setattr(decoded_items, "read_messages", read_messages)
@@ -517,8 +518,8 @@ def test_any_decoding_error_loses_no_record(error: BaseException, monkeypatch: p
     for queue, partition, offset in fed.refetched:  # as the connector does
         queue.close()
         fed.queues[partition] = queue.replacement()
-        fed.put(entry(range(offset, 5)), 5, offset, partition)
-    assert offsets(read_until_timeout(fed.stream)) == [2, 3, 4]
+        fed.put(entry(range(offset, 4001)), 4001, offset, partition)
+    assert offsets(read_until_timeout(fed.stream)) == [*range(2000, 4001)]
 
 
 # ---- release -----------------------------------------------------------------------------------------------------
