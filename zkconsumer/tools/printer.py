@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import dataclass, field
 
 from zkconsumer.message import MessageAndMetadata
 from zkconsumer.tools import common
@@ -48,11 +49,31 @@ def choose_formatter(options: argparse.Namespace) -> Formatter:
     return json_line if options.json else make_formatter(options.formatter, parse_properties(options.property))
 
 
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """The output of one message.
+
+    Attributes:
+        number: number of the message, from 1.
+        line: the bytes to print.
+        written: number of bytes that each system call has written.
+    """
+
+    number: int
+    line: bytes
+    written: list[int] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all bytes were written."""
+        return sum(self.written) == len(self.line)
+
+
 class MessagePrinter:
     """Writes messages to standard output without buffering, and counts them.
 
-    Attributes:
-        count: number of messages, including those that were skipped.
+    A signal handler can raise an exception, such as KeyboardInterrupt, between any two steps of ``print``. Therefore,
+    the count is derived from the bytes that were written.
     """
 
     def __init__(self, options: argparse.Namespace, formatter: Formatter) -> None:
@@ -67,16 +88,22 @@ class MessagePrinter:
         """
         if sys.stdout is None:  # a socket may reuse its file descriptor
             raise OutputClosedError
-        self.count = 0
+        self._last = _Output(0, b"")
         self._formatter = formatter
         self._limit: int | None = options.max_messages
         self._skip_on_error: bool = options.skip_message_on_error
         self._out = sys.stdout.fileno()
 
     @property
+    def count(self) -> int:
+        """Number of messages that were written completely, including those that were skipped."""
+        last = self._last
+        return last.number if last.is_complete else last.number - 1
+
+    @property
     def has_reached_limit(self) -> bool:
         """Whether the maximum number of messages was printed."""
-        return self.count == self._limit
+        return self._limit is not None and self.count == self._limit
 
     def print(self, message: MessageAndMetadata) -> None:
         """Write a message.
@@ -84,13 +111,15 @@ class MessagePrinter:
         Raises:
             OutputClosedError: the pipe is closed, or the disk is full.
         """
-        line = self._format(message)
-        while line:
-            try:
-                line = line[os.write(self._out, line) :]
-            except OSError as error:
-                raise OutputClosedError from error
-        self.count += 1
+        rest = self._format(message)
+        output = self._last = _Output(self.count + 1, rest)
+        try:
+            while rest:
+                # One call writes and stores the result: signal handlers run between two calls.
+                output.written.extend(map(os.write, (self._out,), (rest,)))
+                rest = rest[output.written[-1] :]
+        except OSError as error:
+            raise OutputClosedError from error
 
     def _format(self, message: MessageAndMetadata) -> bytes:
         try:

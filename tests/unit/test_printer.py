@@ -1,0 +1,115 @@
+"""Tests of MessagePrinter: which messages count as printed after an interrupt."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, BinaryIO
+
+import pytest
+
+from zkconsumer import MessageAndMetadata
+from zkconsumer.tools import printer
+from zkconsumer.tools.printer import MessagePrinter
+
+#: Files whose functions the tests interrupt.
+INTERRUPTED = {printer.__file__}
+
+
+@pytest.fixture(autouse=True)
+def default_sigint_handler() -> Iterator[None]:
+    """Let a SIGINT raise KeyboardInterrupt; test processes of pytest-xdist ignore the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def create(monkeypatch: pytest.MonkeyPatch) -> Callable[..., MessagePrinter]:
+    """Create a printer that writes to a file instead of standard output."""
+
+    def make(file: BinaryIO, format_message: Callable[[MessageAndMetadata], bytes]) -> MessagePrinter:
+        options = argparse.Namespace(max_messages=None, skip_message_on_error=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", file)
+            return MessagePrinter(options, format_message)
+
+    return make
+
+
+def message(offset: int) -> MessageAndMetadata:
+    return MessageAndMetadata("t", 0, offset, None, b"%d" % offset, 0, 0, ())
+
+
+def interrupt_at(number: int, call: Callable[[], object]) -> bool:
+    """Call a function, and raise KeyboardInterrupt before a bytecode instruction in ``INTERRUPTED``.
+
+    Args:
+        number: number of the instruction, from 1.
+
+    Returns:
+        whether the function executed that many instructions.
+    """
+    count = 0
+
+    def trace(frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename not in INTERRUPTED:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            count += 1
+            if count == number:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+    return count >= number
+
+
+def test_count_is_exact_after_interrupt_anywhere(tmp_path: Path, create: Callable[..., MessagePrinter]) -> None:
+    """A signal handler can run between two instructions, for example when a message was written."""
+
+    def print_all(tool: MessagePrinter) -> None:
+        for offset in range(3):
+            tool.print(message(offset))
+
+    number, is_interrupted = 0, True
+    while is_interrupted:
+        number += 1
+        path = tmp_path / str(number)
+        with path.open("wb") as file:
+            tool = create(file, lambda message: b"%d\n" % message.offset)
+            is_interrupted = interrupt_at(number, partial(print_all, tool))
+            assert tool.count == len(path.read_bytes().splitlines()), f"after an interrupt at instruction {number}"
+    assert tool.count == 3
+    assert number > 100
+
+
+def test_interrupted_write_is_not_counted(create: Callable[..., MessagePrinter]) -> None:
+    """The pipe is full before the end of the second message, so the printer waits."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb"), os.fdopen(writer, "wb") as file:
+        tool = create(file, lambda message: b"x" * 1000 ** (message.offset + 1))
+        tool.print(message(0))
+        timer = threading.Timer(0.2, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            tool.print(message(1))
+        timer.join()
+
+    assert tool.count == 1
