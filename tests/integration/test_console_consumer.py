@@ -349,6 +349,7 @@ def test_repeated_interrupt_does_not_disturb_leaving(
     code, _, errors = process.ended()
 
     assert (code, errors) == (130, "Processed a total of 5 messages\n")
+    assert stored(zk, group, name) == {0: "5"}
     assert members(zk, group) == []
 
 

@@ -90,6 +90,28 @@ def test_release_repeats_last_delivered_item(made: Fixture) -> None:
     assert made.positions.offsets(include_current=True) == {P1: 10}
 
 
+def test_last_delivered_item_can_be_consumed(made: Fixture) -> None:
+    items = made.items(10, 12, next_offset=15)
+    made.positions.deliver(items)
+    made.positions.consume_last(P0, 10)
+    assert made.consumed == 10, "no item was delivered"
+    items.remaining.popleft()
+    made.positions.consume_last(P1, 10)
+    made.positions.consume_last(P0, 9)
+    assert made.consumed == 10, "another item was delivered last"
+
+    made.positions.consume_last(P0, 10)
+    assert made.consumed == 12
+    items.remaining.popleft()
+    made.positions.consume_last(P0, 10)
+    assert made.consumed == 12, "the next item was delivered"
+    made.positions.consume_last(P0, 12)
+
+    assert made.positions.release({P0}) == {P0: 15}
+    made.positions.consume_last(P0, 12)
+    assert made.positions.offsets(include_current=True) == {P1: 10}
+
+
 def test_committed_offset_counts_as_consumed(made: Fixture) -> None:
     made.positions.mark_committed({P0: 20, TopicPartition("u", 0): 5})
 

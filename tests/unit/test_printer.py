@@ -1,4 +1,4 @@
-"""Tests of MessagePrinter: which messages count as printed after an interrupt."""
+"""Tests of MessagePrinter and ``console-consumer``: which messages are counted and committed after an interrupt."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 import pytest
+from unit.test_stream import P0, Fed, entry
 
 from zkconsumer import MessageAndMetadata
-from zkconsumer.tools import printer
+from zkconsumer.tools import console_consumer, printer
 from zkconsumer.tools.printer import MessagePrinter
 
 #: Files whose functions the tests interrupt.
-INTERRUPTED = {printer.__file__}
+INTERRUPTED = {printer.__file__, console_consumer.__file__}
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,22 @@ def test_count_is_exact_after_interrupt_anywhere(tmp_path: Path, create: Callabl
             is_interrupted = interrupt_at(number, partial(print_all, tool))
             assert tool.count == len(path.read_bytes().splitlines()), f"after an interrupt at instruction {number}"
     assert tool.count == 3
+    assert number > 100
+
+
+def test_printed_messages_are_consumed_after_interrupt(tmp_path: Path, create: Callable[..., MessagePrinter]) -> None:
+    """The released offset, which is committed, is the offset after the last message that was written."""
+    number, is_interrupted = 0, True
+    while is_interrupted:
+        number += 1
+        path = tmp_path / str(number)
+        fed = Fed().acquire().put(entry([0, 1]), 2).put(entry([2]), 3, fetch_offset=2)
+        with path.open("wb") as file:
+            tool = create(file, lambda message: message.value + b"\n")
+            is_interrupted = interrupt_at(number, partial(console_consumer._print_all, fed.stream, tool))
+        printed = len(path.read_bytes().splitlines())
+        assert fed.release(P0) == {P0: printed}, f"after an interrupt at instruction {number}"
+    assert printed == 3
     assert number > 100
 
 

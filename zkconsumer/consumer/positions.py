@@ -30,6 +30,7 @@ class StreamPositions:
         self._owner = owner
         self._lock = threading.Lock()
         self._positions: dict[TopicPartition, int] = {}
+        #: Offsets below which records count as consumed, besides ``_positions``.
         self._committed: dict[TopicPartition, int] = {}
         self._current: DecodedItems | None = None
 
@@ -120,6 +121,16 @@ class StreamPositions:
             if items is not None:
                 self._positions[items.partition] = items.next_offset
             return items
+
+    def consume_last(self, partition: TopicPartition, offset: int) -> None:
+        """Count the item that was delivered last as consumed, if it is the one with this partition and offset."""
+        with self._lock:
+            current = self._current
+            if current is None or current.partition != partition:
+                return  # the item was consumed, or the partition was released
+            count = current.size - len(current.remaining)
+            if count and current.offset_of(count - 1) == offset:
+                self._committed[partition] = max(current.offset_after(count), self._committed.get(partition, -1))
 
     def drop_current(self) -> None:
         """Discard the current items; those that were delivered count as consumed."""

@@ -19,6 +19,7 @@ from zkconsumer.config.tables import to_text
 from zkconsumer.consumer.connector import create_consumer
 from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import ConfigurationError, ConsumerTimeoutError
+from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.tools import common
 from zkconsumer.tools.common import OutputClosedError, ToolError
@@ -123,7 +124,26 @@ def _topics(options: argparse.Namespace) -> str | TopicFilter:
 
 
 def _print_all(stream: KafkaStream, printer: MessagePrinter) -> None:
-    """Print messages until the stream ends or the limit is reached."""
+    """Print messages until the stream ends or the limit is reached.
+
+    All printed messages count as consumed, even if a signal handler raises an exception.
+    """
+    try:
+        _print_messages(stream, printer)
+        _consume_last_message(stream, printer)
+    except BaseException:
+        _consume_last_message(stream, printer)
+        raise
+
+
+def _consume_last_message(stream: KafkaStream, printer: MessagePrinter) -> None:
+    """Count the last printed message as consumed; the stream does so only when the next one is requested."""
+    last = printer.last_message
+    if last is not None:
+        stream.positions.consume_last(TopicPartition(last.topic, last.partition), last.offset)
+
+
+def _print_messages(stream: KafkaStream, printer: MessagePrinter) -> None:
     try:
         for message in stream:
             printer.print(message)

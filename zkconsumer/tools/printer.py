@@ -55,11 +55,13 @@ class _Output:
 
     Attributes:
         number: number of the message, from 1.
+        message: the message; None before the first one.
         line: the bytes to print.
         written: number of bytes that each system call has written.
     """
 
     number: int
+    message: MessageAndMetadata | None
     line: bytes
     written: list[int] = field(default_factory=list)
 
@@ -88,7 +90,7 @@ class MessagePrinter:
         """
         if sys.stdout is None:  # a socket may reuse its file descriptor
             raise OutputClosedError
-        self._last = _Output(0, b"")
+        self._last = _Output(0, None, b"")
         self._formatter = formatter
         self._limit: int | None = options.max_messages
         self._skip_on_error: bool = options.skip_message_on_error
@@ -99,6 +101,12 @@ class MessagePrinter:
         """Number of messages that were written completely, including those that were skipped."""
         last = self._last
         return last.number if last.is_complete else last.number - 1
+
+    @property
+    def last_message(self) -> MessageAndMetadata | None:
+        """The argument of the last ``print`` if it was written completely, otherwise None."""
+        last = self._last
+        return last.message if last.is_complete else None
 
     @property
     def has_reached_limit(self) -> bool:
@@ -112,7 +120,7 @@ class MessagePrinter:
             OutputClosedError: the pipe is closed, or the disk is full.
         """
         rest = self._format(message)
-        output = self._last = _Output(self.count + 1, rest)
+        output = self._last = _Output(self.count + 1, message, rest)
         try:
             while rest:
                 # One call writes and stores the result: signal handlers run between two calls.
