@@ -35,6 +35,7 @@ from zkconsumer.spark.driver import commits, query_listener
 from zkconsumer.spark.options.source_options import SourceOptions
 
 from .queries import Query
+from .tracebacks import find_errors
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -163,7 +164,7 @@ def test_job_without_stop_commits_and_logs_no_errors(
     done = run_module("spark.job_without_stop", json.dumps(settings), timeout=100)
     assert stored(zk, group, name) == {0: "100"}
     after = done.stderr.partition("the job is done")[2]
-    assert not [line for line in after.splitlines() if "ERROR" in line or "Traceback" in line], after
+    assert not find_errors(after), after
 
 
 def test_failed_batch_is_not_committed(
