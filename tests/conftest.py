@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from aliases import Cluster
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from kazoo.client import KazooClient
 from support import consumer_config, consumers, remaining_threads, zookeeper_client
 from xdist.scheduler import LoadScopeScheduling
@@ -29,7 +29,7 @@ from zkconsumer.tools.cli import main
 
 
 def pytest_configure() -> None:
-    """Set up JVMs, the log that is shown for failed tests, and hypothesis (no deadlines, for shared machines)."""
+    """Set up JVMs, the log that is shown for failed tests, and hypothesis (no time limits, for shared machines)."""
     # Tests start many short-lived JVMs, where the optimizing compiler uses more CPU time than it saves.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
     logging.getLogger("zkconsumer").setLevel(logging.INFO)
@@ -37,7 +37,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A background job of a shell ignores SIGINT, and so would its children, which some tests interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    settings.register_profile("zkconsumer", deadline=None)
+    settings.register_profile("zkconsumer", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("zkconsumer")
 
 

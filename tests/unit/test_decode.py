@@ -64,10 +64,10 @@ ALL_CODECS = [(magic, codec) for magic in (0, 1, 2) for codec in batches.CODECS[
 CODEC_IDS = [f"format {magic} {CODEC_NAMES[codec]}" for magic, codec in ALL_CODECS]
 every_codec = pytest.mark.parametrize(("magic", "codec"), ALL_CODECS, ids=CODEC_IDS)
 
-settings.register_profile(
-    "decode", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
-settings.load_profile("decode")
+
+def examples(count: int) -> settings:
+    """Run a test with ``count`` generated examples, which share the fixtures of the test."""
+    return settings(max_examples=count, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=TWINS)
@@ -324,7 +324,7 @@ def kafka_python_rows(data: bytes) -> list[Expected]:
 
 @pytest.mark.usefixtures("twin", "kafka_python_codecs")
 @given(log=logs())
-@settings(max_examples=100)
+@examples(100)
 def test_rows_equal_those_of_kafka_python(log: list[Part]) -> None:
     data, rows = joined(log)
     theirs = kafka_python_rows(data)
@@ -337,7 +337,7 @@ def test_rows_equal_those_of_kafka_python(log: list[Part]) -> None:
 
 @pytest.mark.usefixtures("twin")
 @given(log=logs())
-@settings(max_examples=200)
+@examples(200)
 def test_any_written_batch_is_read(log: list[Part]) -> None:
     data, rows = joined(log)
     messages, batched, bare = read(data), read_arrow(data), read_arrow(data, headers=False)
@@ -582,7 +582,7 @@ def test_environment_selects_pure_python() -> None:
 
 @pytest.mark.usefixtures("twin")
 @given(log=logs(), data=st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_only_offsets_in_range_are_read(log: list[Part], data: st.DataObject) -> None:
     raw, rows = joined(log)
     last = log[-1].next_offset
@@ -620,7 +620,7 @@ def test_corruption_below_fetch_offset_raises() -> None:
 
 @pytest.mark.usefixtures("twin")
 @given(log=logs(6), max_rows=st.integers(1, 8), max_bytes=st.integers(1, 600))
-@settings(max_examples=100)
+@examples(100)
 def test_blocks_add_up_to_the_whole(log: list[Part], max_rows: int, max_bytes: int) -> None:
     data, rows = joined(log)
     found, error = arrow_batches(data, include_headers=True, max_rows=max_rows, max_bytes=max_bytes)
@@ -672,7 +672,7 @@ read_slices = partial(read, max_slice_rows=4)
 
 @pytest.mark.usefixtures("twin")
 @given(log=logs(6), max_rows=st.integers(1, 8))
-@settings(max_examples=50)
+@examples(50)
 def test_slices_add_up_to_the_whole(log: list[Part], max_rows: int) -> None:
     data, rows = joined(log)
     found = read_slices(data, max_rows=max_rows)
@@ -1042,7 +1042,7 @@ def test_wrapper_with_impossible_offset_is_corrupt(offset: int) -> None:
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize(("magic", "codec"), [pair for pair in ALL_CODECS if pair[1]])
 @given(data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_damaged_compression_is_a_corrupt_record(magic: int, codec: int, data: st.DataObject) -> None:
     """The checksum matches, as after damage in the memory of the producer."""
     records = [Record(at, value=b"the quick brown fox %d" % at) for at in range(20)]
@@ -1196,7 +1196,7 @@ def transactions(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, int, bool]], l
 
 @pytest.mark.usefixtures("twin")
 @given(log=transactions(), data=st.data())
-@settings(max_examples=100)
+@examples(100)
 def test_read_committed_hides_exactly_the_aborted(
     log: tuple[bytes, list[tuple[int, int, bool]], list[tuple[int, int, int]]], data: st.DataObject
 ) -> None:
@@ -1328,7 +1328,7 @@ def outcome(twin: Any, data: bytes, how: Options) -> tuple[list[tuple[Any, int]]
 
 
 @given(data=mutants(), how=options)
-@settings(max_examples=500)
+@examples(500)
 def test_decoders_agree_on_mutated_entries(monkeypatch: pytest.MonkeyPatch, data: bytes, how: Options) -> None:
     monkeypatch.setattr(decode, "native", _decode)
     ours, error, messages = outcome(_decode, data, how)
@@ -1353,7 +1353,7 @@ def caught(function: Any, *args: Any) -> Any:
 
 
 @given(data=mutants(), numbers=st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_decoders_scan_and_measure_alike(data: bytes, numbers: st.DataObject) -> None:
     start, end = sorted(numbers.draw(st.tuples(*[st.integers(0, len(data)) | st.sampled_from([0, len(data)])] * 2)))
     start = numbers.draw(st.sampled_from([start, 0, 0, -1, len(data) + 1]))
@@ -1388,7 +1388,7 @@ def header_sizes(rows: int, count: int, size: int) -> list[int]:
 
 
 @given(data=mutants(), numbers=st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_decoders_write_same_bytes_in_short_buffers(data: bytes, numbers: st.DataObject) -> None:
     """Compare rows, counters, the position of the error, and each byte of the columns, for any arguments."""
     room = numbers.draw(st.integers(0, 12)), numbers.draw(st.integers(0, 300))
