@@ -58,7 +58,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest tests first, so that all processes end at about the same time."""
     order = {name: number for number, name in enumerate(["faults", "spark", "interop", "integration", "unit"])}
-    items.sort(key=lambda item: order.get(item.path.parent.name, len(order)))
+
+    def position(item: pytest.Item) -> int:
+        return next((order[parent.name] for parent in item.path.parents if parent.name in order), len(order))
+
+    items.sort(key=position)
 
 
 @pytest.fixture(autouse=True)
