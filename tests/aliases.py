@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from support import Load
+from producing import Load
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster

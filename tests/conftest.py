@@ -18,10 +18,13 @@ from typing import Any
 
 import pytest
 from aliases import Cluster
+from configurations import consumer_config
+from group_members import consumers
 from hypothesis import HealthCheck, settings
 from kazoo.client import KazooClient
-from support import consumer_config, consumers, remaining_threads, zookeeper_client
+from threads import remaining_threads
 from xdist.scheduler import LoadScopeScheduling
+from zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
 from zkconsumer.devcluster import ExistingCluster

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from kazoo.client import KazooClient
-from support import RECONNECTING, Load, start_zookeeper, wait_for, zookeeper_client
+from producing import Load
+from waiting import wait_for
+from zookeeper import RECONNECTING, start_zookeeper, zookeeper_client
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.broker import protocol

@@ -16,7 +16,10 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, Reader, end_offsets, expire_session, wait_for
+from reading import Reader
+from topics import end_offsets
+from waiting import TIMEOUT_S, wait_for
+from zookeeper import expire_session
 
 from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -375,5 +378,5 @@ def seconds(action: Callable[[], object]) -> float:
 
 
 def texts(offsets: Mapping[int, int]) -> dict[int, str]:
-    """Return the offsets as text, as ``support.stored`` does."""
+    """Return the offsets as text, as ``znodes.stored`` does."""
     return {partition: str(offset) for partition, offset in offsets.items()}

@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from configurations import consumer_config
+from producing import numbers, produce
 from rights import Brokers, Case, Moment, Right, Rights, cases, running_clusters
-from support import InThread, consumer_config, in_thread, numbers, produce, wait_for
+from threads import InThread, in_thread
+from waiting import wait_for
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.health import HealthState

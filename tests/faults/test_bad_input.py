@@ -11,19 +11,11 @@ import pytest
 from aliases import Configs, Consumers, Topics
 from kazoo.client import KazooClient
 from kazoo.security import READ_ACL_UNSAFE
-from support import (
-    TIMEOUT_S,
-    Load,
-    by_partition,
-    members,
-    numbers,
-    produce,
-    stored,
-    take,
-    values,
-    wait_for,
-    zookeeper_that_only_reads,
-)
+from producing import Load, numbers, produce
+from reading import by_partition, take, values
+from waiting import TIMEOUT_S, wait_for
+from znodes import members, stored
+from zookeeper import zookeeper_that_only_reads
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster

@@ -13,7 +13,11 @@ from collections.abc import Callable
 import pytest
 from aliases import Loads, Topics
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, by_partition, end_offsets, numbers, produce, stored, wait_for
+from producing import numbers, produce
+from reading import by_partition
+from topics import end_offsets
+from waiting import TIMEOUT_S, wait_for
+from znodes import stored
 
 from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster

@@ -6,8 +6,12 @@ import time
 from collections.abc import Callable
 
 import pytest
+from configurations import plaintext
 from kazoo.client import KazooClient
-from support import in_thread, numbers, plaintext, produce, take, values, wait_for
+from producing import numbers, produce
+from reading import take, values
+from threads import in_thread
+from waiting import wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster

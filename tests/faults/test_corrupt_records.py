@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from aliases import Consumers, Topics
 from kazoo.client import KazooClient
-from support import numbers, produce, stored, take, values, wait_for, wait_until_equal
+from producing import numbers, produce
+from reading import take, values
+from waiting import wait_for, wait_until_equal
+from znodes import stored
 
 from zkconsumer import KafkaStream, TopicPartition
 from zkconsumer.devcluster import DevCluster

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 from aliases import Configs, Loads, Topics
 from interop.jvm import ChildConsumer, jvm_consumer
-from support import end_offsets, numbers, produce, wait_for
+from producing import numbers, produce
+from topics import end_offsets
+from waiting import wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster

@@ -10,7 +10,11 @@ import pytest
 from aliases import Configs, Consumers, Loads, Topics
 from kazoo.client import KazooClient
 from kazoo.exceptions import NotEmptyError
-from support import in_thread, members, numbers, owners, produce, stored, take, values, wait_for, wait_until_equal
+from producing import numbers, produce
+from reading import take, values
+from threads import in_thread
+from waiting import wait_for, wait_until_equal
+from znodes import members, owners, stored
 
 from zkconsumer import ConsumerConfig, TopicPartition, Whitelist, create_consumer
 from zkconsumer.devcluster import DevCluster

@@ -11,7 +11,8 @@ import pytest
 from aliases import Loads, Topics
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern, ResourceType
 from kazoo.client import KazooClient
-from support import numbers, produce, wait_for, wait_until_equal
+from producing import numbers, produce
+from waiting import wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.broker.leaders import MAX_LOOKUP_TIMEOUT_S

@@ -9,7 +9,9 @@ from functools import partial
 
 import pytest
 from aliases import Topics
-from support import Load, in_thread, wait_for
+from producing import Load
+from threads import in_thread
+from waiting import wait_for
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import OwnershipLostError

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support import produce, set_offsets
+from producing import produce
+from znodes import set_offsets
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 

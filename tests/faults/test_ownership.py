@@ -13,17 +13,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from aliases import Configs, Loads, Topics
 from kazoo.client import KazooClient
-from support import (
-    in_thread,
-    members,
-    numbers,
-    owners,
-    produce,
-    start_zookeeper,
-    stored,
-    wait_for,
-    wait_until_equal,
-)
+from producing import numbers, produce
+from threads import in_thread
+from waiting import wait_for, wait_until_equal
+from znodes import members, owners, stored
+from zookeeper import start_zookeeper
 
 from zkconsumer import create_consumer
 from zkconsumer.devcluster import DevCluster

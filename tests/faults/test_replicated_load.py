@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
-from support import wait_for, wait_until_equal, zookeeper_client
+from waiting import wait_for, wait_until_equal
+from zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster

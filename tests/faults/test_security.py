@@ -24,7 +24,11 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from support import numbers, produce, stored, take, values, wait_for, wait_until_equal, zookeeper_client
+from producing import numbers, produce
+from reading import take, values
+from waiting import wait_for, wait_until_equal
+from znodes import stored
+from zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.broker.channel import BrokerChannel

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import TIMEOUT_S, wait_for
+from waiting import TIMEOUT_S, wait_for
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import ZooKeeperServer

@@ -7,7 +7,12 @@ from collections.abc import Callable
 import pytest
 from aliases import Loads, Topics
 from kazoo.client import KazooClient
-from support import in_thread, numbers, produce, start_zookeeper, stored, take, wait_for
+from producing import numbers, produce
+from reading import take
+from threads import in_thread
+from waiting import wait_for
+from znodes import stored
+from zookeeper import start_zookeeper
 
 from zkconsumer import TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster

@@ -18,7 +18,10 @@ from interop.jvm import jvm_performance
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from support import numbers, produce, take, wait_for, zookeeper_client
+from producing import numbers, produce
+from reading import take
+from waiting import wait_for
+from zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support import wait_for
+from waiting import wait_for
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import ExistingCluster

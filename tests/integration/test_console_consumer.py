@@ -15,7 +15,9 @@ import batches
 import pytest
 from aliases import Cluster, Topics
 from kazoo.client import KazooClient
-from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from producing import numbers, produce
+from waiting import wait_for, wait_until_equal
+from znodes import members, owners, stored
 
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import ExistingCluster

@@ -16,19 +16,11 @@ import pytest
 from aliases import Cluster, Consumers, Topics
 from kafka import KafkaProducer
 from kazoo.client import KazooClient
-from support import (
-    Reader,
-    by_partition,
-    in_thread,
-    members,
-    numbers,
-    owners,
-    produce,
-    take,
-    values,
-    wait_for,
-    wait_until_equal,
-)
+from producing import numbers, produce
+from reading import Reader, by_partition, take, values
+from threads import in_thread
+from waiting import wait_for, wait_until_equal
+from znodes import members, owners
 
 from zkconsumer import TopicPartition, string_decoder
 from zkconsumer.devcluster.load import numbered_batch

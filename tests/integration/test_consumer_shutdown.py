@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 from aliases import Consumers, Topics
 from kazoo.client import KazooClient
-from support import Reader, in_thread, members, numbers, owners, produce, stored, take, wait_until_equal
+from producing import numbers, produce
+from reading import Reader, take
+from threads import in_thread
+from waiting import wait_until_equal
+from znodes import members, owners, stored
 
 from zkconsumer import ConsumerConfig, KafkaStream
 from zkconsumer.errors import ClosedError, ConfigurationError, MessageStreamsExistError, ZooKeeperUnavailableError

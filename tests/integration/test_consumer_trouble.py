@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 from aliases import Cluster, Consumers, Topics
+from configurations import fetch_settings
 from kazoo.client import KazooClient
-from support import by_partition, fetch_settings, in_thread, numbers, owners, produce, take, wait_for
+from producing import numbers, produce
+from reading import by_partition, take
+from threads import in_thread
+from waiting import wait_for
+from znodes import owners
 
 from zkconsumer import TopicPartition, ZkConsumerError
 from zkconsumer.errors import CorruptRecordError

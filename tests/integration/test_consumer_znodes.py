@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 from aliases import Cluster, Consumers, Topics
 from kazoo.client import KazooClient
-from support import in_thread, members, numbers, owners, produce, stored, take, values, wait_until_equal
+from producing import numbers, produce
+from reading import take, values
+from threads import in_thread
+from waiting import wait_until_equal
+from znodes import members, owners, stored
 
 from zkconsumer.errors import ConfigurationError
 

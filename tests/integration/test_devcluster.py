@@ -14,7 +14,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import in_thread, numbers, plaintext, produce, take, values, wait_for, zookeeper_client
+from configurations import plaintext
+from producing import numbers, produce
+from reading import take, values
+from threads import in_thread
+from waiting import wait_for
+from zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster, JarsUnavailableError, ServerFailedError

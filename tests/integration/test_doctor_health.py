@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from aliases import Run, Topics
 from kazoo.client import KazooClient
-from support import numbers, produce, registered, set_offsets, wait_for
+from producing import numbers, produce
+from waiting import wait_for
+from znodes import registered, set_offsets
 
 from zkconsumer import ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from aliases import Cluster
-from support import numbers, produce, wait_for
+from producing import numbers, produce
+from waiting import wait_for
 
 from zkconsumer.devcluster.process import free_port
 

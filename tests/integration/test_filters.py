@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from aliases import Consumers, Topics
 from kazoo.client import KazooClient
-from support import Reader, numbers, owners, produce, take, values, wait_for, wait_until_equal
+from producing import numbers, produce
+from reading import Reader, take, values
+from waiting import wait_for, wait_until_equal
+from znodes import owners
 
 from zkconsumer import Blacklist, TopicPartition, Whitelist
 from zkconsumer.errors import ConfigurationError, MessageStreamsExistError

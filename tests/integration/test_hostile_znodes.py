@@ -12,7 +12,7 @@ from aliases import Cluster, Run
 from fuzz import znodes
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from support import numbers, produce
+from producing import numbers, produce
 
 from zkconsumer import ConsumerConfig, TopicPartition, Whitelist, create_consumer
 from zkconsumer.errors import ConsumerTimeoutError

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from aliases import Consumers, Topics
-from support import numbers, produce, take, values
+from producing import numbers, produce
+from reading import take, values
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 from aliases import Consumers, Topics
+from configurations import plaintext
 from kazoo.client import KazooClient
-from support import numbers, plaintext, produce, stored, take, values, wait_until_equal
+from producing import numbers, produce
+from reading import take, values
+from waiting import wait_until_equal
+from znodes import stored
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster, ExistingCluster

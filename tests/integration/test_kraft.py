@@ -7,21 +7,14 @@ from typing import Any
 
 import pytest
 from aliases import Consumers
+from configurations import consumer_config
+from group_members import consumers
 from kazoo.client import KazooClient
-from support import (
-    consumer_config,
-    consumers,
-    members,
-    numbers,
-    owners,
-    produce,
-    stored,
-    take,
-    values,
-    wait_for,
-    wait_until_equal,
-    zookeeper_client,
-)
+from producing import numbers, produce
+from reading import take, values
+from waiting import wait_for, wait_until_equal
+from znodes import members, owners, stored
+from zookeeper import zookeeper_client
 
 from zkconsumer import TopicPartition, Whitelist
 from zkconsumer.devcluster import DevCluster

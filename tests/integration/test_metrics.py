@@ -6,8 +6,10 @@ import re
 from typing import Any
 
 from aliases import Consumers, Topics
+from producing import numbers, produce
 from prometheus_client import CollectorRegistry, generate_latest
-from support import numbers, produce, take, wait_for, wait_until_equal
+from reading import take
+from waiting import wait_for, wait_until_equal
 
 from zkconsumer import ZookeeperConsumerConnector
 from zkconsumer.metrics import Kind, declared_metrics

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from aliases import Consumers, Topics
 from kazoo.client import KazooClient
-from support import numbers, owners, produce, stored, take, wait_for, wait_until_equal
+from producing import numbers, produce
+from reading import take
+from waiting import wait_for, wait_until_equal
+from znodes import owners, stored
 
 from zkconsumer import ConsumerRebalanceListener, TopicPartition
 from zkconsumer.errors import MessageStreamsExistError

@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 from aliases import Cluster, Consumers, Topics
+from configurations import plaintext
 from kazoo.client import KazooClient
-from support import numbers, plaintext, produce, recreate_topic, set_offsets, stored, take, values, wait_for
+from producing import numbers, produce
+from reading import take, values
+from topics import recreate_topic
+from waiting import wait_for
+from znodes import set_offsets, stored
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.metadata.bootstrap import parse_bootstrap

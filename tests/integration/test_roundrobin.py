@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 from aliases import Consumers, Topics
 from kazoo.client import KazooClient
-from support import owners, wait_for
+from waiting import wait_for
+from znodes import owners
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ConsumerRebalanceFailedError

@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 from aliases import Cluster, Consumers, Run, Topics
 from kazoo.client import KazooClient
-from support import numbers, produce, registered, set_offsets, stored, wait_for, zookeeper_client
+from producing import numbers, produce
+from waiting import wait_for
+from znodes import registered, set_offsets, stored
+from zookeeper import zookeeper_client
 
 Doctor = Callable[..., dict[str, dict[str, str]]]
 

@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 from aliases import Cluster, Consumers, Run, Topics
 from kazoo.client import KazooClient
-from support import numbers, produce, recreate_topic, registered, set_offsets, stored, take, wait_for
+from producing import numbers, produce
+from reading import take
+from topics import recreate_topic
+from waiting import wait_for
+from znodes import registered, set_offsets, stored
 
 from zkconsumer.rebalance.assignors import assign_roundrobin
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from configurations import properties
 from kazoo.client import KazooClient
-from support import Load, properties, wait_for
+from producing import Load
+from waiting import wait_for
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 

@@ -7,18 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from aliases import Consumers
 from batches import CODEC_NAMES, CODECS, ZSTD, Record, entry
-from support import (
-    Reader,
-    consumer_config,
-    consumers,
-    owners,
-    stored,
-    take,
-    values,
-    wait_for,
-    wait_until_equal,
-    zookeeper_client,
-)
+from configurations import consumer_config
+from group_members import consumers
+from reading import Reader, take, values
+from waiting import wait_for, wait_until_equal
+from znodes import owners, stored
+from zookeeper import zookeeper_client
 
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from aliases import Topics
+from group_members import IdleHandler
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from support import IdleHandler, Load, numbers, produce, wait_for, wait_until_equal
+from producing import Load, numbers, produce
+from waiting import wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster

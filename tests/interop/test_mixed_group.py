@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from support import wait_for
+from waiting import wait_for
 
 from zkconsumer import TopicPartition, Whitelist
 from zkconsumer.devcluster import DevCluster, ExistingCluster

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 from aliases import Cluster, Consumers, Run, Topics
 from kazoo.client import KazooClient
-from support import numbers, produce, recreate_topic, stored, take, values, wait_for
+from producing import numbers, produce
+from reading import take, values
+from topics import recreate_topic
+from waiting import wait_for
+from znodes import stored
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster.servers import java_command, kafka_jars, write_properties

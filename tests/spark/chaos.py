@@ -24,7 +24,8 @@ import psutil
 from interop.jvm import ChildConsumer, jvm_consumer
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from support import TIMEOUT_S, Load
+from producing import Load
+from waiting import TIMEOUT_S
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from aliases import Cluster
 from kazoo.client import KazooClient
-from support import Load, wait_for
+from producing import Load
+from waiting import wait_for
 
 from zkconsumer import ConsumerConfig
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from support import Reader, wait_for
+from reading import Reader
+from waiting import wait_for
 
 from zkconsumer import ConsumerConfig, create_consumer
 

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 import pyarrow as pa
+from configurations import plaintext
 from kafka.protocol.admin import DeleteRecordsRequest
-from support import TIMEOUT_S, plaintext, wait_for
+from waiting import TIMEOUT_S, wait_for
 
 import zkconsumer.spark
 from zkconsumer.broker.leaders import LeaderLookup

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from aliases import Cluster, Topics
+from producing import numbers, produce
 from pyspark.sql import functions as f
-from support import numbers, produce
 
 from zkconsumer.devcluster.load import batch
 from zkconsumer.message import TopicPartition

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configurations import consumer_config
+from producing import numbers, produce
 from pyspark.streaming import StreamingContext
 from rights import Brokers, Case, Moment, Right, Rights, cases, running_clusters
-from support import consumer_config, in_thread, numbers, produce, wait_for
+from threads import in_thread
+from waiting import wait_for
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.spark.kafka_utils import KafkaUtils

@@ -18,7 +18,10 @@ import numpy as np
 import pytest
 from interop.jvm import WIDTH
 from kazoo.client import KazooClient
-from support import RECONNECTING, TIMEOUT_S, end_offsets, stored, wait_for, wait_until_equal, zookeeper_client
+from topics import end_offsets
+from waiting import TIMEOUT_S, wait_for, wait_until_equal
+from znodes import stored
+from zookeeper import RECONNECTING, zookeeper_client
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster

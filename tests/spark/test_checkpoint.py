@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from aliases import Cluster, Topics
 from kazoo.client import KazooClient
-from support import numbers, produce, stored, wait_until_equal
+from producing import numbers, produce
+from waiting import wait_until_equal
+from znodes import stored
 
 from zkconsumer.tools.cli import main
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from aliases import Cluster
-from support import numbers, produce, run_module
+from processes import run_module
+from producing import numbers, produce
 
 import zkconsumer
 

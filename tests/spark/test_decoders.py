@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from aliases import Cluster, Topics
 from kazoo.client import KazooClient
-from support import produce, stored, wait_for, wait_until_equal
+from producing import produce
+from waiting import wait_for, wait_until_equal
+from znodes import stored
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark import lag

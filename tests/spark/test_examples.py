@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from aliases import Cluster
 from kazoo.client import KazooClient
-from support import numbers, produce, stored, wait_until_equal
+from producing import numbers, produce
+from waiting import wait_until_equal
+from znodes import stored
 
 from zkconsumer.devcluster.java import java_home
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from aliases import Cluster, Topics
 from kazoo.client import KazooClient
+from producing import numbers, produce
 from pyspark.sql.types import StructType
-from support import members, numbers, produce
+from znodes import members
 
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError

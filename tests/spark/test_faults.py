@@ -10,23 +10,14 @@ from typing import Any
 
 import pytest
 from aliases import Loads, Topics
+from configurations import plaintext
 from kazoo.client import KazooClient
-from support import (
-    RECONNECTING,
-    end_offsets,
-    in_thread,
-    members,
-    numbers,
-    owners,
-    plaintext,
-    produce,
-    start_zookeeper,
-    stored,
-    wait_for,
-    wait_until_equal,
-    zookeeper_client,
-    zookeeper_that_only_reads,
-)
+from producing import numbers, produce
+from threads import in_thread
+from topics import end_offsets
+from waiting import wait_for, wait_until_equal
+from znodes import members, owners, stored
+from zookeeper import RECONNECTING, start_zookeeper, zookeeper_client, zookeeper_that_only_reads
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.broker.leaders import LeaderLookup

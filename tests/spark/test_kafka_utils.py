@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 from aliases import Cluster, Topics
 from kazoo.client import KazooClient
+from producing import numbers, produce
 from pyspark.streaming import StreamingContext
-from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from waiting import wait_for, wait_until_equal
+from znodes import members, owners, stored
 
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.spark.dstreams import follow, kafka_utils

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal, zookeeper_client
+from producing import numbers, produce
+from waiting import wait_for, wait_until_equal
+from znodes import members, owners, stored
+from zookeeper import zookeeper_client
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ZkConsumerError

@@ -13,19 +13,14 @@ from typing import Any
 
 import pytest
 from aliases import Cluster, Topics
+from batch_offsets import offset_json
 from kazoo.client import KazooClient
+from processes import run_module
+from producing import numbers, produce
 from prometheus_client import CollectorRegistry
-from support import (
-    members,
-    numbers,
-    offset_json,
-    produce,
-    run_module,
-    stored,
-    wait_for,
-    wait_until_equal,
-    zookeeper_client,
-)
+from waiting import wait_for, wait_until_equal
+from znodes import members, stored
+from zookeeper import zookeeper_client
 
 import zkconsumer.spark
 from zkconsumer.devcluster.servers import ZooKeeperServer

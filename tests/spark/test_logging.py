@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from aliases import Cluster
-from support import produce, run_module
+from processes import run_module
+from producing import produce
 
 from zkconsumer import TopicPartition
 

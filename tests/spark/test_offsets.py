@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from aliases import Cluster, Topics
 from kazoo.client import KazooClient
-from support import members, numbers, owners, produce, stored, wait_until_equal
+from producing import numbers, produce
+from waiting import wait_until_equal
+from znodes import members, owners, stored
 
 from zkconsumer.message import TopicPartition
 

@@ -21,8 +21,9 @@ import pyspark
 import pytest
 from aliases import Cluster
 from kazoo.client import KazooClient
-from support import stored, wait_for, wait_until_equal
 from unit.test_public_names import PICKLED
+from waiting import wait_for, wait_until_equal
+from znodes import stored
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.config.properties import PROPERTIES

@@ -9,18 +9,13 @@ from typing import Any
 
 import pytest
 from aliases import Cluster, Topics
+from batch_offsets import offset_json
 from kazoo.client import KazooClient
-from support import (
-    expire_session,
-    in_thread,
-    numbers,
-    offset_json,
-    owners,
-    produce,
-    stored,
-    wait_for,
-    wait_until_equal,
-)
+from producing import numbers, produce
+from threads import in_thread
+from waiting import wait_for, wait_until_equal
+from znodes import owners, stored
+from zookeeper import expire_session
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.errors import ConsumerRebalanceFailedError

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from interop.jvm import our_consumer
 from kazoo.client import KazooClient
-from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from producing import numbers, produce
+from waiting import wait_for, wait_until_equal
+from znodes import members, owners, stored
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 

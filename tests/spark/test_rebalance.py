@@ -13,18 +13,11 @@ from typing import Any
 import pytest
 from aliases import Cluster, Loads, Topics
 from kazoo.client import KazooClient
-from support import (
-    TIMEOUT_S,
-    end_offsets,
-    in_thread,
-    members,
-    numbers,
-    owners,
-    produce,
-    stored,
-    wait_for,
-    wait_until_equal,
-)
+from producing import numbers, produce
+from threads import in_thread
+from topics import end_offsets
+from waiting import TIMEOUT_S, wait_for, wait_until_equal
+from znodes import members, owners, stored
 
 from .neighbours import Plain
 from .queries import Gate, Query, repetitions, runners, seen

@@ -12,8 +12,8 @@ import pytest
 from batches import Record
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition as KafkaPartition
+from producing import numbers, produce
 from pyspark.sql.types import StructType
-from support import numbers, produce
 
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster, ExistingCluster

@@ -17,7 +17,10 @@ import pyarrow as pa
 import pytest
 from aliases import Cluster, Topics
 from kazoo.client import KazooClient
-from support import TIMEOUT_S, Load, end_offsets, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from producing import Load, numbers, produce
+from topics import end_offsets
+from waiting import TIMEOUT_S, wait_for, wait_until_equal
+from znodes import members, owners, stored
 
 from .neighbours import Plain
 from .queries import START, Batch, Query, Spans, check_union, kill, planned, repetitions, runners

@@ -16,7 +16,11 @@ from typing import Any
 
 import pytest
 from aliases import Cluster, Topics
-from support import members, numbers, plaintext, produce, recreate_topic, wait_for, wait_until_equal
+from configurations import plaintext
+from producing import numbers, produce
+from topics import recreate_topic
+from waiting import wait_for, wait_until_equal
+from znodes import members
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.metadata.bootstrap import parse_bootstrap

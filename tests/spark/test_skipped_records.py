@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from aliases import Cluster, Topics
-from support import numbers, produce, wait_for
+from producing import numbers, produce
+from waiting import wait_for
 
 import zkconsumer.spark
 from zkconsumer.message import TopicPartition

@@ -17,7 +17,8 @@ from typing import Any
 import pyspark
 import pytest
 from aliases import Cluster
-from support import produce, wait_for
+from producing import produce
+from waiting import wait_for
 
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.devcluster.process import free_port

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from aliases import Cluster, Topics
 from kazoo.client import KazooClient
-from support import Load, members, numbers, owners, produce, stored, wait_for, wait_until_equal
+from producing import Load, numbers, produce
+from waiting import wait_for, wait_until_equal
+from znodes import members, owners, stored
 
 import zkconsumer.spark
 from zkconsumer.devcluster.load import batch

@@ -15,7 +15,10 @@ import pytest
 from aliases import Cluster, Topics
 from kafka import KafkaProducer
 from kazoo.client import KazooClient
-from support import members, numbers, owners, produce, stored, wait_for, wait_until_equal, zookeeper_client
+from producing import numbers, produce
+from waiting import wait_for, wait_until_equal
+from znodes import members, owners, stored
+from zookeeper import zookeeper_client
 
 from .queries import Batch, Query, check_union
 

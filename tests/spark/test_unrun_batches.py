@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from aliases import Cluster, Topics
 from kazoo.client import KazooClient
+from producing import numbers, produce
 from pyspark.streaming import StreamingContext
-from support import members, numbers, produce, stored, wait_for, wait_until_equal
+from waiting import wait_for, wait_until_equal
+from znodes import members, stored
 
 from zkconsumer.spark.kafka_utils import KafkaUtils
 

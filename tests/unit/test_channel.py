@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configurations import plaintext
 from fake_broker import FrameServer
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
-from support import in_thread, plaintext, wait_for
+from threads import in_thread
+from waiting import wait_for
 
 from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol

@@ -8,7 +8,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from support import plaintext, wait_for
+from configurations import plaintext
+from waiting import wait_for
 
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.fetcher.channel_pool import ChannelPool

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from configurations import plaintext
 from fake_broker import FakeBroker
-from support import plaintext
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError

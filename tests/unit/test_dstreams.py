@@ -6,9 +6,11 @@ import pickle
 import threading
 
 import pytest
+from batch_offsets import offset_json
 from fake_broker import FakeBroker
 from pyspark.streaming import StreamingContext
-from support import in_thread, offset_json, wait_for
+from threads import in_thread
+from waiting import wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, ConfigurationError, ZooKeeperUnavailableError

@@ -9,8 +9,9 @@ from typing import Any
 import batches
 import pytest
 from batches import Record
+from configurations import fetch_settings
 from fake_broker import FETCH, PARTITION, FakeBroker
-from support import fetch_settings, in_thread
+from threads import in_thread
 
 from zkconsumer.broker import protocol
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, RetriableError

@@ -11,8 +11,9 @@ from typing import Any
 import batches
 import pytest
 from batches import Record
+from configurations import fetch_settings, plaintext
 from fake_broker import FETCH, LIST_OFFSETS, PARTITION, FakeBroker
-from support import fetch_settings, plaintext, wait_for
+from waiting import wait_for
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import CorruptRecordError, MessageSizeTooLargeError, NotLeaderError, ZkConsumerError

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 
 import pytest
 from faults.faults import full_backlog
-from support import wait_for
+from waiting import wait_for
 
 from zkconsumer.net.host_names import Addresses
 from zkconsumer.spark import keyed_server

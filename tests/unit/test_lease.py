@@ -10,7 +10,8 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from support import Clock, wait_for
+from clocks import Clock
+from waiting import wait_for
 
 from zkconsumer.errors import OwnershipLostError, ZooKeeperUnavailableError
 from zkconsumer.zookeeper import lease as module

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from batches import Record, entry
+from configurations import fetch_settings
 from hypothesis import given
 from hypothesis import strategies as st
-from support import fetch_settings, wait_for
+from waiting import wait_for
 
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.errors import ZkConsumerError

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import in_thread
+from threads import in_thread
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import BrokerUnavailableError

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from batch_offsets import offset_json
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from support import offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol

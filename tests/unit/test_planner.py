@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from batch_offsets import offset_json
 from hypothesis import given
 from hypothesis import strategies as st
-from support import in_thread, offset_json, wait_for
+from threads import in_thread
+from waiting import wait_for
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ClosedError, ZkConsumerError, ZooKeeperUnavailableError

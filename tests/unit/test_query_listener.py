@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from support import in_thread, wait_for
+from threads import in_thread
+from waiting import wait_for
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.metrics import Metrics

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support import in_thread, wait_for
+from threads import in_thread
+from waiting import wait_for
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk, PositionChanged

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from batch_offsets import offset_json
 from hypothesis import given
 from hypothesis import strategies as st
 from spark.queries import check_union
-from support import offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ConfigurationError

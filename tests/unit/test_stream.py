@@ -15,7 +15,9 @@ import pytest
 from batches import GZIP, Record
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Reader, in_thread, take, wait_for
+from reading import Reader, take
+from threads import in_thread
+from waiting import wait_for
 
 from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
 from zkconsumer.consumer import decoded_items

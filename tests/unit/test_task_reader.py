@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import batches
 import pytest
 from batches import Record
+from configurations import fetch_settings
 from fake_broker import PARTITION, FakeBroker
-from support import fetch_settings
 
 from zkconsumer.errors import BrokerUnavailableError, TopicAuthorizationError, ZkConsumerError
 from zkconsumer.spark.data_loss import DataLossError

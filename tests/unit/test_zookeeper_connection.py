@@ -14,7 +14,8 @@ from faults.faults import full_backlog
 from kazoo import exceptions as kazoo_errors
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KeeperState
-from support import in_thread, wait_for
+from threads import in_thread
+from waiting import wait_for
 
 from zkconsumer.errors import (
     AuthenticationError,

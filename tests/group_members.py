@@ -1,0 +1,72 @@
+"""Group members and parts of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Set
+from types import SimpleNamespace
+from typing import Any, cast
+
+from threads import in_thread
+
+from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
+from zkconsumer.errors import ZkConsumerError
+from zkconsumer.rebalance.handler import AssignedPartition
+from zkconsumer.rebalance.mailbox import Mailbox
+from zkconsumer.rebalance.session_watch import SessionWatch
+
+
+@contextlib.contextmanager
+def consumers(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., ZookeeperConsumerConnector]]:
+    """Yield a function that creates members with the result of ``config``; shut them down at the end of the block."""
+    created: list[ZookeeperConsumerConnector] = []
+
+    def make(**settings: object) -> ZookeeperConsumerConnector:
+        created.append(create_consumer(config(**settings)))
+        return created[-1]
+
+    try:
+        yield make
+    finally:
+        for connector in created:
+            in_thread(connector.shutdown).result(30)  # pytest-timeout does not apply after a failed test
+
+
+class IdleHandler:
+    """A PartitionHandler that owns partitions and reads nothing.
+
+    Args:
+        release_timeout_s: seconds for which revoked partitions are kept, as by a Spark query that does not finish its
+            batch; 0 to release them at once.
+    """
+
+    def __init__(self, release_timeout_s: float = 0.0) -> None:
+        self.release_timeout_s = release_timeout_s
+
+    def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
+        pass
+
+    def on_partitions_revoked(
+        self, partitions: Set[TopicPartition], final: bool
+    ) -> Mapping[TopicPartition, int] | None:
+        return {} if final or not self.release_timeout_s else None
+
+    def on_partitions_lost(self) -> None:
+        pass
+
+    def on_lease_expired(self) -> None:
+        pass
+
+    def consumed_offsets(self) -> Mapping[TopicPartition, int]:
+        return {}
+
+    def fail(self, error: ZkConsumerError) -> None:
+        raise error
+
+
+def unregistered_watch() -> SessionWatch:
+    """Return the watch of a member that is not registered; its mailbox is open."""
+    mailbox = Mailbox("the consumer has been shut down")
+    mailbox.open()
+    membership = SimpleNamespace(group="g", consumer_id="g_c", is_registered=False, assignment={})
+    return SessionWatch(cast("Any", SimpleNamespace()), cast("Any", membership), mailbox)
