@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from types import SimpleNamespace
 from typing import Any, cast
 
+from teardown import started
 from threads import in_thread
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
@@ -19,17 +20,15 @@ from zkconsumer.rebalance.session_watch import SessionWatch
 @contextlib.contextmanager
 def consumers(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., ZookeeperConsumerConnector]]:
     """Yield a function that creates members with the result of ``config``; shut them down at the end of the block."""
-    created: list[ZookeeperConsumerConnector] = []
 
     def make(**settings: object) -> ZookeeperConsumerConnector:
-        created.append(create_consumer(config(**settings)))
-        return created[-1]
+        return create_consumer(config(**settings))
 
-    try:
-        yield make
-    finally:
-        for connector in created:
-            in_thread(connector.shutdown).result(30)  # pytest-timeout does not apply after a failed test
+    def stop(connector: ZookeeperConsumerConnector) -> None:
+        in_thread(connector.shutdown).result(30)  # pytest-timeout does not apply after a failed test
+
+    with started(make, stop) as start:
+        yield start
 
 
 class IdleHandler:

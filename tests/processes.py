@@ -1,10 +1,11 @@
-"""Run modules of ``tests`` in other processes."""
+"""Run modules of ``tests`` in other processes, and end processes."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def run_module(module: str, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str]:
@@ -14,3 +15,9 @@ def run_module(module: str, *arguments: str, timeout: float) -> subprocess.Compl
     done = subprocess.run(command, cwd=tests, capture_output=True, text=True, timeout=timeout, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return done
+
+
+def kill(process: subprocess.Popen[Any]) -> None:
+    """Kill a process, wait for its end, and close its pipes."""
+    process.kill()
+    process.communicate()

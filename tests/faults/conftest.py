@@ -6,10 +6,12 @@ It overrides the fixture ``zkconsumer_cluster``, so the fixtures in ``tests/conf
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from kazoo.client import KazooClient
 from producing import Load
+from teardown import started
 from waiting import wait_for
 from zookeeper import RECONNECTING, start_zookeeper, zookeeper_client
 
@@ -65,9 +67,8 @@ def config(config: Callable[..., ConsumerConfig]) -> Callable[..., ConsumerConfi
 @pytest.fixture
 def member(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Member]]:
     """Start members that read in separate threads: ``member({topic: 1}, consumer_id="a")``."""
-    started: list[Member] = []
 
-    def start(
+    def make(
         topics: dict[str, int],
         *,
         pause: float = 0.0,
@@ -76,26 +77,17 @@ def member(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Memb
         **settings: object,
     ) -> Member:
         of = config(**{"consumer_timeout_ms": -1} | settings)
-        started.append(Member(of, topics, pause=pause, ignored_errors=ignored_errors, health_listener=health_listener))
-        return started[-1]
+        return Member(of, topics, pause=pause, ignored_errors=ignored_errors, health_listener=health_listener)
 
-    yield start
-    for one in started:
-        one.leave()
+    with started(make, Member.leave) as start:
+        yield start
 
 
 @pytest.fixture
 def load(cluster: DevCluster) -> Iterator[Callable[..., Load]]:
     """Produce to topics continuously: ``load(topic, partitions=4)``."""
-    started: list[Load] = []
-
-    def start(topic: str, partitions: int, **options: float) -> Load:
-        started.append(Load(cluster, topic, partitions, **options))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.stop()
+    with started(partial(Load, cluster), Load.stop) as start:
+        yield start
 
 
 def heal(cluster: DevCluster) -> None:

@@ -14,6 +14,7 @@ import pytest
 from aliases import Configs, Loads, Topics
 from kazoo.client import KazooClient
 from producing import numbers, produce
+from teardown import started
 from threads import in_thread
 from waiting import wait_for, wait_until_equal
 from znodes import members, owners, stored
@@ -40,9 +41,8 @@ def peer(cluster: DevCluster, group: str) -> Iterator[Peer]:
 @pytest.fixture
 def child(cluster: DevCluster, group: str) -> Iterator[Callable[..., ChildMember]]:
     """Start a member in a separate process: ``child(topic)``."""
-    started: list[ChildMember] = []
 
-    def start(topic: str, **settings: object) -> ChildMember:
+    def make(topic: str, **settings: object) -> ChildMember:
         properties = {
             **cluster.consumer_properties,
             "group.id": group,
@@ -51,12 +51,10 @@ def child(cluster: DevCluster, group: str) -> Iterator[Callable[..., ChildMember
             "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
             "zookeeper.sync.time.ms": 200,
         }
-        started.append(ChildMember(properties | settings, topic))
-        return started[-1]
+        return ChildMember(properties | settings, topic)
 
-    yield start
-    for one in started:
-        one.close()
+    with started(make, ChildMember.close) as start:
+        yield start
 
 
 def test_blocked_partition_is_claimed_on_release(

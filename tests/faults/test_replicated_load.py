@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
+from teardown import started
 from waiting import wait_for, wait_until_equal
 from zookeeper import zookeeper_client
 
@@ -87,18 +88,13 @@ def producers(three_brokers: DevCluster) -> Iterator[Producers]:
 def members(three_brokers: DevCluster) -> Iterator[list[Member]]:
     """One member that reads all records, and one that reads committed ones, whose end offset may be lower."""
     small = {"fetch.message.max.bytes": 20_000, "fetch.wait.max.ms": 10, "auto.offset.reset": "smallest"}
-    started = [
-        Member(
-            ConsumerConfig.from_dict(
-                three_brokers.consumer_properties | small | {"group.id": level, "isolation.level": level}
-            ),
-            {TOPIC: 1},
-        )
-        for level in ("read_uncommitted", "read_committed")
-    ]
-    yield started
-    for member in started:
-        member.connector.shutdown()
+
+    def make(level: str) -> Member:
+        own = {"group.id": level, "isolation.level": level}
+        return Member(ConsumerConfig.from_dict(three_brokers.consumer_properties | small | own), {TOPIC: 1})
+
+    with started(make, lambda member: member.connector.shutdown()) as start:
+        yield [start(level) for level in ("read_uncommitted", "read_committed")]
 
 
 @pytest.mark.slow

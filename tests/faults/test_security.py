@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from producing import numbers, produce
 from reading import take, values
+from teardown import started
 from waiting import wait_for, wait_until_equal
 from znodes import stored
 from zookeeper import zookeeper_client
@@ -139,8 +140,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @pytest.fixture
 def consumer(secured: Secured, unique: Callable[[str], str]) -> Iterator[Callable[..., ZookeeperConsumerConnector]]:
-    created: list[ZookeeperConsumerConnector] = []
-
     def make(properties: dict[str, object]) -> ZookeeperConsumerConnector:
         given: dict[str, object] = {
             "zookeeper.connect": secured.cluster.zookeeper_connect,
@@ -149,12 +148,10 @@ def consumer(secured: Secured, unique: Callable[[str], str]) -> Iterator[Callabl
             "consumer.timeout.ms": 20_000,
             **properties,
         }
-        created.append(create_consumer(ConsumerConfig.from_dict(given, strict=True)))
-        return created[-1]
+        return create_consumer(ConsumerConfig.from_dict(given, strict=True))
 
-    yield make
-    for connector in created:
-        connector.shutdown()
+    with started(make, ZookeeperConsumerConnector.shutdown) as start:
+        yield start
 
 
 WAYS: dict[str, Callable[[Secured], dict[str, object]]] = {

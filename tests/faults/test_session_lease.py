@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from teardown import started
 from waiting import TIMEOUT_S, wait_for
 
 from zkconsumer.devcluster import DevCluster
@@ -36,22 +37,23 @@ Opened = tuple[ZooKeeperSession, "queue.SimpleQueue[Any]"]
 @pytest.fixture
 def session(cluster: DevCluster) -> Iterator[Callable[..., Opened]]:
     """Open a session through cables, which are used in this order: ``one, events = session(first, second)``."""
-    opened: list[ZooKeeperSession] = []
+
+    def make(hosts: str, timeout: float, events: queue.SimpleQueue[Any]) -> ZooKeeperSession:
+        one = ZooKeeperSession(hosts, session_timeout_s=timeout, connection_timeout_s=20.0, events=events)
+        one._client.randomize_hosts = False
+        return one
 
     def start(*cables: Cable | SimpleNamespace, timeout: float = SESSION_TIMEOUT, hosts: str = "") -> Opened:
         hosts = hosts or ",".join(f"127.0.0.1:{cable.port}" for cable in cables)
         events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        one = ZooKeeperSession(hosts, session_timeout_s=timeout, connection_timeout_s=20.0, events=events)
-        one._client.randomize_hosts = False
-        opened.append(one)
+        one = create(hosts, timeout, events)
         one.start()
         assert events.get() == Event(EventKind.CONNECTED)
         one.lease.acquire()
         return one, events
 
-    yield start
-    for one in opened:
-        one.close()
+    with started(make, ZooKeeperSession.close) as create:
+        yield start
 
 
 @pytest.fixture

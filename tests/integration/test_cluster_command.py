@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 import pytest
+from processes import kill
+from teardown import started
 from waiting import wait_for
 
 from zkconsumer import ConsumerConfig, create_consumer
@@ -62,20 +64,15 @@ def run(environment: dict[str, str]) -> Iterator[Run]:
 @pytest.fixture
 def foreground(environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start ``cluster up`` with any options; return the process. It is killed after the test."""
-    started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
+    def make(*arguments: str) -> subprocess.Popen[str]:
         command = [*TOOL, "up", *arguments]
-        process = subprocess.Popen(
+        return subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
-        started.append(process)
-        return process
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    with started(make, kill) as start:
+        yield start
 
 
 def state(environment: dict[str, str]) -> dict[str, Any]:

@@ -15,7 +15,9 @@ import batches
 import pytest
 from aliases import Cluster, Topics
 from kazoo.client import KazooClient
+from processes import kill
 from producing import numbers, produce
+from teardown import started
 from waiting import wait_for, wait_until_equal
 from znodes import members, owners, stored
 
@@ -47,16 +49,12 @@ class Tool(subprocess.Popen[bytes]):
 @pytest.fixture
 def tool(tmp_path: Path) -> Iterator[Callable[..., Tool]]:
     """Start the tool with any arguments."""
-    started: list[Tool] = []
 
-    def start(*arguments: str, stdout: Any = subprocess.PIPE) -> Tool:
-        started.append(Tool([*TOOL, *arguments], cwd=tmp_path, stdout=stdout, stderr=subprocess.PIPE, bufsize=0))
-        return started[-1]
+    def make(*arguments: str, stdout: Any = subprocess.PIPE) -> Tool:
+        return Tool([*TOOL, *arguments], cwd=tmp_path, stdout=stdout, stderr=subprocess.PIPE, bufsize=0)
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    with started(make, kill) as start:
+        yield start
 
 
 @pytest.fixture

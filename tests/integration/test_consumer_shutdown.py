@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from aliases import Consumers, Topics
 from kazoo.client import KazooClient
+from processes import kill
 from producing import numbers, produce
 from reading import Reader, take
+from teardown import started
 from threads import in_thread
 from waiting import wait_until_equal
 from znodes import members, owners, stored
@@ -195,9 +197,8 @@ CHILD_WITH_DESTRUCTOR = """
 @pytest.fixture
 def child(config: Callable[..., ConsumerConfig], tmp_path: Any) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a process that reads a topic and prints offsets."""
-    started: list[subprocess.Popen[str]] = []
 
-    def start(
+    def make(
         topic: str, *, stop_at: int = -1, arrow: bool = False, commit_ms: int = 60_000, code: str = CHILD
     ) -> subprocess.Popen[str]:
         built = config()
@@ -207,25 +208,20 @@ def child(config: Callable[..., ConsumerConfig], tmp_path: Any) -> Iterator[Call
             f"bootstrap.servers={built.bootstrap_servers}\nauto.offset.reset=smallest\n"
             f"zookeeper.session.timeout.ms=2000\nauto.commit.interval.ms={commit_ms}\n"
         )
-        started.append(
-            subprocess.Popen(
-                [
-                    *(sys.executable, "-c", textwrap.dedent(code), str(path), topic, str(stop_at)),
-                    "arrow" if arrow else "messages",
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                cwd=tmp_path,
-                text=True,
-            )
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-c", textwrap.dedent(code), str(path), topic, str(stop_at)),
+                "arrow" if arrow else "messages",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            text=True,
         )
-        return started[-1]
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    with started(make, kill) as start:
+        yield start
 
 
 def lines(process: subprocess.Popen[str], count: int) -> list[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from configurations import properties
 from kazoo.client import KazooClient
 from producing import Load
+from teardown import started
 from waiting import wait_for
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
@@ -30,7 +33,6 @@ def child(
     With ``consumer_id=None`` the member generates its id, and the call does not wait for it. Other settings are
     properties.
     """
-    started: list[ChildConsumer] = []
 
     def start(make: Maker, name: str, topic: str, *, wait: bool = True, **settings: object) -> ChildConsumer:
         # The JVM's tool rejects "smallest" and --from-beginning for a group with offsets.
@@ -44,8 +46,8 @@ def child(
             "zookeeper.session.timeout.ms": 3000,
             "zookeeper.connection.timeout.ms": 20_000,
         } | properties(settings)
-        member = make(name, tmp_path, {key: value for key, value in wanted.items() if value is not None}, topic)
-        started.append(member)
+        given = {key: value for key, value in wanted.items() if value is not None}
+        member = create(make, name, given, topic)
         member.start()
         if wait and wanted["consumer.id"]:
             path = f"/consumers/{wanted['group.id']}/ids/{wanted['group.id']}_{wanted['consumer.id']}"
@@ -53,23 +55,18 @@ def child(
             assert member.is_running, member.log_end()
         return member
 
-    yield start
-    for member in started:
-        member.kill()
+    def instantiate(make: Maker, name: str, given: dict[str, Any], topic: str) -> ChildConsumer:
+        return make(name, tmp_path, given, topic)
+
+    with started(instantiate, ChildConsumer.kill) as create:
+        yield start
 
 
 @pytest.fixture
 def load(zkconsumer_cluster: DevCluster | ExistingCluster) -> Iterator[Callable[..., Load]]:
     """Produce to a topic continuously: ``load(topic, partitions=4)``."""
-    started: list[Load] = []
-
-    def start(topic: str, partitions: int, **options: int) -> Load:
-        started.append(Load(zkconsumer_cluster, topic, partitions, **options))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.stop()
+    with started(partial(Load, zkconsumer_cluster), Load.stop) as start:
+        yield start
 
 
 @pytest.fixture

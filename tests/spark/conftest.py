@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from aliases import Cluster
 from kazoo.client import KazooClient
 from producing import Load
+from teardown import started
 from waiting import wait_for
 
 from zkconsumer import ConsumerConfig
@@ -89,9 +91,8 @@ def query(spark: Any, options: Callable[..., dict[str, str]], checkpoint: Path) 
 
     All queries of a test have the same checkpoint. They are stopped after the test.
     """
-    started: list[Query] = []
 
-    def start(
+    def make(
         topic: str,
         *,
         before: Callable[[int], object] | None = None,
@@ -101,12 +102,10 @@ def query(spark: Any, options: Callable[..., dict[str, str]], checkpoint: Path) 
         **settings: object,
     ) -> Query:
         frame = spark.readStream.format("zkconsumer").options(**options(topic, **settings)).load()
-        started.append(Query(frame, checkpoint, before=before, on_batch=on_batch, trigger=trigger))
-        return started[-1]
+        return Query(frame, checkpoint, before=before, on_batch=on_batch, trigger=trigger)
 
-    yield start
-    for one in started:
-        one.stop()
+    with started(make, Query.stop) as start:
+        yield start
     wait_for(lambda: not runners(os.getpid()), what="the planning processes have ended")
     wait_for(lambda: not is_committing(spark), 30, what="the listener has committed the last batches")
 
@@ -125,29 +124,19 @@ def runner_pid(spark: Any) -> Callable[[], int]:
 @pytest.fixture
 def load(zkconsumer_cluster: Cluster) -> Iterator[Callable[..., Load]]:
     """Start loads that write to a topic until the test ends: ``load(topic, partitions=4)``."""
-    started: list[Load] = []
-
-    def start(topic: str, partitions: int, **settings: int) -> Load:
-        started.append(Load(zkconsumer_cluster, topic, partitions, **settings))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.stop()
+    with started(partial(Load, zkconsumer_cluster), Load.stop) as start:
+        yield start
 
 
 @pytest.fixture
 def plain(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Plain]]:
     """Start plain consumers of the test's group: ``plain("topic", auto_commit_interval_ms=100)``."""
-    started: list[Plain] = []
 
-    def start(topic: str, **settings: object) -> Plain:
-        started.append(Plain(config(**settings), {topic: 1}))
-        return started[-1]
+    def make(topic: str, **settings: object) -> Plain:
+        return Plain(config(**settings), {topic: 1})
 
-    yield start
-    for one in started:
-        one.leave()
+    with started(make, Plain.leave) as start:
+        yield start
 
 
 @pytest.fixture

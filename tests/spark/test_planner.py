@@ -12,6 +12,7 @@ from aliases import Cluster, Topics
 from batch_offsets import offset_json
 from kazoo.client import KazooClient
 from producing import numbers, produce
+from teardown import started
 from threads import in_thread
 from waiting import wait_for, wait_until_equal
 from znodes import owners, stored
@@ -33,9 +34,8 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture
 def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Planner]]:
     """Start planners of the test's group: ``planner("topic", handover=1)``."""
-    started: list[Planner] = []
 
-    def start(
+    def make(
         topic: str,
         *,
         handover: float = 20,
@@ -45,7 +45,7 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
         **settings: object,
     ) -> Planner:
         options = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": topic})
-        made = Planner(
+        return Planner(
             dataclasses.replace(
                 options,
                 consumer=config(**settings),
@@ -56,13 +56,14 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
             seen,
             application=application,
         )
-        started.append(made)
-        made.start()
-        return made
 
-    yield start
-    for one in started:
-        one.close()
+    def start(topic: str, **settings: Any) -> Planner:
+        one = create(topic, **settings)
+        one.start()
+        return one
+
+    with started(make, Planner.close) as create:
+        yield start
 
 
 def expire(planner: Planner, cluster: Cluster) -> int:

@@ -18,6 +18,7 @@ import pytest
 from aliases import Cluster, Topics
 from kazoo.client import KazooClient
 from producing import Load, numbers, produce
+from teardown import started
 from topics import end_offsets
 from waiting import TIMEOUT_S, wait_for, wait_until_equal
 from znodes import members, owners, stored
@@ -121,16 +122,13 @@ class Driver:
 @pytest.fixture
 def driver(folder: Path, checkpoint: Path, options: Callable[..., dict[str, str]]) -> Iterator[Callable[..., Driver]]:
     """Start the driver of the test: ``driver("topic", hold=1)``."""
-    started: list[Driver] = []
 
-    def start(topic: str, *, hold: int, writer: Mapping[str, object] | None = None, **settings: object) -> Driver:
+    def make(topic: str, *, hold: int, writer: Mapping[str, object] | None = None, **settings: object) -> Driver:
         own = options(topic, **{"zookeeper_session_timeout_ms": 2000, **settings})
-        started.append(Driver(folder, own, checkpoint, hold, writer or {}))
-        return started[-1]
+        return Driver(folder, own, checkpoint, hold, writer or {})
 
-    yield start
-    for one in started:
-        one.close()
+    with started(make, Driver.close) as start:
+        yield start
 
 
 def spans(batches: list[Batch]) -> dict[int, Spans]:

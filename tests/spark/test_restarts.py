@@ -18,6 +18,7 @@ import pytest
 from aliases import Cluster, Topics
 from configurations import plaintext
 from producing import numbers, produce
+from teardown import started
 from topics import recreate_topic
 from waiting import wait_for, wait_until_equal
 from znodes import members
@@ -346,15 +347,12 @@ def restart(
     zk: Any,
 ) -> Iterator[Callable[[Case], Restart]]:
     """Prepare a case."""
-    made: list[Restart] = []
 
     def make(case: Case) -> Restart:
-        made.append(Restart(case, zkconsumer_cluster, query, checkpoint, topic, config, zk))
-        return made[-1]
+        return Restart(case, zkconsumer_cluster, query, checkpoint, topic, config, zk)
 
-    yield make
-    for one in made:
-        one.close()
+    with started(make, Restart.close) as start:
+        yield start
 
 
 def check(case: Restart, spark: Any) -> None:

@@ -18,6 +18,7 @@ from configurations import plaintext
 from fake_broker import FrameServer
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
+from teardown import started
 from threads import in_thread
 from waiting import wait_for
 
@@ -71,28 +72,17 @@ class Peer(FrameServer):
 
 @pytest.fixture
 def peer() -> Iterator[Callable[[Answer], Peer]]:
-    made: list[Peer] = []
-
-    def make(answer: Answer) -> Peer:
-        made.append(Peer(answer))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
+    with started(Peer, Peer.close) as start:
+        yield start
 
 
 @pytest.fixture
 def channel() -> Iterator[Callable[..., BrokerChannel]]:
-    made: list[BrokerChannel] = []
-
     def make(endpoint: Endpoint, timeout: float = 5.0) -> BrokerChannel:
-        made.append(plaintext(timeout).channel(endpoint))
-        return made[-1]
+        return plaintext(timeout).channel(endpoint)
 
-    yield make
-    for one in made:
-        one.close()
+    with started(make, BrokerChannel.close) as start:
+        yield start
 
 
 def fetch(channel: BrokerChannel) -> protocol.FetchResult:

@@ -11,6 +11,7 @@ import pytest
 from batches import Record
 from configurations import fetch_settings
 from fake_broker import FETCH, PARTITION, FakeBroker
+from teardown import started
 from threads import in_thread
 
 from zkconsumer.broker import protocol
@@ -29,16 +30,13 @@ Opened = Callable[..., FetchRequests]
 @pytest.fixture
 def opened() -> Iterator[Opened]:
     """Function that returns requests to a broker; ``budget`` is the limit of the bytes."""
-    made: list[FetchRequests] = []
 
     def make(broker: FakeBroker, budget: int = 1 << 30) -> FetchRequests:
         settings = fetch_settings(socket_timeout_ms=5000)
-        made.append(FetchRequests(broker.endpoint, settings, ByteBudget(budget), Metrics()))
-        return made[-1]
+        return FetchRequests(broker.endpoint, settings, ByteBudget(budget), Metrics())
 
-    yield make
-    for requests in made:
-        requests.close()
+    with started(make, FetchRequests.close) as start:
+        yield start
 
 
 def fetch(requests: FetchRequests, offset: int, size: int = 1 << 20) -> FetchAnswer:

@@ -13,6 +13,7 @@ import pytest
 from batches import Record
 from configurations import fetch_settings, plaintext
 from fake_broker import FETCH, LIST_OFFSETS, PARTITION, FakeBroker
+from teardown import started
 from waiting import wait_for
 
 from zkconsumer.broker.log_offsets import LogOffsets
@@ -95,16 +96,12 @@ def read_to_error(chunk: Chunk) -> tuple[list[int], CorruptRecordError]:
 
 @pytest.fixture
 def reader() -> Iterator[Callable[..., Reader]]:
-    made: list[Reader] = []
-
-    def make(*args: Any, **options: Any) -> Reader:
-        made.append(Reader(*args, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
+    def stop(one: Reader) -> None:
         one.stream.close()
         one.manager.stop_connections()
+
+    with started(Reader, stop) as start:
+        yield start
 
 
 def test_fetchers_share_small_budget_without_starving() -> None:

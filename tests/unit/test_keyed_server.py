@@ -13,6 +13,7 @@ from concurrent.futures import Future
 
 import pytest
 from faults.faults import full_backlog
+from teardown import started
 from waiting import wait_for
 
 from zkconsumer.net.host_names import Addresses
@@ -33,17 +34,17 @@ def echo(connection: socket.socket) -> None:
 def start() -> Iterator[Start]:
     """Start servers, and check that they end with all of their threads."""
     before = set(threading.enumerate())
-    servers = []
 
-    def started(serve: Callable[[socket.socket], None] = echo, timeout_s: float = 5.0) -> KeyedServer:
-        server = KeyedServer(serve, host="127.0.0.1", bind="127.0.0.1", name="zkconsumer-test", timeout_s=timeout_s)
-        servers.append(server)
+    def make(serve: Callable[[socket.socket], None], timeout_s: float) -> KeyedServer:
+        return KeyedServer(serve, host="127.0.0.1", bind="127.0.0.1", name="zkconsumer-test", timeout_s=timeout_s)
+
+    def start(serve: Callable[[socket.socket], None] = echo, timeout_s: float = 5.0) -> KeyedServer:
+        server = create(serve, timeout_s)
         server.start()
         return server
 
-    yield started
-    for server in servers:
-        server.close()
+    with started(make, KeyedServer.close) as create:
+        yield start
     assert set(threading.enumerate()) <= before
 
 
