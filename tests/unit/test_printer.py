@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 import pytest
+from threads import in_thread
 from unit.test_stream import P0, Fed, entry
 
 from zkconsumer import MessageAndMetadata
@@ -52,6 +53,9 @@ def message(offset: int) -> MessageAndMetadata:
 def interrupt_at(number: int, call: Callable[[], object]) -> bool:
     """Call a function, and raise KeyboardInterrupt before a bytecode instruction in ``INTERRUPTED``.
 
+    It is called in a new thread. Among the instructions are those that end the handling of an exception; if one of them
+    is interrupted, Python keeps that exception as the one that is handled by the thread.
+
     Args:
         number: number of the instruction, from 1.
 
@@ -71,14 +75,16 @@ def interrupt_at(number: int, call: Callable[[], object]) -> bool:
                 raise KeyboardInterrupt
         return trace
 
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(before)
+    def run() -> None:
+        sys.settrace(trace)
+        try:
+            call()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+
+    in_thread(run).result()
     return count >= number
 
 
