@@ -131,7 +131,7 @@ def test_catastrophic_expression_ends_within_time_limit() -> None:
 
     beside = threading.Thread(target=run_beside)
     beside.start()
-    started = time.monotonic()
+    started, used = time.monotonic(), time.process_time()
     try:
         with pytest.raises(ConfigurationError, match="takes more than 2 s of CPU time to match 1000 topics; rewrite"):
             slow.select([TOPIC] * 1000)
@@ -139,8 +139,9 @@ def test_catastrophic_expression_ends_within_time_limit() -> None:
         stop.set()
         beside.join()
 
-    assert time.monotonic() - started < 20 * MATCH_TIMEOUT_S
-    assert next(turns) > 20, "the interpreter lock must be released"
+    assert time.process_time() - used < 4 * MATCH_TIMEOUT_S
+    # A busy machine may delay the other thread, but it must not wait for the end of the match.
+    assert next(turns) >= int(2 * (time.monotonic() - started)), "the interpreter lock must be released"
 
 
 def test_expression_beyond_limit_is_not_matched_again() -> None:

@@ -7,12 +7,10 @@ partitions, releases deleted ones, and reads and commits the group's offsets if 
 from __future__ import annotations
 
 import os
-import queue
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any
 
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.config import ConsumerConfig
@@ -23,16 +21,14 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.factory import create_cluster
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
-from zkconsumer.rebalance.futures import complete_future
 from zkconsumer.rebalance.handler import AssignedPartition, PartitionHandler, failure_of
+from zkconsumer.rebalance.mailbox import Mailbox
 from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.threads import OwnedThread
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: Placeholder for the thread id that owns a partition.
 _NO_THREAD = "standalone"
-
-_STOP = object()
 
 
 class StandaloneMember:
@@ -71,11 +67,11 @@ class StandaloneMember:
         self._subscription = subscription
         self._handler = handler
         self._unavailable_timeout_s = unavailable_timeout_s
-        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._mailbox = Mailbox("the query has been stopped; offsets can no longer be committed")
         self._session: ZooKeeperSession | None = None
         self._offsets: ZooKeeperOffsets | None = None
         if has_offsets or not config.bootstrap_servers:
-            self._session = ZooKeeperSession.from_config(config, self._events)
+            self._session = ZooKeeperSession.from_config(config, self._mailbox.queue)
             if has_offsets:
                 self._offsets = ZooKeeperOffsets(
                     self._session, config.group_id, topic_ids=lambda: self.cluster.topic_ids
@@ -108,6 +104,7 @@ class StandaloneMember:
         if self._session is not None:
             self._session.start(connect_timeout_s)
         self._deadline = time.monotonic() + self._unavailable_timeout_s
+        self._mailbox.open()
         self._thread.start()
         try:
             self._first.result()
@@ -118,7 +115,7 @@ class StandaloneMember:
     def close(self) -> None:
         """Stop the thread and close the connections."""
         self.cluster.close()  # first, because the thread may be waiting for a response
-        self._events.put(_STOP)
+        self._mailbox.stop()
         self._thread.join(self._config.zookeeper_connection_timeout_s)
         if self._session is not None:
             self._session.close()
@@ -147,8 +144,7 @@ class StandaloneMember:
             return self._offsets.commit(wanted, allow_lower=allow_lower) if self._offsets is not None else wanted
 
         timeout_s = self._config.zookeeper_connection_timeout_s if timeout_s is None else timeout_s
-        result: Future[dict[TopicPartition, int]] = Future()
-        self._events.put((work, result))
+        result: Future[dict[TopicPartition, int]] = self._mailbox.submit(work)
         try:
             return result.result(timeout_s)
         except FutureTimeoutError as error:
@@ -159,31 +155,24 @@ class StandaloneMember:
 
     def _run(self) -> None:
         next_discovery: float | None = 0.0
-        item: Any = None
-        while item is not _STOP:
-            if isinstance(item, tuple):
-                work, result = item
-                complete_future(result, work)
-            elif item is not None:
-                next_discovery = 0.0  # an event of the ZooKeeper session
-            now = time.monotonic()
-            if next_discovery is not None and now >= next_discovery:
+        while not self._mailbox.is_stopping:
+            if next_discovery is not None and time.monotonic() >= next_discovery:
                 next_discovery = self._discover()
-            try:
-                item = self._events.get(timeout=None if next_discovery is None else max(0.0, next_discovery - now))
-            except queue.Empty:
-                item = None
-        while not self._events.empty():
-            item = self._events.get()
-            if isinstance(item, tuple) and item[1].set_running_or_notify_cancel():
-                item[1].set_exception(ClosedError("the query has been stopped; offsets can no longer be committed"))
+            timeout_s = None if next_discovery is None else max(0.0, next_discovery - time.monotonic())
+            # The partitions are listed before commits behind an event, which may be that of a re-created topic.
+            if self._mailbox.process(timeout_s, until=lambda _event: True):
+                next_discovery = 0.0
+        self._end(ClosedError("the query was stopped before it had listed the partitions"))
+
+    def _end(self, error: BaseException, failure: ZkConsumerError | None = None) -> None:
+        """Reject all further commits, and make a start that still waits raise the error."""
+        self._mailbox.close(failure)
         if not self._first.done():
-            self._first.set_exception(ClosedError("the query was stopped before it had listed the partitions"))
+            self._first.set_exception(error)
 
     def _fail(self, error: BaseException) -> None:
         failure = failure_of(error)
-        if not self._first.done():
-            self._first.set_exception(failure)
+        self._end(failure, failure)
         self._handler.fail(failure)
 
     def _discover(self) -> float | None:
