@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
 from kazoo.client import KazooClient
 
@@ -32,4 +34,5 @@ def test_kept_partition_is_not_interrupted(zkconsumer_cluster: DevCluster, capsy
 
     with capsys.disabled():
         print(f"\n{found}")
-    assert sorted(found.rebalancing)[len(found.rebalancing) // 2] <= 2 * found.p99
+    # On a busy machine, the largest gap of a second is several times the 99th percentile, with or without a rebalance.
+    assert median(found.rebalancing) <= 2 * max(found.p99, median(found.steady))
