@@ -70,8 +70,9 @@ def test_call_that_does_not_return_does_not_block_join(caplog: pytest.LogCapture
     requests.start()
     end, _ = block(requests)
     try:
-        requests.close(abort=lambda: None)
-        joining = in_thread(requests.join)
+        called = ClusterProxy(cast("Any", FewTopics()), requests, lambda: None)
+        called.close()
+        joining = in_thread(called.join)
         joining.result(10)
     finally:
         end.set()

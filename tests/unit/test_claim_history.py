@@ -98,10 +98,10 @@ def test_completed_rebalance_forgets_recreated_partitions(scene: Scene) -> None:
 
 
 def test_offset_that_brokers_deleted_shows_recreated_topic(scene: Scene) -> None:
-    scene.committer.committed = {A: 5}
-    scene.starts(A)
-    scene.topic_ids["t"], scene.committer.committed = "id-second", {}
-    assert scene.starts(A, B) == {A: (-1, True), B: (-1, False)}
+    scene.committer.committed = {A: 5, C: 5}
+    scene.starts(A, C)
+    scene.topic_ids["t"], scene.committer.committed = "id-second", {C: 0}
+    assert scene.starts(A, B, C) == {A: (-1, True), B: (-1, False), C: (0, False)}, "offset 0 was committed since then"
 
 
 def test_partitions_of_deleted_topics_are_found(scene: Scene) -> None:
@@ -113,12 +113,13 @@ def test_partitions_of_deleted_topics_are_found(scene: Scene) -> None:
 def test_new_partitions_are_read_from_beginning(scene: Scene) -> None:
     assert scene.starts(A) == {A: (-1, False)}, "every partition is new to a new member"
     scene.history.record_rebalance({A: "g_c-0"})
-    assert scene.starts(A, B) == {A: (-1, False), B: (-1, True)}
+    scene.committer.committed = {C: 0}
+    assert scene.starts(A, B, C) == {A: (-1, False), B: (-1, True), C: (0, False)}
 
 
 @pytest.mark.parametrize("scene", ["smallest"], indirect=True)
 def test_partition_without_offset_is_new_if_others_have_one(scene: Scene) -> None:
-    scene.committer.committed = {B: 7}
+    scene.committer.committed = {B: 0}
     scene.membership.group_assignment = dict.fromkeys([A, B, C], "g_c-0")
     scene.membership.assignment = {C: "g_c-0"}
     assert scene.starts(A) == {A: (-1, True)}

@@ -29,7 +29,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Memory:
-    """Offsets in memory. A commit waits until it is allowed."""
+    """Offsets in memory. A commit waits for ``allowed``, and skips lower offsets unless ``allow_lower`` is set."""
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, int] = {}
@@ -42,13 +42,12 @@ class Memory:
         return {partition: self.committed.get(partition, -1) for partition in partitions}
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
-        del allow_lower
         self.is_running.set()
         assert self.allowed.wait(10)
         if self.errors:
             raise self.errors.pop(0)
-        self.committed.update(offsets)
-        return dict(offsets)
+        self.committed |= {p: o for p, o in offsets.items() if allow_lower or o >= self.committed.get(p, -1)}
+        return self.fetch(offsets)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         self.forgotten += partitions
@@ -120,6 +119,13 @@ def test_commit_that_waited_is_refused_after_release(part: Part) -> None:
         second.result(10)
 
     assert third.result(10) == {B: 7}
+
+
+def test_commit_lowers_offset_only_if_allowed(part: Part) -> None:
+    part.offsets.allowed.set()
+    part.offsets.committed = {A: 7}
+    assert part.committer.commit({A: 5}).result(10) == {A: 7}
+    assert part.committer.commit({A: 5}, allow_lower=True).result(10) == {A: 5}
 
 
 def test_switch_that_waited_copies_what_is_owned_then(part: Part) -> None:
@@ -221,8 +227,10 @@ def test_no_commit_is_periodic_without_interval(part: Part) -> None:
 
 
 @pytest.mark.parametrize("part", [60.0], indirect=True)
-@pytest.mark.parametrize("error", [ZkConsumerError("denied"), ValueError("denied")])
-def test_failed_periodic_commit_is_a_problem(error: Exception, part: Part, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("error", "level"), [(ZkConsumerError("denied"), "WARNING"), (ValueError("denied"), "ERROR")])
+def test_failed_periodic_commit_is_a_problem(
+    error: Exception, level: str, part: Part, caplog: pytest.LogCaptureFixture
+) -> None:
     part.offsets.allowed.set()
     part.offsets.errors = [error]
     part.committer.commit_after_rebalance()
@@ -230,6 +238,8 @@ def test_failed_periodic_commit_is_a_problem(error: Exception, part: Part, caplo
     assert problem.code == "commit_failed"
     assert "denied" in problem.message
     wait_for(lambda: "auto_commit_failed" in caplog.text)
+    assert [record.levelname for record in caplog.records] == [level]
+    assert ("Traceback" in caplog.text) is (level == "ERROR"), "the cause of an unexpected error"
     part.committer.commit_after_rebalance()
     wait_for(lambda: part.committer.problem is None)
 

@@ -165,14 +165,16 @@ def test_stop_during_first_rebalance_ends_start(parts: Parts) -> None:
 
 
 def test_stop_is_limited_and_may_come_from_thread_itself(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
-    thread, end = started(parts), threading.Event()
+    thread, stopped, end = started(parts), threading.Event(), threading.Event()
 
     def stop_in_thread() -> None:
         thread.stop(60)
+        stopped.set()
         end.wait(60)
 
-    busy = parts.mailbox.submit(stop_in_thread)
-    wait_for(busy.running)
+    parts.mailbox.submit(stop_in_thread)
+    assert stopped.wait(10)
+    assert "leave_timed_out" not in caplog.text
     thread.stop(0.05)
     assert "leave_timed_out" in caplog.text
     end.set()

@@ -101,6 +101,7 @@ def test_internal_topics_are_excluded_by_default(internal: str) -> None:
     for topics in (Whitelist(".+"), Blacklist("black1")):
         assert not topics.is_topic_allowed(internal)
         assert topics.is_topic_allowed(internal, exclude_internal_topics=False)
+        assert topics.select([internal, "a"]) == ["a"]
 
 
 def test_registration_is_read_literally() -> None:
@@ -206,9 +207,10 @@ def test_equal_topics_are_matched_once() -> None:
     assert expression.match(["ab", "ac"]) == {"ab", "ac"}
 
 
-def test_unterminated_set_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="missing ']'"):
-        Whitelist("[a")
+@pytest.mark.parametrize(("text", "error"), [("[a", "missing ']'"), ("{999999999}", "nothing to repeat")])
+def test_syntax_error_of_expression_is_named(text: str, error: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"is an invalid regex: .*{error}"):
+        Whitelist(text)
 
 
 @pytest.mark.parametrize(
