@@ -205,3 +205,10 @@ def test_heads_are_sampled_once_per_position() -> None:
     bounds(one, logs, [1, 0])
     heads = [positions for positions in logs.fetches if positions]
     assert heads[:2] == [{P[0]: 0, P[1]: 0}, {P[0]: 1}]
+
+
+def test_record_without_time_is_read_before_1970() -> None:
+    logs = MemoryLogs({P[0]: [0, 1, 2], P[1]: [0]})
+    times = {(0, 0): None, (0, 1): -300, (0, 2): -150, (1, 0): -300}
+    one = alignment(logs, lambda record: times[record.partition, record.offset])
+    assert bounds(one, logs, [0, 0]) == [2, 1]

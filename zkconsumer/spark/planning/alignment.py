@@ -289,7 +289,8 @@ class Alignment:
             scanned = {p: position for p, position in readable.items() if 0 <= after[p] < position}
         size = max(SAMPLE_BYTES, min(_SCAN_BYTES, _SCAN_TOTAL_BYTES // max(1, len(scanned))))
         for partition, sampled in sample(self._logs, scanned, size).items():
-            late = (record.offset for record in sampled.records if (self._time(record) or 0) > limit.max_event_time_ms)
+            times = ((record.offset, self._time(record)) for record in sampled.records)
+            late = (offset for offset, time in times if time is not None and time > limit.max_event_time_ms)
             offset = next(late, -1)
             found[partition] = min(bounds[partition], sampled.until if offset < 0 else offset)
             if self._event_time is not None:
