@@ -93,12 +93,14 @@ class MemoryLogs:
     """Logs whose records have the given times; a time of -1 is that of a record without a timestamp.
 
     Attributes:
+        corrupt: partitions whose record batches cannot be decoded.
         fetches: the positions of each fetch.
         look_ups: partitions and time of each lookup of offsets.
     """
 
     def __init__(self, times: Mapping[TopicPartition, Sequence[int]]) -> None:
         self.times = {partition: list(of_partition) for partition, of_partition in times.items()}
+        self.corrupt: set[TopicPartition] = set()
         self.fetches: list[dict[TopicPartition, int]] = []
         self.look_ups: list[tuple[list[TopicPartition], int]] = []
 
@@ -113,7 +115,8 @@ class MemoryLogs:
             for offset, time in enumerate(self.times[partition])
             if offset >= position
         ]
-        return PartitionData(partition, 0, end, (), b"".join(records))
+        data = b"".join(records)
+        return PartitionData(partition, 0, end, (), data[:-1] + b"?" if partition in self.corrupt else data)
 
     def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         wanted = list(partitions)
@@ -205,6 +208,28 @@ def test_heads_are_sampled_once_per_position() -> None:
     bounds(one, logs, [1, 0])
     heads = [positions for positions in logs.fetches if positions]
     assert heads[:2] == [{P[0]: 0, P[1]: 0}, {P[0]: 1}]
+
+
+def test_corrupt_record_is_not_held_back() -> None:
+    """The task that reads it reports it."""
+    logs = MemoryLogs({P[0]: [0, 50], P[1]: [500, 20], P[2]: [50, 500]})
+    logs.corrupt = {P[1], P[2]}
+    one = alignment(logs)
+    assert bounds(one, logs, [0, 0, 0]) == [2, 2, 1]
+    assert logs.fetches == [{P[0]: 0, P[1]: 0, P[2]: 0}], "no log is scanned"
+
+
+@pytest.mark.parametrize(
+    ("times", "first", "then", "has_decoder"),
+    [([0, 1000], 0, 1, False), ([0, 1000], 0, 1, True), ([1000, 0], 1, 0, True)],
+    ids=["timestamps", "decoder", "decoder and re-created topics"],
+)
+def test_batch_has_records_after_partial_sampling(times: list[int], first: int, then: int, has_decoder: bool) -> None:
+    """Two of the partitions are not among the 64 sampled ones, so their known times are those of earlier records."""
+    logs = MemoryLogs({TopicPartition("t", number): times for number in range(66)})
+    one = alignment(logs, (lambda record: record.timestamp) if has_decoder else None)
+    assert bounds(one, logs, [first] * 66) == [first + 1] * 66
+    assert bounds(one, logs, [then] * 66) == [2] * 66
 
 
 def test_record_without_time_is_read_before_1970() -> None:

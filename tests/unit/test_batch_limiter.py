@@ -103,6 +103,12 @@ def test_record_larger_than_limit_is_read_alone() -> None:
     assert limit(limiter, {P[0]: 5, P[1]: 5}, max_offsets=10**6, sizes=of_size(p0=10_000, p1=5000)) == {P[1]: 1}
 
 
+def test_offset_of_unknown_size_counts_as_one_byte() -> None:
+    """No partition could be sampled, for example because its next record is corrupt."""
+    limiter = BatchLimiter(limits(maxBytesPerTrigger=100), Clock())
+    assert limit(limiter, {P[0]: 500}, max_offsets=10**6, sizes=lambda _: {}) == {P[0]: 100}
+
+
 def test_large_records_are_not_starved() -> None:
     limiter = BatchLimiter(limits(maxBytesPerTrigger=1000), Clock())
     taken = [limit(limiter, {P[0]: 10**6, P[1]: 10}, max_offsets=10**6, sizes=of_size(p0=1, p1=1500)) for _ in range(6)]

@@ -112,8 +112,10 @@ def test_failed_lookup_is_repeated(passing: list[float]) -> None:
     known = ids_of(brokers, a="id-1")
     with pytest.raises(BrokerUnavailableError):
         known.check("a")
+    assert not known.is_checked
     brokers.fails = False
     assert known.check("a") == (set(), {"a": ("id-1", "id-2")}, set())
+    assert known.is_checked
 
 
 def test_topic_deleted_in_checkpoint_is_not_reported(passing: list[float]) -> None:
