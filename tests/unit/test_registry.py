@@ -35,6 +35,14 @@ def test_paths_equal_those_of_original() -> None:
     assert registry.topic_path("orders") == "/brokers/topics/orders"
 
 
+def test_offset_topic_ids_are_outside_original_subtrees() -> None:
+    paths = GroupPaths("g")
+    found = paths.offset_topic_id(TopicPartition("orders", 10))
+
+    assert found == "/consumers/g/zkconsumer/offset-topic-ids/orders/10"
+    assert not found.startswith(paths.subtrees)
+
+
 # ---- ids --------------------------------------------------------------------------------------------
 
 
@@ -229,6 +237,7 @@ def test_streams_as_digits_are_read() -> None:
 def test_own_number_of_streams_has_the_same_limits(count: int) -> None:
     with pytest.raises(ConfigurationError, match="number of streams must be an integer between 1 and 1000"):
         Registration.static({"t": count})
+    assert Registration.static({"t": 1, "u": 1000}).subscription == {"t": 1, "u": 1000}
 
 
 json_values = st.recursive(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -264,6 +265,35 @@ def test_server_without_response_takes_its_share_of_time(client: Client) -> None
             client._connection._connect("a.test", *silent.getsockname())
         client._connection._socket.close()
     assert time.monotonic() - started < 4, "kazoo would wait for half of the session timeout"
+
+
+def connect(client: Client, timeout_ms: int) -> None:
+    """Connect to a server that grants a session timeout; 0 means that the session has expired."""
+    content = struct.pack(">iiqi16sb", 0, timeout_ms, 1, 16, b"", 0)
+
+    def grant() -> None:
+        accepted, _ = server.accept()
+        with accepted:
+            accepted.recv(1024)
+            accepted.sendall(struct.pack(">i", len(content)) + content)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        granting = in_thread(grant)
+        try:
+            client._connection._connect("a.test", *server.getsockname())
+        finally:
+            granting.result(10)
+            client._connection._socket.close()
+
+
+@pytest.mark.timeout(30)
+def test_expired_session_keeps_granted_timeout(client: Client) -> None:
+    """Until the next session, the client uses the timeout for its attempts to connect."""
+    connect(client, 3000)
+    assert client.granted_session_timeout_s == 3.0
+    with pytest.raises(kazoo_errors.SessionExpiredError):
+        connect(client, 0)
+    assert client.granted_session_timeout_s == 3.0
 
 
 @pytest.mark.timeout(60)
