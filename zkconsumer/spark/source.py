@@ -8,10 +8,12 @@ Source: Spark 4.3 pyspark.sql.streaming.datasource, python_streaming_source_runn
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +138,12 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the value of ``maxOffsetsPerTrigger``."""
+        """Return the value of ``maxOffsetsPerTrigger``.
+
+        Spark calls this while it prepares the query, and then works on its plan, so the planning package is imported
+        meanwhile. Otherwise, the first batch would wait for that.
+        """
+        threading.Thread(target=_import_planner, name="zkconsumer-import", daemon=True).start()
         return ReadMaxRows(SourceOptions.parse(self._raw_options).limits.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -244,6 +251,13 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # ``read`` needs only the task
+
+
+def _import_planner() -> None:
+    try:
+        importlib.import_module("zkconsumer.spark.planning.planner")
+    except Exception:
+        pass  # the first batch imports it again, and raises the error in the query
 
 
 def _exit_on_sigterm() -> None:
