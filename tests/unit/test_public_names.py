@@ -207,6 +207,7 @@ PUBLIC = {
         "KeyValueStore",
         "MemoryPages",
         "NOT_PUT",
+        "PageLimits",
         "PageStore",
         "PagedMap",
         "SessionStore",

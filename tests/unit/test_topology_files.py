@@ -157,10 +157,10 @@ def test_pages_of_stores_are_separate(tmp_path: Path) -> None:
     first.write({1: b"one", 2: b"two", 3: None})
     second.write({1: b"other"})
 
-    assert [first.get(page_id) for page_id in (1, 2, 3)] == [b"one", b"two", None]
-    assert [second.get(page_id) for page_id in (1, 2, 3)] == [b"other", None, None]
+    assert first.read((1, 2, 3)) == [b"one", b"two", None]
+    assert second.read((1, 2, 3)) == [b"other", None, None]
     first.write({1: None})
-    assert [first.get(1), first.get(2), second.get(1)] == [None, b"two", b"other"]
+    assert [*first.read((1, 2)), *second.read((1,))] == [None, b"two", b"other"]
     file.close()
 
 

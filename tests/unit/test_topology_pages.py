@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.stores import MemoryPages, PagedMap, page_format
-from zkconsumer.topology.stores.pages import JOIN_BYTES, SPLIT_BYTES
+from zkconsumer.topology.stores.pages import PageLimits
+
+PAGE_BYTES = PageLimits().page_bytes
 
 
 class CountingPages(MemoryPages):
@@ -22,9 +24,9 @@ class CountingPages(MemoryPages):
         self.reads: Counter[int] = Counter()
         self.writes: Counter[int] = Counter()
 
-    def get(self, page_id: int, default: object = None) -> bytes | None:  # type: ignore[override]
-        self.reads[page_id] += 1
-        return super().get(page_id)
+    def read(self, page_ids: Sequence[int]) -> list[bytes | None]:
+        self.reads.update(page_ids)
+        return super().read(page_ids)
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
         self.writes.update(changes.keys())
@@ -51,13 +53,15 @@ def filled(pages: MemoryPages, count: int) -> PagedMap:
     return entries
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
 @pytest.mark.parametrize("size", [10, 400, 6_000])
-def test_random_changes_equal_those_of_dictionary(size: int) -> None:
+def test_random_changes_equal_those_of_dictionary(size: int, is_stored: bool) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    pages = MemoryPages()
-    entries, expected, committed = PagedMap(pages), dict[bytes, bytes](), dict[bytes, bytes]()
+    pages = MemoryPages() if is_stored else None
+    limits = PageLimits(rng.choice([1_024, 16_384]), rng.choice([5_000, 1 << 20]))
+    entries, expected, committed = PagedMap(pages, limits=limits), dict[bytes, bytes](), dict[bytes, bytes]()
     for _ in range(3_000):
         name = key(rng.randrange(size))
         match rng.random():
@@ -85,21 +89,24 @@ def test_random_changes_equal_those_of_dictionary(size: int) -> None:
             case _:
                 commit(entries)
                 committed = dict(expected)
-                entries = PagedMap(pages)  # as after a restart
+                if is_stored:
+                    entries = PagedMap(pages, limits=limits)  # as after a restart
         assert entries.get(name) == expected.get(name)
     assert entries.scan() == sorted(expected.items())
 
 
-def test_pages_have_4_to_16_kilobytes() -> None:
+@pytest.mark.parametrize("page_bytes", [1_024, 16_384, 65_536])
+def test_pages_have_quarter_to_whole_size(page_bytes: int) -> None:
     pages = MemoryPages()
-    entries = PagedMap(pages)
+    entries = PagedMap(pages, limits=PageLimits(page_bytes))
     for number in range(20_000):
         entries.put(key(number * 7919 % 20_000), bytes(20))
     commit(entries)
 
     sizes = [len(data) for page_id, data in pages.items() if page_id > 0]
-    assert max(sizes) <= SPLIT_BYTES
-    assert min(sizes) >= JOIN_BYTES
+    assert max(sizes) <= page_bytes
+    assert min(sizes) >= page_bytes / 4
+    assert max(len(data) for page_id, data in pages.items() if page_id < 0) <= page_bytes
 
 
 def test_each_page_is_read_and_written_once_per_commit() -> None:
@@ -219,7 +226,7 @@ def test_page_in_place_of_another_is_reported() -> None:
 )
 def test_invalid_directory_is_reported(first_keys: list[bytes], ids: list[int], message: str) -> None:
     pages, _, _ = filled_directory(2_000)
-    [pages[-1]] = page_format.encode_directory(first_keys, ids)
+    [pages[-1]] = page_format.encode_directory(first_keys, ids, PAGE_BYTES)
 
     with pytest.raises(StreamsError, match=f"store 's': the directory in memory is corrupt: {message}"):
         PagedMap(pages, "s")
@@ -248,18 +255,79 @@ def test_pages_of_other_layout_are_rejected() -> None:
         PagedMap(pages, "s", "KeyValueStore")
 
 
-def test_pages_leave_memory_after_commit() -> None:
+def test_memory_of_unchanged_pages_is_limited() -> None:
     pages = CountingPages()
-    entries = filled(pages, 20_000)
-    entries.cached_pages = 3
-    commit(entries)
+    filled(pages, 20_000)
+    entries = PagedMap(pages, limits=PageLimits(memory_bytes=40_000))
     pages.reads.clear()
 
     for _ in range(2):
+        for number in range(0, 20_000, 100):
+            assert entries.get(key(number)) == bytes(20)
+            assert entries.memory_bytes <= 40_000
         assert len(entries.scan()) == 20_000
-        commit(entries)
+        assert entries.memory_bytes <= 40_000
 
-    assert sum(count for page_id, count in pages.reads.items() if page_id > 0) >= 2 * (len(pages) - 10)
+    assert sum(count for page_id, count in pages.reads.items() if page_id > 0) >= 4 * (len(pages) - 10)
+
+
+def test_changed_pages_leave_memory_after_commit() -> None:
+    pages = MemoryPages()
+    entries = PagedMap(pages, limits=PageLimits(memory_bytes=40_000))
+    for number in range(20_000):
+        entries.put(key(number), bytes(20))
+    assert entries.memory_bytes > 40_000
+
+    commit(entries)
+
+    assert entries.memory_bytes <= 40_000
+    assert [name for name, _ in entries.scan()] == [key(number) for number in range(20_000)]
+
+
+def test_memory_is_that_of_encoded_pages() -> None:
+    pages = MemoryPages()
+    entries = filled(pages, 5_000)
+    for number in range(0, 5_000, 3):
+        entries.delete(key(number))
+    for number in range(0, 5_000, 7):
+        entries.put(key(number), bytes(number % 90))
+    entries.discard(key(1_000), key(3_000))
+    commit(entries)
+
+    assert entries.memory_bytes == sum(len(data) for page_id, data in pages.items() if page_id > 0)
+
+
+def test_scan_reads_several_pages_with_one_call() -> None:
+    class Calls(MemoryPages):
+        calls = 0
+
+        def read(self, page_ids: Sequence[int]) -> list[bytes | None]:
+            self.calls += 1
+            return super().read(page_ids)
+
+    pages = Calls()
+    filled(pages, 20_000)
+    entries = PagedMap(pages)
+    pages.calls = 0
+
+    assert len(entries.scan()) == 20_000
+    assert pages.calls == -(-(len(pages) - 2) // 16)
+
+
+def test_map_without_pages_encodes_nothing() -> None:
+    entries = PagedMap(None)
+    for number in range(2_000):
+        entries.put(key(number), bytes(20))
+
+    assert entries.collect_changes() == {}
+    entries.finish_commit({})
+    entries.discard(key(100), key(1_900))
+    entries.put(key(5), b"changed")
+    entries.put(key(3_000), b"new")
+    entries.delete(key(6))
+    entries.rollback()
+
+    assert entries.scan() == [(key(number), bytes(20)) for number in range(2_000)]
 
 
 def test_read_only_map_rejects_changes() -> None:

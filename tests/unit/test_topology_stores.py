@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -41,9 +41,9 @@ class CountingPages(MemoryPages):
 
     reads = 0
 
-    def get(self, page_id: int, default: object = None) -> bytes | None:  # type: ignore[override]
-        self.reads += page_id > 0
-        return super().get(page_id)
+    def read(self, page_ids: Sequence[int]) -> list[bytes | None]:
+        self.reads += sum(page_id > 0 for page_id in page_ids)
+        return super().read(page_ids)
 
 
 class Opened:

@@ -9,6 +9,7 @@ from zkconsumer.topology import handlers, serdes, timestamps
 from zkconsumer.topology.handlers import ErrorHandler
 from zkconsumer.topology.queues import IDLE_DISABLED
 from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.timestamps import TimestampExtractor
 
 
@@ -27,6 +28,9 @@ class ApplicationConfig:
         deserialization_handler: called if a record cannot be deserialized. Default ``handlers.fail``.
         processing_handler: called if a processor or punctuation fails. Default ``handlers.fail``.
         production_handler: called if a record cannot be serialized. Default ``handlers.fail``.
+        page_bytes: maximum bytes of a page of a persistent store; larger pages need fewer reads and writes, but each
+            changed page is written at a commit. Default 16,384; at least 1,024.
+        page_memory_bytes: maximum encoded bytes of the unchanged pages that a store keeps in memory. Default 64 MiB.
         quarantine_topic: topic to which ``ErrorResponse.QUARANTINE`` sends records. Default None.
 
     Raises:
@@ -41,6 +45,8 @@ class ApplicationConfig:
     deserialization_handler: ErrorHandler = handlers.fail
     processing_handler: ErrorHandler = handlers.fail
     production_handler: ErrorHandler = handlers.fail
+    page_bytes: int = PageLimits().page_bytes
+    page_memory_bytes: int = PageLimits().memory_bytes
     quarantine_topic: str | None = None
 
     def __post_init__(self) -> None:
@@ -48,6 +54,10 @@ class ApplicationConfig:
             raise ConfigurationError(
                 f"max_task_idle_ms must be an integer of at least -1, got {self.max_task_idle_ms!r}"
             )
+        for name, minimum in (("page_bytes", 1_024), ("page_memory_bytes", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < minimum:
+                raise ConfigurationError(f"{name} must be an integer of at least {minimum}, got {value!r}")
         for name in ("key_serde", "value_serde"):
             if not isinstance(getattr(self, name), Serde):
                 raise ConfigurationError(f"{name} must be a Serde, got {getattr(self, name)!r}")

@@ -5,6 +5,7 @@ The functions are attributes of the module, so serdes can be pickled, and are eq
 
 from __future__ import annotations
 
+import enum
 import json as _json
 import struct
 from collections.abc import Callable
@@ -109,3 +110,35 @@ LONG = Serde(long_to_bytes, bytes_to_long)
 DOUBLE = Serde(double_to_bytes, bytes_to_double)
 #: Objects as JSON in UTF-8. Names are sorted, so equal objects are equal keys.
 JSON = Serde(json_to_bytes, bytes_to_json)
+
+
+class Codec(enum.IntEnum):
+    """A conversion that compiled functions can do for exact types; they call the function of the serde otherwise."""
+
+    OTHER = 0
+    BYTES = 1
+    STRING = 2
+    INTEGER = 3
+    LONG = 4
+    DOUBLE = 5
+    #: Added to the codec of the value in a ``ValueAndTimestamp``, which follows eight bytes of the timestamp.
+    TIMESTAMPED = 16
+
+
+_CODECS = (
+    (Codec.BYTES, BYTES),
+    (Codec.STRING, STRING),
+    (Codec.INTEGER, INTEGER),
+    (Codec.LONG, LONG),
+    (Codec.DOUBLE, DOUBLE),
+)
+
+
+def serializer_codec(serialize: Callable[[str, Any], bytes | None]) -> Codec:
+    """Return the codec of a serializer."""
+    return next((codec for codec, serde in _CODECS if serde.serialize is serialize), Codec.OTHER)
+
+
+def deserializer_codec(deserialize: Callable[[str, bytes | None], Any]) -> Codec:
+    """Return the codec of a deserializer."""
+    return next((codec for codec, serde in _CODECS if serde.deserialize is deserialize), Codec.OTHER)

@@ -19,6 +19,7 @@ from zkconsumer.topology.punctuation import PunctuationQueue, Schedule
 from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue
 from zkconsumer.topology.records import SourceRecord
 from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.task_nodes import TaskNodes
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.task_stores import TaskStores
@@ -90,6 +91,7 @@ class StreamTask:
             task_id,
             [builders[name] for name in names if name in builders],
             runtime,
+            PageLimits(config.page_bytes, config.page_memory_bytes),
             lambda store: self._errors.drop(self.source_record, reason="expired", store=store),
         )
         self.stores = self._stores.by_name

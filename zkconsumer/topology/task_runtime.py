@@ -17,10 +17,10 @@ class TaskRuntime:
 
     Attributes:
         clock: returns the wall-clock time in milliseconds.
-        pages: returns the pages of a store.
+        pages: returns the pages of a store; None keeps its entries in memory.
         send: called with each record that a sink writes.
         commit: makes the changes of all pages since the last commit permanent, or raises an error and changes none;
-            does nothing for pages in memory.
+            does nothing for entries in memory.
         rollback: discards these changes.
         lag_of: returns the lag of a partition, or None if it is unknown.
         partition_count: returns the number of partitions of a topic, for the partitioners of sinks.
@@ -28,7 +28,7 @@ class TaskRuntime:
     """
 
     clock: Callable[[], int]
-    pages: Callable[[StateStore], PageStore]
+    pages: Callable[[StateStore], PageStore | None]
     send: Callable[[SinkRecord], object]
     commit: Callable[[], object]
     rollback: Callable[[], object]

@@ -9,7 +9,7 @@ from zkconsumer.topology import owners
 from zkconsumer.topology.error_handling import describe_error
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
-from zkconsumer.topology.stores.pages import PagedMap
+from zkconsumer.topology.stores.pages import PagedMap, PageLimits
 from zkconsumer.topology.task_runtime import TaskRuntime
 
 
@@ -20,6 +20,7 @@ class TaskStores:
         task_id: the task.
         builders: declarations of the stores.
         runtime: provides the pages, and commits them.
+        limits: sizes of the pages.
         count_expired: called with the name of a store that rejected an entry, because its time has expired.
 
     Attributes:
@@ -36,9 +37,10 @@ class TaskStores:
         task_id: str,
         builders: Iterable[StoreBuilder],
         runtime: TaskRuntime,
+        limits: PageLimits,
         count_expired: Callable[[str], None],
     ) -> None:
-        self._task_id, self._runtime = task_id, runtime
+        self._task_id, self._runtime, self._limits = task_id, runtime, limits
         self.count_expired = count_expired
         self.global_stores = runtime.global_stores
         self.by_name = {builder.name: self._create_store(builder) for builder in builders}
@@ -58,7 +60,7 @@ class TaskStores:
         """Return the byte map that backs a store."""
         if store not in self._maps:
             opened = self.by_name[store]
-            self._maps[store] = PagedMap(self._runtime.pages(opened), store, opened.layout)
+            self._maps[store] = PagedMap(self._runtime.pages(opened), store, opened.layout, self._limits)
         return self._maps[store]
 
     def set_read_only(self, is_read_only: bool) -> None:

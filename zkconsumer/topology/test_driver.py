@@ -21,7 +21,7 @@ from zkconsumer.topology.nodes import Deserializer, Serializer
 from zkconsumer.topology.records import SinkRecord
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.files import StateFile
-from zkconsumer.topology.stores.pages import MemoryPages, PageStore
+from zkconsumer.topology.stores.pages import PageStore
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.test_driver_tasks import DriverTasks
 from zkconsumer.topology.test_driver_topics import TestInputTopic, TestOutputTopic
@@ -184,8 +184,8 @@ class TopologyTestDriver:
     def _read_clock(self) -> int:
         return self._now_ms
 
-    def _create_pages(self, store: StateStore) -> PageStore:
-        return self._state.pages(store.name) if self._state is not None and store.is_persistent else MemoryPages()
+    def _create_pages(self, store: StateStore) -> PageStore | None:
+        return self._state.pages(store.name) if self._state is not None and store.is_persistent else None
 
     def _pipe(self, record: SinkRecord) -> None:
         self._check_running()

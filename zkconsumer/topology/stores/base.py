@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from zkconsumer.topology.errors import WrongTypeError
-from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.serdes import Serde, deserializer_codec, serializer_codec
 from zkconsumer.topology.stores.pages import PagedMap
 
 
@@ -107,7 +107,7 @@ class SerdeStore(StateStore):
     """A store whose keys and values have serdes.
 
     Args:
-        name: see ``StateStore``.
+        name: name of the store.
         serdes: serdes of keys and values.
         is_persistent: see ``StateStore``.
         layout: see ``StateStore``.
@@ -120,3 +120,8 @@ class SerdeStore(StateStore):
         self._deserialize_key = deserializer(name, key_serde)
         self._serialize_value = value_serializer(name, value_serde)
         self._deserialize_value = deserializer(name, value_serde)
+        self._codecs = (
+            serializer_codec(key_serde.serialize),
+            serializer_codec(value_serde.serialize),
+            deserializer_codec(value_serde.deserialize),
+        )

@@ -73,11 +73,15 @@ class Directory:
         self.is_changed = True
         return removed
 
-    def encode(self) -> tuple[int, dict[int, bytes | None]]:
-        """Return the number of pages of the directory, and those to write since the last commit; None deletes one."""
+    def encode(self, page_bytes: int) -> tuple[int, dict[int, bytes | None]]:
+        """Return the number of pages of the directory, and those to write since the last commit; None deletes one.
+
+        Args:
+            page_bytes: maximum bytes of a page.
+        """
         if self._committed and not self.is_changed:
             return len(self._committed), {}
-        self._encoded = encode_directory(self.first_keys, self.ids)
+        self._encoded = encode_directory(self.first_keys, self.ids, page_bytes)
         pairs = enumerate(zip_longest(self._committed, self._encoded))
         return len(self._encoded), {-1 - number: new for number, (old, new) in pairs if new != old}
 

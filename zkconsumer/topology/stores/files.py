@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, TypeVar
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.topology.stores.page_format import CorruptPageError
 from zkconsumer.topology.stores.pages import PageStore
 
 T = TypeVar("T")
@@ -105,18 +106,21 @@ class _FilePages:
         self._execute, self._store = file.execute, store
         self.location = file.location
 
-    def get(self, page_id: int) -> bytes | None:
-        """Return a page, or None.
+    def read(self, page_ids: Sequence[int]) -> list[bytes | None]:
+        """Return pages in the order of their ids; None for one that does not exist.
 
         Raises:
-            ValueError: the page is not a BLOB, or its checksum is wrong.
+            CorruptPageError: a page is not a BLOB, or its checksum is wrong.
         """
+        return [self._read(page_id) for page_id in page_ids]
+
+    def _read(self, page_id: int) -> bytes | None:
         statement = "SELECT data, checksum FROM pages WHERE store = ? AND id = ?"
         for data, checksum in self._execute(statement, (self._store, page_id)):
             if not isinstance(data, bytes):
-                raise ValueError(f"expected a BLOB, got {type(data).__name__}")
+                raise CorruptPageError(page_id, f"expected a BLOB, got {type(data).__name__}")
             if checksum is not None and checksum != self._checksum(page_id, data):
-                raise ValueError("its checksum is wrong")
+                raise CorruptPageError(page_id, "its checksum is wrong")
             return data
         return None
 

@@ -9,9 +9,10 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.serdes import Codec, Serde
 from zkconsumer.topology.stores.base import SerdeStore, StoreContext
 from zkconsumer.topology.stores.pages import PagedMap
+from zkconsumer.topology.stores.serde_map import Conversions, SerdeMap
 
 V = TypeVar("V")
 
@@ -36,23 +37,20 @@ class KeyValueStore(SerdeStore, Generic[V]):
     def __init__(self, name: str, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
         super().__init__(name, serdes, is_persistent)
         self._map: PagedMap
+        self._objects: SerdeMap
 
     def init(self, context: StoreContext) -> None:
         """Open the store."""
         self._map = context.byte_map(self.name)
+        self._objects = SerdeMap(self._map, self._conversions())
 
     def get(self, key: Any) -> V | None:
         """Return the value of a key, or None."""
-        data = self._map.get(self._serialize_key(key))
-        return None if data is None else self._decode_value(data)
+        return self._objects.get(key)  # type: ignore[no-any-return]
 
     def put(self, key: Any, value: V | None) -> None:
         """Set the value of a key; None deletes it."""
-        raw_key = self._serialize_key(key)
-        if value is None:
-            self._map.delete(raw_key)
-        else:
-            self._map.put(raw_key, self._encode_value(value))
+        self._objects.put(key, value)
 
     def put_if_absent(self, key: Any, value: V | None) -> V | None:
         """Set the value of a key that has none, and return the previous value."""
@@ -69,8 +67,7 @@ class KeyValueStore(SerdeStore, Generic[V]):
 
     def delete(self, key: Any) -> V | None:
         """Delete a key, and return its value."""
-        data = self._map.delete(self._serialize_key(key))
-        return None if data is None else self._decode_value(data)
+        return self._objects.delete(key)  # type: ignore[no-any-return]
 
     def range(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, V]]:
         """Return keys and values from ``first`` to ``last``, both included; None means no limit."""
@@ -93,25 +90,30 @@ class KeyValueStore(SerdeStore, Generic[V]):
     def _decode_entries(self, found: list[tuple[bytes, bytes]]) -> Iterator[tuple[Any, V]]:
         return ((self._deserialize_key(key), self._decode_value(data)) for key, data in found)
 
+    def _conversions(self) -> Conversions:
+        return Conversions(self._serialize_key, self._encode_value, self._decode_value, self._codecs)
+
     def _decode_value(self, data: bytes) -> V:
         return self._deserialize_value(data)  # type: ignore[no-any-return]
 
-    def _encode_value(self, value: V) -> bytes:
+    def _encode_value(self, value: V) -> bytes | None:
         return self._serialize_value(value)
 
 
 class TimestampedKeyValueStore(KeyValueStore[ValueAndTimestamp]):
-    """A key-value store whose values are ``ValueAndTimestamp``."""
+    """A key-value store whose values are ``ValueAndTimestamp``. One whose value is None deletes the key."""
 
-    def put(self, key: Any, value: ValueAndTimestamp | None) -> None:
-        """Set the value of a key; None, or a value of None, deletes it."""
-        super().put(key, none_if_empty(self.name, value))
+    def _conversions(self) -> Conversions:
+        key, serialize, deserialize = self._codecs
+        codecs = (key, serialize + Codec.TIMESTAMPED, deserialize + Codec.TIMESTAMPED)
+        return super()._conversions()._replace(codecs=codecs)
 
     def _decode_value(self, data: bytes) -> ValueAndTimestamp:
         return decode_timestamped(data, self._deserialize_value)
 
-    def _encode_value(self, value: ValueAndTimestamp) -> bytes:
-        return encode_timestamped(value, self._serialize_value)
+    def _encode_value(self, value: ValueAndTimestamp) -> bytes | None:
+        checked = none_if_empty(self.name, value)
+        return None if checked is None else encode_timestamped(checked, self._serialize_value)
 
 
 def none_if_empty(store: str, value: ValueAndTimestamp | None) -> ValueAndTimestamp | None:

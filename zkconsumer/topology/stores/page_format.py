@@ -17,14 +17,24 @@ HEAD_BYTES = 5
 #: Number of bytes of the two lengths of an entry.
 LENGTHS_BYTES = 8
 
-#: Maximum bytes of one page of the directory.
-_DIRECTORY_BYTES = 16_384
-
 _HEADER = struct.Struct("<BqqI")
 
 
 class NewerFormatError(ValueError):
     """A page has the format of a later release."""
+
+
+class CorruptPageError(ValueError):
+    """A page store has found that a page is corrupt.
+
+    Args:
+        page_id: the page.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, page_id: int, reason: str) -> None:
+        super().__init__(reason)
+        self.page_id = page_id
 
 
 class Page:
@@ -75,17 +85,17 @@ class Page:
         head = struct.pack(f"<BI{2 * len(order)}I", FORMAT, len(order), *map(len, order), *map(len, values))
         return b"".join((head, *order, *values))
 
-    def put(self, key: bytes, value: bytes) -> bool:
-        """Set the value of a key, and return whether the key is new."""
+    def put(self, key: bytes, value: bytes) -> bytes | None:
+        """Set the value of a key, and return the one before, or None if there was none."""
         old = self.entries.get(key)
         self.entries[key] = value
         if old is not None:
             self.size += len(value) - len(old)
-            return False
+            return old
         insort(self.order, key)
         self.is_sorted = self.is_sorted and self.order[-1] is key
         self.size += LENGTHS_BYTES + len(key) + len(value)
-        return True
+        return None
 
     def delete(self, key: bytes) -> bytes | None:
         """Remove a key, and return its value, or None if there was none."""
@@ -101,14 +111,13 @@ class Page:
         high = len(order) if stop is None else bisect_left(order, stop)
         return [(key, entries[key]) for key in order[bisect_left(order, start) : high]]
 
-    def discard(self, start: bytes, stop: bytes) -> int:
-        """Remove the keys from ``start`` up to ``stop``, exclusive, and return their number."""
+    def discard(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        """Remove the entries with keys from ``start`` up to ``stop``, exclusive, and return them."""
         low, high = bisect_left(self.order, start), bisect_left(self.order, stop)
-        removed = self.order[low:high]
-        for key in removed:
-            self.size -= LENGTHS_BYTES + len(key) + len(self.entries.pop(key))
+        removed = [(key, self.entries.pop(key)) for key in self.order[low:high]]
+        self.size -= sum(LENGTHS_BYTES + len(key) + len(value) for key, value in removed)
         del self.order[low : max(low, high)]
-        return len(removed)
+        return removed
 
     def split(self) -> Page:
         """Move the second half of the bytes to a new page, and return it. There must be two entries at least."""
@@ -156,11 +165,17 @@ class Header(NamedTuple):
         return _HEADER.pack(FORMAT, *self[:3]) + self.layout.encode()
 
 
-def encode_directory(first_keys: list[bytes], ids: list[int]) -> list[bytes]:
-    """Return the pages of a directory, from the first key and the id of each page of entries."""
+def encode_directory(first_keys: list[bytes], ids: list[int], page_bytes: int) -> list[bytes]:
+    """Return the pages of a directory.
+
+    Args:
+        first_keys: first key of each page of entries.
+        ids: id of each page of entries.
+        page_bytes: maximum bytes of a page of the directory.
+    """
     lengths = struct.pack(f"<I{len(ids)}I", len(ids), *map(len, first_keys))
     data = b"".join((lengths, struct.pack(f"<{len(ids)}q", *ids), *first_keys))
-    return [data[i : i + _DIRECTORY_BYTES] for i in range(0, len(data), _DIRECTORY_BYTES)]
+    return [data[i : i + page_bytes] for i in range(0, len(data), page_bytes)]
 
 
 def decode_directory(data: bytes, next_id: int) -> tuple[list[bytes], list[int]]:

@@ -1,28 +1,38 @@
-"""Ordered maps of bytes, as pages of about 4 to 16 KB. A larger entry has a page of its own.
+"""Ordered maps of bytes in pages. A larger entry has a page of its own.
 
 A store is one ``PagedMap``. It reads a page when a key of it is used, and writes the changed pages at a commit, so each
-page is read and written at most once between two commits.
+page is read and written at most once between two commits, unless the pages exceed the memory for them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
-from itertools import islice
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.stores.directory import Directory
-from zkconsumer.topology.stores.page_format import HEAD_BYTES, Header, NewerFormatError, Page
-
-#: Maximum bytes of a page with several entries; a larger one is split.
-SPLIT_BYTES = 16_384
-
-#: Minimum bytes of a changed page; a smaller one joins a neighbor if both fit.
-JOIN_BYTES = 4_096
+from zkconsumer.topology.stores.page_format import HEAD_BYTES, CorruptPageError, Header, NewerFormatError, Page
 
 #: Id of the header. Pages of entries have positive ids, and those of the directory negative ones.
 _HEADER_ID = 0
+
+#: Maximum number of pages that a scan reads with one call.
+_SCAN_PAGES = 16
+
+
+class PageLimits(NamedTuple):
+    """Limits of the pages of a store.
+
+    Attributes:
+        page_bytes: maximum bytes of a page with several entries; a larger one is split, and one with less than a
+            quarter joins a neighbor.
+        memory_bytes: maximum encoded bytes of the pages that stay in memory. Pages that were changed since the last
+            commit stay in any case.
+    """
+
+    page_bytes: int = 16_384
+    memory_bytes: int = 64 << 20
 
 
 class PageStore(Protocol):
@@ -39,11 +49,11 @@ class PageStore(Protocol):
     def location(self) -> str:
         """Where the pages are kept."""
 
-    def get(self, page_id: int) -> bytes | None:
-        """Return a page, or None.
+    def read(self, page_ids: Sequence[int]) -> list[bytes | None]:
+        """Return pages in the order of their ids; None for one that does not exist.
 
         Raises:
-            ValueError: the page is corrupt.
+            CorruptPageError: a page is corrupt.
         """
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
@@ -54,9 +64,13 @@ class PageStore(Protocol):
 
 
 class MemoryPages(dict[int, bytes]):
-    """Pages in a dictionary, for stores that are not persistent and for tests."""
+    """Pages in a dictionary."""
 
     location = "memory"
+
+    def read(self, page_ids: Sequence[int]) -> list[bytes | None]:
+        """Return pages in the order of their ids; None for one that does not exist."""
+        return [self.get(page_id) for page_id in page_ids]
 
     def write(self, _changes: Mapping[int, bytes | None]) -> None:
         """Do nothing: until the stores in a storage are committed, the dictionary has the pages of the last commit."""
@@ -70,59 +84,71 @@ class MemoryPages(dict[int, bytes]):
                 self[page_id] = data
 
 
-class _ClosedPages(MemoryPages):
-    """Takes the place of the pages of a store that was closed."""
-
-    def __init__(self, store: str) -> None:
-        super().__init__()
-        self._store = store
-
-    def get(self, _page_id: int, _default: object = None) -> bytes:
-        raise StreamsError(f"store {self._store!r} is closed")
+_DEFAULT_LIMITS = PageLimits()
 
 
 class PagedMap:
     """A map from bytes to bytes that is ordered by key.
 
     Args:
-        pages: where the pages are kept.
+        pages: where the pages are kept. None keeps the entries in this object, so that a commit encodes nothing.
         store: name of the store, for errors.
         layout: describes the keys and values; pages that were written with another layout are rejected.
+        limits: sizes of the pages.
 
     Attributes:
-        cached_pages: maximum number of pages that stay in memory after a commit, 64 MB encoded.
         is_read_only: whether changes raise an error.
+        memory_bytes: encoded bytes of the pages in memory.
 
     Raises:
         StreamsError: the pages are corrupt, or have another layout or the format of a later release. All methods can
             raise it.
     """
 
-    cached_pages = 4_096
+    __slots__ = (
+        "_changed",
+        "_count",
+        "_deleted",
+        "_directory",
+        "_join_bytes",
+        "_layout",
+        "_limits",
+        "_pages",
+        "_store",
+        "_unchanged",
+        "_undo",
+        "is_read_only",
+        "memory_bytes",
+    )
 
-    def __init__(self, pages: PageStore, store: str = "", layout: str = "") -> None:
-        self._pages, self._store, self._layout = pages, store, layout
+    def __init__(
+        self, pages: PageStore | None, store: str = "", layout: str = "", limits: PageLimits = _DEFAULT_LIMITS
+    ) -> None:
+        self._pages, self._store, self._layout, self._limits = pages, store, layout, limits
+        self._join_bytes = limits.page_bytes // 4
         self.is_read_only = False
         self._load()
 
     def _load(self) -> None:
-        self._loaded: dict[int, Page] = {}
-        self._changed: set[int] = set()
+        self._unchanged: dict[int, Page] = {}  # the oldest one leaves the memory first
+        self._changed: dict[int, Page] = {}
         self._deleted: list[int] = []
-        self._count = 0
+        self._count = self.memory_bytes = 0
         self._directory = Directory()
+        # Entries before their first change since the last commit, if there is no storage to read them from.
+        self._undo: dict[bytes, bytes | None] | None = {} if self._pages is None else None
         try:
-            data = self._pages.get(_HEADER_ID)
+            data = None if self._pages is None else self._read([_HEADER_ID])[0]
             if data is None:
-                self._loaded[self._directory.ids[0]] = Page({}, [], HEAD_BYTES)
+                self._add_unchanged(self._directory.ids[0], Page({}, [], HEAD_BYTES))
                 return
             header = Header.decode(data)
             if header.layout != self._layout:
                 raise StreamsError(
-                    f"store {self._store!r}: the {self._pages.location} has entries of another kind, {header.layout!r} "
+                    f"store {self._store!r}: the {self._location} has entries of another kind, {header.layout!r} "
                     f"instead of {self._layout!r}; declare the store as before, or give it another name"
                 )
-            pages = [_read_page(self._pages, page_id) for page_id in Directory.page_ids(header.directory_pages)]
+            pages = [_require(page) for page in self._read(Directory.page_ids(header.directory_pages))]
             self._directory, self._count = Directory.decode(pages, header.next_id), header.entries
         except ValueError as error:
             raise self._read_error("the directory", error) from error
@@ -135,7 +161,11 @@ class PagedMap:
         """Return the value of a key, or None."""
         directory = self._directory
         index = bisect_right(directory.first_keys, key) - 1
-        page = self._loaded.get(directory.ids[index]) or self._page(index)
+        page_id = directory.ids[index]
+        page = self._changed.get(page_id) or self._unchanged.get(page_id)
+        if page is None:
+            page = self._page(index)
+            self._evict()
         return page.entries.get(key)
 
     def put(self, key: bytes, value: bytes) -> None:
@@ -144,16 +174,19 @@ class PagedMap:
             self.require_writable()
         directory = self._directory
         index = bisect_right(directory.first_keys, key) - 1
-        page_id = directory.ids[index]
-        page = self._loaded.get(page_id) or self._page(index)
-        if page.put(key, value):
+        page = self._changed.get(directory.ids[index]) or self._mark_changed(index)
+        size = page.size
+        old = page.put(key, value)
+        self.memory_bytes += page.size - size
+        if old is None:
             self._count += 1
-        self._changed.add(page_id)
-        if page.size > SPLIT_BYTES and len(page.order) > 1:
+        if self._undo is not None:
+            self._undo.setdefault(key, old)
+        if page.size > self._limits.page_bytes and len(page.order) > 1:
             new = page.split()
-            new_id = directory.insert(index + 1, new.order[0])
-            self._loaded[new_id] = new
-            self._changed.add(new_id)
+            self._changed[directory.insert(index + 1, new.order[0])] = new
+            self.memory_bytes += HEAD_BYTES
+        self._evict()
 
     def delete(self, key: bytes) -> bytes | None:
         """Remove a key, and return its value, or None if there was none."""
@@ -161,12 +194,19 @@ class PagedMap:
         directory = self._directory
         index = bisect_right(directory.first_keys, key) - 1
         page = self._page(index)
+        if key not in page.entries:
+            self._evict()
+            return None
+        self._mark_changed(index)
+        size = page.size
         old = page.delete(key)
-        if old is not None:
-            self._count -= 1
-            self._changed.add(directory.ids[index])
-            if not page.order and len(directory) > 1:
-                self._remove(index, index + 1)
+        self.memory_bytes += page.size - size
+        self._count -= 1
+        if self._undo is not None:
+            self._undo.setdefault(key, old)
+        if not page.order and len(directory) > 1:
+            self._remove(index, index + 1)
+        self._evict()
         return old
 
     def scan(self, start: bytes = b"", stop: bytes | None = None, reverse: bool = False) -> list[tuple[bytes, bytes]]:
@@ -181,10 +221,12 @@ class PagedMap:
         if stop is not None and stop <= start:
             return found
         first_keys = self._directory.first_keys
-        index = bisect_right(first_keys, start) - 1
-        while index < len(first_keys) and (stop is None or first_keys[index] < stop):
-            found += self._page(index).scan(start, stop)
-            index += 1
+        first = bisect_right(first_keys, start) - 1
+        end = len(first_keys) if stop is None else bisect_left(first_keys, stop)
+        for low in range(first, end, _SCAN_PAGES):
+            for page in self._read_pages(range(low, min(low + _SCAN_PAGES, end))):
+                found += page.scan(start, stop)
+            self._evict()
         if reverse:
             found.reverse()
         return found
@@ -195,50 +237,66 @@ class PagedMap:
         directory = self._directory
         first = bisect_right(directory.first_keys, start) - 1
         last = bisect_left(directory.first_keys, stop) - 1
-        for index in {first, last} if last >= first else ():
-            removed = self._page(index).discard(start, stop)
-            if removed:
-                self._count -= removed
-                self._changed.add(directory.ids[index])
+        if last < first:
+            return
+        for index in sorted({first, last}):
+            self._discard_entries(index, start, stop)
         if last - first > 1:
             average = self._count // len(directory)
-            pages = [self._loaded.get(page_id) for page_id in directory.ids[first + 1 : last]]
+            pages = [self._find_in_memory(page_id) for page_id in directory.ids[first + 1 : last]]
+            for page in pages:
+                if page is not None:
+                    self._remember(page.entries.items())
             self._count -= sum(average if page is None else len(page.order) for page in pages)
             self._remove(first + 1, last)
             last = first + 1
-        for index in sorted({first, last}, reverse=True) if last >= first else ():
+        for index in sorted({first, last}, reverse=True):
             if len(directory) > 1 and not self._page(index).order:
                 self._remove(index, index + 1)
+        self._evict()
+
+    # ---- commits ----
 
     def collect_changes(self) -> dict[int, bytes | None]:
         """Return the pages to write, and None for those to delete. They count as changed until ``finish_commit``."""
-        if not (self._changed or self._directory.is_changed):
+        if self._pages is None or not (self._changed or self._directory.is_changed):
             return {}
         self._join_small_pages()
         changes: dict[int, bytes | None] = dict.fromkeys(self._deleted)
-        changes |= {page_id: self._loaded[page_id].encode() for page_id in self._changed}
-        directory_pages, directory_changes = self._directory.encode()
+        changes |= {page_id: page.encode() for page_id, page in self._changed.items()}
+        directory_pages, directory_changes = self._directory.encode(self._limits.page_bytes)
         changes |= directory_changes
         changes[_HEADER_ID] = Header(self._directory.next_id, self._count, directory_pages, self._layout).encode()
         return changes
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
         """Write what ``collect_changes`` returned to the storage of the pages."""
-        if changes:
+        if changes and self._pages is not None:
             self._pages.write(changes)
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
-        """Mark what ``collect_changes`` returned as committed, and drop the oldest pages from memory."""
-        if changes:
+        """Mark what ``collect_changes`` returned as committed."""
+        if self._pages is None:
+            self._undo = {}
+        elif changes:
             self._pages.finish_commit(changes)
+        self._unchanged |= self._changed
         self._changed.clear()
         self._deleted.clear()
         self._directory.finish_commit()
-        for page_id in list(islice(self._loaded, max(len(self._loaded) - self.cached_pages, 0))):
-            del self._loaded[page_id]
+        self._evict()
 
     def rollback(self) -> None:
-        """Read the pages again, which contain the last commit. If that fails, the map is closed."""
+        """Discard all changes since the last commit. If that fails, the map is closed."""
+        if self._undo is not None:
+            is_read_only, self.is_read_only = self.is_read_only, False
+            for key, value in self._undo.items():
+                if value is None:
+                    self.delete(key)
+                else:
+                    self.put(key, value)
+            self._undo, self.is_read_only = {}, is_read_only
+            return
         try:
             self._load()
         except BaseException:
@@ -247,45 +305,98 @@ class PagedMap:
 
     def close(self) -> None:
         """Discard all changes since the last commit. Every later use raises StreamsError."""
-        self._pages = _ClosedPages(self._store)
-        self._loaded.clear()
+        self._pages, self._undo = _ClosedPages(self._store), None
+        self._unchanged.clear()
         self._changed.clear()
+        self.memory_bytes = 0
 
     def require_writable(self) -> None:
         """Raise an error if the map is read-only."""
         if self.is_read_only:
             raise StreamsError(f"store {self._store!r} is global: only its own processor can change it")
 
+    # ---- pages ----
+
+    @property
+    def _location(self) -> str:
+        return "memory" if self._pages is None else self._pages.location
+
+    def _read(self, page_ids: Sequence[int]) -> list[bytes | None]:
+        return self._pages.read(page_ids) if page_ids and self._pages is not None else []
+
+    def _find_in_memory(self, page_id: int) -> Page | None:
+        return self._changed.get(page_id) or self._unchanged.get(page_id)
+
     def _page(self, index: int) -> Page:
-        page_id = self._directory.ids[index]
-        page = self._loaded.get(page_id)
-        if page is None:
-            try:
-                page = Page.decode(_read_page(self._pages, page_id))
-                self._directory.check_range(index, page)
-            except ValueError as error:
-                raise self._read_error(f"page {page_id}", error) from error
-            self._loaded[page_id] = page
+        return self._find_in_memory(self._directory.ids[index]) or self._read_pages([index])[0]
+
+    def _read_pages(self, indexes: Sequence[int]) -> list[Page]:
+        """Return the pages with these indexes; those that are not in memory are read with one call."""
+        ids = self._directory.ids
+        missing = [index for index in indexes if self._find_in_memory(ids[index]) is None]
+        try:
+            for index, data in zip(missing, self._read([ids[index] for index in missing]), strict=True):
+                page_id = ids[index]
+                try:
+                    page = Page.decode(_require(data))
+                    self._directory.check_range(index, page)
+                except ValueError as error:
+                    raise self._read_error(f"page {page_id}", error) from error
+                self._add_unchanged(page_id, page)
+        except CorruptPageError as error:
+            raise self._read_error(f"page {error.page_id}", error) from error
+        found = [self._find_in_memory(ids[index]) for index in indexes]
+        return [page for page in found if page is not None]
+
+    def _add_unchanged(self, page_id: int, page: Page) -> None:
+        self._unchanged[page_id] = page
+        self.memory_bytes += page.size
+
+    def _mark_changed(self, index: int) -> Page:
+        page, page_id = self._page(index), self._directory.ids[index]
+        self._unchanged.pop(page_id, None)
+        self._changed[page_id] = page
         return page
 
+    def _evict(self) -> None:
+        """Remove unchanged pages from memory, the oldest first, until the rest fits."""
+        while self.memory_bytes > self._limits.memory_bytes and self._unchanged and self._pages is not None:
+            self.memory_bytes -= self._unchanged.pop(next(iter(self._unchanged))).size
+
     def _read_error(self, what: str, error: ValueError) -> StreamsError:
-        where = self._pages.location
+        where = self._location
         if isinstance(error, NewerFormatError):
             return StreamsError(f"store {self._store!r}: {what} in {where} has {error}; upgrade zkconsumer")
         return StreamsError(f"store {self._store!r}: {what} in {where} is corrupt: {error}; restore it from a backup")
 
+    def _discard_entries(self, index: int, start: bytes, stop: bytes) -> None:
+        page = self._page(index)
+        size = page.size
+        removed = page.discard(start, stop)
+        if removed:
+            self._mark_changed(index)
+            self.memory_bytes += page.size - size
+            self._count -= len(removed)
+            self._remember(removed)
+
+    def _remember(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """Keep entries that are removed until the next commit, if there is no storage to read them from."""
+        if self._undo is not None:
+            for key, value in entries:
+                self._undo.setdefault(key, value)
+
     def _remove(self, first: int, stop: int) -> None:
         """Remove the pages with these indexes, but not the only one."""
         for page_id in self._directory.remove(first, stop):
-            self._loaded.pop(page_id, None)
-            self._changed.discard(page_id)
+            page = self._unchanged.pop(page_id, None) or self._changed.pop(page_id, None)
+            self.memory_bytes -= 0 if page is None else page.size
             self._deleted.append(page_id)
 
     def _join_small_pages(self) -> None:
-        """Join changed pages that are small with a neighbor that is in memory."""
+        """Join changed pages that are small with a neighbor that is in memory, in the order in which they changed."""
         for page_id in list(self._changed):
-            page = self._loaded.get(page_id)
-            if page is not None and page.order and page.size < JOIN_BYTES:
+            page = self._changed.get(page_id)
+            if page is not None and page.order and page.size < self._join_bytes:
                 index = bisect_right(self._directory.first_keys, page.order[0]) - 1
                 if not self._join(index):
                     self._join(index - 1)
@@ -295,17 +406,29 @@ class PagedMap:
         ids = self._directory.ids
         if index < 0 or index + 1 >= len(ids):
             return False
-        left, right = self._loaded.get(ids[index]), self._loaded.get(ids[index + 1])
-        if left is None or right is None or left.size + right.size > SPLIT_BYTES - JOIN_BYTES:
+        left, right = self._find_in_memory(ids[index]), self._find_in_memory(ids[index + 1])
+        if left is None or right is None or left.size + right.size > self._limits.page_bytes - self._join_bytes:
             return False
-        left.join(right)
-        self._changed.add(ids[index])
+        self._mark_changed(index)
         self._remove(index + 1, index + 2)
+        size = left.size
+        left.join(right)
+        self.memory_bytes += left.size - size
         return True
 
 
-def _read_page(pages: PageStore, page_id: int) -> bytes:
-    data = pages.get(page_id)
+class _ClosedPages(MemoryPages):
+    """Takes the place of the pages of a store that was closed."""
+
+    def __init__(self, store: str) -> None:
+        super().__init__()
+        self._store = store
+
+    def read(self, _page_ids: Sequence[int]) -> list[bytes | None]:
+        raise StreamsError(f"store {self._store!r} is closed")
+
+
+def _require(data: bytes | None) -> bytes:
     if data is None:
         raise ValueError("it is missing")
     return data
