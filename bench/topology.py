@@ -22,7 +22,6 @@ from zkconsumer.topology import (
     ProcessorContext,
     Record,
     SourceRecord,
-    StreamTask,
     TaskRuntime,
     Topology,
     TopologyTestDriver,
@@ -106,7 +105,7 @@ def run_task(case: str, inputs: list[SourceRecord]) -> float:
         return pages.setdefault(store.name, MemoryPages())
 
     runtime = TaskRuntime(clock=lambda: 0, pages=pages_of, send=lambda _record: None, commit=int, rollback=int)
-    task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, ApplicationConfig(), runtime)
+    task = topology.combine().task(0, ApplicationConfig(), runtime)
     task.initialize()
     started = time.perf_counter()
     for first in range(0, len(inputs), COMMIT_RECORDS):

@@ -332,7 +332,7 @@ def describe(request: Json) -> Json:
     topology = pickled(Declarations(request["steps"]).topology)
     groups = {
         str(number): {"sources": sorted(group.sources), "sinks": sorted(group.sinks)}
-        for number, group in topology.resolve(()).topic_groups.items()
+        for number, group in topology.resolve().topic_groups.items()
         if not group.is_global  # Kafka Streams leaves them out
     }
     return {"describe": topology.describe(), "groups": groups}

@@ -177,6 +177,7 @@ PUBLIC = {
         "SourceNode",
         "SourceRecord",
         "StreamTask",
+        "Subtopology",
         "TaskRuntime",
         "TestInputTopic",
         "TestOutputTopic",

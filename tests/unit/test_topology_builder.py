@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from collections.abc import Set
 from functools import partial
 from typing import Any
 
 import pytest
 
 from zkconsumer.errors import TopologyError
-from zkconsumer.topology import Processor, Record, RecordMetadata, TopicGroup, Topology, stores
+from zkconsumer.message import TopicPartition
+from zkconsumer.topology import (
+    ApplicationConfig,
+    Processor,
+    Record,
+    RecordMetadata,
+    Subtopology,
+    TaskRuntime,
+    TopicGroup,
+    Topology,
+    TopologyTestDriver,
+    stores,
+)
+
+RUNTIME = TaskRuntime(clock=lambda: 0, pages=lambda _: None, send=print, commit=int, rollback=int)
 
 
 class Nothing(Processor):
@@ -52,17 +68,18 @@ def test_pattern_that_cannot_be_registered_is_refused(pattern: str) -> None:
 def test_patterns_match_existing_topics() -> None:
     topology = with_global().add_source("a", pattern="a.*").add_source("b", pattern=".*b").add_source("c", "c")
 
-    nothing, resolved = topology.resolve(()), topology.resolve(["a1", "a2", "xb", "c", "g-topic"])
+    existing = dict.fromkeys(["a1", "a2", "xb", "c", "g-topic"], 1)
+    nothing, resolved = topology.resolve(), topology.resolve(existing)
 
     assert {number: group.sources for number, group in nothing.topic_groups.items()} == {0: {"g-topic"}, 3: {"c"}}
     groups = {number: group.sources for number, group in resolved.topic_groups.items()}
     assert groups == {0: {"g-topic"}, 1: {"a1", "a2"}, 2: {"xb"}, 3: {"c"}}
-    assert resolved.topics_of == {"g-source": ("g-topic",), "a": ("a1", "a2"), "b": ("xb",), "c": ("c",)}
+    assert resolved.subtopologies[1].topics_of == {"a": ("a1", "a2")}
     assert resolved.source_topics == {"g-topic", "a1", "a2", "xb", "c"}
     with pytest.raises(
         TopologyError, match="topic 'ab' matches the patterns 'a.\\*' of source 'a' and '.\\*b' of source 'b'"
     ):
-        topology.resolve(["ab"])
+        topology.resolve({"ab": 1})
 
 
 def test_resolving_does_not_change_topology() -> None:
@@ -70,27 +87,118 @@ def test_resolving_does_not_change_topology() -> None:
     topology.add_processor("p", Nothing, "a", "c")
     before = pickle.dumps(topology)
 
-    first = topology.resolve(["a1"])
-    assert topology.resolve(["a2"]).topics_of["a"] == ("a2",)
+    first = topology.resolve({"a1": 1})
+    assert topology.resolve({"a2": 1}).subtopologies[1].topics_of["a"] == ("a2",)
 
-    assert first.topics_of["a"] == ("a1",)
+    assert first.subtopologies[1].topics_of["a"] == ("a1",)
     assert pickle.dumps(topology) == before
-    assert pickle.loads(before).resolve(["a1"]) == first == pickle.loads(pickle.dumps(first))
 
 
-def test_partition_counts_of_subtopology_must_be_equal() -> None:
+def test_partition_counts_of_copartitioned_topics_must_be_equal() -> None:
     topology = Topology().add_source("a", "left").add_source("b", "right").add_source("c", "alone")
-    topology.add_processor("join", Nothing, "a", "b")
-    resolved = topology.resolve(())
+    topology.add_processor("join", Nothing, "a", "b", "c").copartition("a", "b")
+    resolved = topology.resolve()
 
     resolved.check_partition_counts({"left": 4, "right": 4, "alone": 1})
 
     with pytest.raises(TopologyError, match="the topology has no source"):
-        Topology().resolve(()).check_partition_counts({})
-    with pytest.raises(TopologyError, match="sub-topology 0 .* left: 4, right: 8"):
+        Topology().resolve().check_partition_counts({})
+    with pytest.raises(TopologyError, match="co-partitioned topics .* left: 4, right: 8"):
         resolved.check_partition_counts({"left": 4, "right": 8, "alone": 1})
     with pytest.raises(TopologyError, match="source topics do not exist: right"):
         resolved.check_partition_counts({"left": 4, "alone": 1})
+
+
+def test_largest_topic_decides_number_of_tasks() -> None:
+    # Source: Kafka 3.9 PartitionGrouper.partitionGroups
+    topology = Topology().add_source("a", "left").add_source("b", "right").add_processor("merge", Nothing, "a", "b")
+
+    subtopology = topology.subtopology(0, {"left": 2, "right": 3})
+
+    assert subtopology.task_count == 3
+    assert partitions_of(subtopology, 1) == {TopicPartition("left", 1), TopicPartition("right", 1)}
+    assert partitions_of(subtopology, 2) == {TopicPartition("right", 2)}
+
+
+def partitions_of(subtopology: Subtopology, number: int) -> Set[TopicPartition]:
+    return subtopology.task(number, ApplicationConfig(), RUNTIME).partitions
+
+
+def test_missing_subtopology_is_rejected() -> None:
+    with pytest.raises(TopologyError, match="there is no sub-topology 1; the topology has 1"):
+        Topology().add_source("a", "t").subtopology(1)
+
+
+@pytest.mark.parametrize("sources", [(), ("a",), ("a", "a"), ("a", "p"), ("a", "x")])
+def test_copartition_of_other_nodes_is_rejected(sources: tuple[str, ...]) -> None:
+    topology = Topology().add_source("a", "t").add_processor("p", Nothing, "a")
+
+    with pytest.raises(TopologyError, match="needs at least two sources|is not a source"):
+        topology.copartition(*sources)
+
+
+def test_internal_topics_have_names_with_application_id() -> None:
+    topology = Topology().add_source("a", "in").add_internal_topic("by-name").add_sink("out", "by-name", "a")
+    topology.add_source("b", "by-name").add_processor("p", Nothing, "b")
+    resolved = topology.resolve({"in": 6})
+
+    assert resolved.internal_topics == {"by-name": 6}
+    assert resolved.subtopologies[1].task_count == 6
+    assert "topic: by-name" in topology.describe()
+    config = ApplicationConfig(application_id="app")
+    assert resolved.subtopologies[1].task(5, config, RUNTIME).partitions == {TopicPartition("app-by-name", 5)}
+    with TopologyTestDriver(topology, config) as driver:
+        driver.create_input_topic("in").pipe_input(b"k", b"v")
+        assert driver.produced_topics() == {"app-by-name"}
+
+
+def test_partitions_of_chained_internal_topics_are_counted() -> None:
+    topology = Topology()
+    for name, source, sink in (("c", "second", "out"), ("b", "first", "second"), ("a", "in", "first")):
+        topology.add_source(name, source).add_sink(f"{name}-out", sink, name)
+    topology.add_internal_topic("first").add_internal_topic("second").add_internal_topic("other", 2)
+
+    assert topology.resolve({"in": 4}).internal_topics == {"first": 4, "second": 4, "other": 2}
+    assert topology.resolve().internal_topics == {"first": None, "second": None, "other": 2}
+
+
+@pytest.mark.parametrize("partitions", [0, -1, "2"])
+def test_invalid_internal_topics_are_rejected(partitions: Any) -> None:
+    topology = Topology().add_internal_topic("a")
+
+    with pytest.raises(TopologyError, match="partitions must be an integer of at least 1"):
+        topology.add_internal_topic("b", partitions)
+    with pytest.raises(TopologyError, match="internal topic 'a' has already been added"):
+        topology.add_internal_topic("a")
+
+
+def test_subtopology_does_not_change_with_topology() -> None:
+    topology = Topology().add_source("a", "t").add_processor("p", Nothing, "a")
+    before = topology.subtopology(0)
+    fingerprint = before.fingerprint
+
+    topology.add_state_store(stores.key_value("s"), "p").add_sink("out", "u", "p")
+
+    assert before.fingerprint == fingerprint
+    assert [node.name for node in before.nodes] == ["a", "p"]
+    assert before.stores == ()
+    assert topology.subtopology(0).fingerprint != fingerprint
+
+
+def test_fingerprint_shows_what_is_declared() -> None:
+    topology = Topology().add_source("a", "t", offset_reset="latest").add_processor("p", Nothing, "a")
+    topology.add_state_store(stores.window("w", retention_ms=10, window_size_ms=5), "p")
+    copied = pickle.loads(pickle.dumps(topology.subtopology(0)))
+
+    data = json.loads(copied.fingerprint)
+
+    assert copied.fingerprint == topology.subtopology(0, {"t": 3}).fingerprint
+    assert data["nodes"][0]["offset_reset"] == "latest"
+    assert data["nodes"][1]["supplier"].endswith("test_topology_builder.Nothing")
+    assert data["nodes"][1]["stores"] == ["w"]
+    assert data["stores"][0]["kind"] == "zkconsumer.topology.stores.window.WindowStore"
+    assert data["stores"][0]["parameters"]["retention_ms"] == 10
+    assert copied.offset_resets == {"t": "latest"}
 
 
 def test_unknown_offset_reset_is_rejected() -> None:
@@ -165,8 +273,9 @@ def test_global_store_counts_as_numbered_subtopology() -> None:
         "    Processor: g-processor (stores: [g])\n      --> none\n      <-- g-source\n"
         "  Sub-topology: 2\n    Source: b (topics: [u])\n      --> none\n\n"
     )
-    resolved = topology.resolve(())
-    assert resolved.groups == {0: ("a",), 1: ("g-source", "g-processor"), 2: ("b",)}
+    resolved = topology.resolve()
+    names = {number: [node.name for node in one.nodes] for number, one in resolved.subtopologies.items()}
+    assert names == {0: ["a"], 1: ["g-source", "g-processor"], 2: ["b"]}
     assert resolved.topic_groups == {
         0: TopicGroup(frozenset({"t"}), frozenset()),
         1: TopicGroup(frozenset({"g-topic"}), frozenset(), is_global=True),

@@ -111,7 +111,7 @@ class Runner:
             rollback=lambda: self.file.rollback(),
         )
         config = ApplicationConfig()
-        task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, runtime)
+        task = topology.combine().task(0, config, runtime)
         task.initialize()
         return task
 

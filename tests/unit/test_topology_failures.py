@@ -73,7 +73,7 @@ def keeping_task(pages: MemoryPages | None = None, *, is_initialized: bool = Tru
         clock=lambda: 0, pages=lambda _store: pages, send=lambda _record: None, commit=int, rollback=int
     )
     config = ApplicationConfig(**CONFIG, **settings)
-    task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, runtime)
+    task = topology.combine().task(0, config, runtime)
     if is_initialized:
         task.initialize()
     return task
@@ -494,7 +494,7 @@ def test_failed_rollback_does_not_prevent_others() -> None:
     runtime = TaskRuntime(
         clock=lambda: 0, pages=lambda _: MemoryPages(), send=print, commit=int, rollback=lambda: [][0]
     )
-    task = StreamTask("0_0", topology.nodes.values(), topology.stores, {PARTITION: "src"}, config, runtime)
+    task = topology.combine().task(0, config, runtime)
     task.initialize()
     task.add_records(PARTITION, [SourceRecord("in", 0, 0, 0, b"k", b"5")])
 

@@ -83,7 +83,7 @@ def test_random_topology_is_equal_after_copy(copy: Callable[[Any], Any]) -> None
         topology = programs.Declarations(generator.topology(rng)).topology
         copied = copy(topology)
         assert copied.describe() == topology.describe()
-        assert copied.resolve(()) == topology.resolve(())
+        assert copied.resolve().topic_groups == topology.resolve().topic_groups
 
 
 @pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
@@ -93,7 +93,7 @@ def test_topology_of_example_runs_after_copy(
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "examples")
     topology: Topology = importlib.import_module(example).topology()
-    [source] = topology.resolve(()).topic_groups[0].sources
+    [source] = topology.resolve().topic_groups[0].sources
     outputs = []
     for each in (topology, copy(topology)):
         with TopologyTestDriver(each) as driver:

@@ -19,7 +19,6 @@ from zkconsumer.topology import (
     Record,
     SinkRecord,
     SourceRecord,
-    StreamTask,
     TaskRuntime,
     Topology,
     TopologyTestDriver,
@@ -80,7 +79,6 @@ class Setup:
             stores=[stores.key_value("s", serdes.STRING, serdes.STRING)],
         )
         topology.add_sink("out", "out", "p")
-        partitions = {TopicPartition("a", 0): "src-a", TopicPartition("b", 0): "src-b"}
         runtime = TaskRuntime(
             clock=lambda: self.now_ms,
             pages=self._pages_of,
@@ -89,7 +87,7 @@ class Setup:
             rollback=int,
             lag_of=lambda partition: self.lags[partition.topic],
         )
-        self.task = StreamTask("0_0", topology.nodes.values(), topology.stores, partitions, config, runtime)
+        self.task = topology.combine().task(0, config, runtime)
         self._offsets = dict.fromkeys("ab", 0)
         self.task.initialize()
 
@@ -466,7 +464,7 @@ def test_partitioner_selects_partitions(selected: Any, partitions: list[int | No
         partition_count=lambda _topic: 4,
     )
     partition = TopicPartition("in", 0)
-    task = StreamTask("0_0", topology.nodes.values(), {}, {partition: "src"}, ApplicationConfig(), runtime)
+    task = topology.combine().task(0, ApplicationConfig(), runtime)
     task.initialize()
     task.add_records(partition, [SourceRecord("in", 0, 0, 0, b"k", b"v")])
     task.process()

@@ -35,6 +35,7 @@ from zkconsumer.topology.processor import Cancellable, Processor, ProcessorConte
 from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
 from zkconsumer.topology.resolved import ResolvedTopology, TopicGroup
 from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.subtopology import Subtopology
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.test_driver import TopologyTestDriver
@@ -61,6 +62,7 @@ __all__ = [
     "SourceNode",
     "SourceRecord",
     "StreamTask",
+    "Subtopology",
     "TaskRuntime",
     "TestInputTopic",
     "TestOutputTopic",

@@ -6,6 +6,7 @@ Source: Kafka 3.9 org.apache.kafka.streams.Topology and InternalTopologyBuilder.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import description
@@ -27,8 +28,14 @@ from zkconsumer.topology.nodes import (
 )
 from zkconsumer.topology.patterns import check_pattern, check_topics
 from zkconsumer.topology.processor import ProcessorSupplier
-from zkconsumer.topology.resolved import ResolvedTopology, resolve_topics
+from zkconsumer.topology.resolved import (
+    ResolvedTopology,
+    count_internal_partitions,
+    resolve_topics,
+    select_stores,
+)
 from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.subtopology import Subtopology
 from zkconsumer.topology.timestamps import TimestampExtractor
 
 _OFFSET_RESETS = (None, "earliest", "latest")
@@ -43,6 +50,8 @@ class Topology:
         self._stores: dict[str, StoreBuilder] = {}
         self._store_users: dict[str, str] = {}
         self._global_stores: dict[str, GlobalStore] = {}
+        self._internal_topics: dict[str, int | None] = {}
+        self._copartitioned: list[tuple[str, ...]] = []
 
     # ---- nodes ----
 
@@ -231,11 +240,50 @@ class Topology:
             )
         check_topics(source, (topic,), self._sources())
         reader = SourceNode(source, (topic,), None, None, timestamp_extractor, key_deserializer, value_deserializer)
-        writer = ProcessorNode(processor, (source,), supplier, {builder.name: None})
+        writer = ProcessorNode(processor, (source,), supplier, (builder.name,))
         self._nodes[source] = reader
         self._connected.add(source)
         self._add_child(writer)
         self._global_stores[builder.name] = GlobalStore(builder, reader, writer)
+        return self
+
+    # ---- topics ----
+
+    def add_internal_topic(self, topic: str, partitions: int | None = None) -> Topology:
+        """Declare a topic that the application creates, writes and reads; its name begins with the application id.
+
+        Sources and sinks use the name without the application id, and so does ``describe``.
+
+        Args:
+            topic: name of the topic, without the application id.
+            partitions: number of partitions; None for that of the largest topic from which it is written.
+
+        Raises:
+            TopologyError: the name is empty or has already been declared, or the number is invalid.
+        """
+        check_name("topic", topic)
+        if topic in self._internal_topics:
+            raise TopologyError(f"internal topic {topic!r} has already been added")
+        if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+            raise TopologyError(
+                f"internal topic {topic!r}: partitions must be an integer of at least 1, got {partitions!r}"
+            )
+        self._internal_topics[topic] = partitions
+        return self
+
+    def copartition(self, *sources: str) -> Topology:
+        """Require the same number of partitions for the topics of these sources, as for a join.
+
+        Raises:
+            TopologyError: a source has not been added, or fewer than two are given.
+        """
+        for source in sources:
+            check_name("source", source)
+            if not isinstance(self._nodes.get(source), SourceNode):
+                raise TopologyError(f"{source!r} is not a source, so its topics cannot be co-partitioned")
+        if len(set(sources)) < 2:
+            raise TopologyError(f"copartition() needs at least two sources, got {', '.join(sources) or 'none'}")
+        self._copartitioned.append(sources)
         return self
 
     # ---- contents ----
@@ -255,17 +303,60 @@ class Topology:
         """The global stores by name."""
         return self._global_stores
 
-    def resolve(self, existing_topics: Iterable[str]) -> ResolvedTopology:
+    def resolve(self, partition_counts: Mapping[str, int] | None = None) -> ResolvedTopology:
         """Return the sub-topologies and their topics. The topology does not change, so tasks can share it.
 
         Args:
-            existing_topics: topics that sources with a pattern may read. Other sources read their topics in any case.
+            partition_counts: number of partitions of each existing topic. Sources with a pattern read those that it
+                matches; other sources read their topics in any case.
 
         Raises:
             TopologyError: two patterns match a topic.
         """
-        return resolve_topics(
-            self._nodes, group_nodes(self._nodes, self._connected), self._global_topics(), existing_topics
+        stores = {**self._stores, **{name: one.builder for name, one in self._global_stores.items()}}
+        groups = [[self._nodes[name] for name in names] for names in group_nodes(self._nodes, self._connected)]
+        found = resolve_topics(groups, stores, self._global_topics(), partition_counts or {})
+        internal = count_internal_partitions(found, self._internal_topics)
+        known = {topic: count for topic, count in internal.items() if count is not None}
+        resolved = {
+            one.number: replace(
+                one,
+                internal_topics=frozenset(self._internal_topics),
+                partition_counts={**one.partition_counts, **{t: n for t, n in known.items() if t in one.source_topics}},
+            )
+            for one in found
+        }
+        topics_of = {source: topics for one in found for source, topics in one.topics_of.items()}
+        copartitioned = (
+            frozenset(topic for name in names for topic in topics_of[name]) for names in self._copartitioned
+        )
+        return ResolvedTopology(resolved, tuple(copartitioned), internal)
+
+    def subtopology(self, number: int, partition_counts: Mapping[str, int] | None = None) -> Subtopology:
+        """Return a sub-topology; see ``resolve``.
+
+        Raises:
+            TopologyError: there is no sub-topology with that number.
+        """
+        found = self.resolve(partition_counts).subtopologies
+        if number not in found:
+            raise TopologyError(f"there is no sub-topology {number!r}; the topology has {len(found)}")
+        return found[number]
+
+    def combine(self) -> Subtopology:
+        """Return all sub-topologies as one, without global stores, as ``TopologyTestDriver`` runs them.
+
+        The topic of a source with a pattern is the pattern.
+        """
+        of_global_stores = self._global_processors() | {one.source.name for one in self._global_stores.values()}
+        nodes = [node for name, node in self._nodes.items() if name not in of_global_stores]
+        sources = [node for node in nodes if isinstance(node, SourceNode)]
+        return Subtopology(
+            number=0,
+            nodes=tuple(nodes),
+            stores=select_stores(nodes, self._stores),
+            topics_of={node.name: node.topics or (str(node.pattern),) for node in sources},
+            internal_topics=frozenset(self._internal_topics),
         )
 
     def describe(self) -> str:
@@ -284,7 +375,8 @@ class Topology:
         node = self._nodes[processor]
         assert isinstance(node, ProcessorNode)
         self._connected.unite(self._store_users.setdefault(store, processor), [processor])
-        node.stores[store] = None
+        if store not in node.stores:
+            self._nodes[processor] = replace(node, stores=(*node.stores, store))
 
     def _check_new(self, name: str) -> None:
         check_name("node", name)

@@ -19,3 +19,10 @@ def function_name(function: Any) -> str:
         return function_name(function.func)
     text = str(function)
     return type(function).__qualname__ if text == object.__repr__(function) else text
+
+
+def qualified_name(function: Any) -> str:
+    """Return the module and the name of a function or class; see ``function_name``."""
+    inner = function.func if isinstance(function, partial) else function
+    module = getattr(inner, "__module__", None)
+    return f"{module}.{function_name(inner)}" if isinstance(module, str) else function_name(inner)

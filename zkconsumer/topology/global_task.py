@@ -5,7 +5,6 @@ Source: Kafka 3.9 GlobalStateUpdateTask and GlobalProcessorContextImpl.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import NoReturn
 
@@ -13,11 +12,11 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology import handlers, timestamps
 from zkconsumer.topology.config import ApplicationConfig
-from zkconsumer.topology.error_handling import GLOBAL_TASK_ID
-from zkconsumer.topology.nodes import GlobalStore
+from zkconsumer.topology.nodes import SourceNode
 from zkconsumer.topology.processor import PunctuationType, Punctuator
 from zkconsumer.topology.records import SourceRecord
 from zkconsumer.topology.task import StreamTask
+from zkconsumer.topology.task_declaration import TaskDeclaration
 from zkconsumer.topology.task_runtime import TaskRuntime
 
 
@@ -25,26 +24,19 @@ class GlobalTask(StreamTask):
     """Updates a global store, which is read-only between two updates.
 
     Args:
-        store: the global store.
-        partitions: partition numbers of its topic.
+        declaration: source, processor and store, and the partitions of the topic.
         config: settings of the application.
         runtime: clock, storage and output of the task.
     """
 
-    def __init__(
-        self, store: GlobalStore, partitions: Iterable[int], config: ApplicationConfig, runtime: TaskRuntime
-    ) -> None:
+    def __init__(self, declaration: TaskDeclaration, config: ApplicationConfig, runtime: TaskRuntime) -> None:
         # As in Kafka Streams, a global store has no timestamp extractor, and errors of its processor end the task.
-        source = replace(store.source, timestamp_extractor=None)
-        config = replace(config, timestamp_extractor=timestamps.fail_on_invalid, processing_handler=handlers.fail)
-        super().__init__(
-            GLOBAL_TASK_ID,
-            [source, store.processor],
-            {store.builder.name: store.builder},
-            {TopicPartition(source.topics[0], partition): source.name for partition in partitions},
-            config,
-            runtime,
+        nodes = tuple(
+            replace(node, timestamp_extractor=None) if isinstance(node, SourceNode) else node
+            for node in declaration.nodes
         )
+        config = replace(config, timestamp_extractor=timestamps.fail_on_invalid, processing_handler=handlers.fail)
+        super().__init__(declaration._replace(nodes=nodes), config, runtime)
 
     def initialize(self) -> None:
         """Open the store, initialize the processor, and commit; see ``StreamTask.initialize``."""

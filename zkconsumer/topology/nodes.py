@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from zkconsumer.errors import TopologyError
@@ -56,7 +56,7 @@ class ProcessorNode:
     name: str
     parents: tuple[str, ...]
     supplier: ProcessorSupplier
-    stores: dict[str, None] = field(default_factory=dict)
+    stores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from zkconsumer.errors import TopologyError
-from zkconsumer.topology.nodes import Node, SinkNode, SourceNode
+from zkconsumer.topology.nodes import Node, ProcessorNode, SourceNode
 from zkconsumer.topology.patterns import match_topics
+from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.subtopology import Subtopology
 
 
 class TopicGroup(NamedTuple):
@@ -30,22 +32,32 @@ class ResolvedTopology:
     """The sub-topologies of a topology, and their topics among those that exist; see ``Topology.resolve``.
 
     Attributes:
-        groups: names of the nodes of each sub-topology, global stores included, by its number in ``describe``.
-        topic_groups: topics of each sub-topology by its number; sub-topologies that read no topic are missing.
-        topics_of: topics of each source, by its name.
+        subtopologies: the sub-topologies, global stores included, by number in ``Topology.describe``.
+        copartitioned: topics of each group of sources whose topics need the same number of partitions.
+        internal_topics: topics that the application creates, without its id, with the number of their partitions; None
+            if it depends on a topic that does not exist.
     """
 
-    groups: Mapping[int, tuple[str, ...]]
-    topic_groups: Mapping[int, TopicGroup]
-    topics_of: Mapping[str, tuple[str, ...]]
+    subtopologies: Mapping[int, Subtopology]
+    copartitioned: tuple[frozenset[str], ...] = ()
+    internal_topics: Mapping[str, int | None] = field(default_factory=dict)
+
+    @property
+    def topic_groups(self) -> dict[int, TopicGroup]:
+        """Topics of each sub-topology by its number; sub-topologies that read no topic are missing."""
+        return {
+            number: TopicGroup(one.source_topics, one.sink_topics, one.is_global)
+            for number, one in self.subtopologies.items()
+            if one.source_topics
+        }
 
     @property
     def source_topics(self) -> frozenset[str]:
         """All topics that sources and global stores read."""
-        return frozenset(topic for topics in self.topics_of.values() for topic in topics)
+        return frozenset(topic for one in self.subtopologies.values() for topic in one.source_topics)
 
     def check_partition_counts(self, counts: Mapping[str, int]) -> None:
-        """Check that all topics of each sub-topology have the same number of partitions.
+        """Check that all source topics exist, and that co-partitioned ones have the same number of partitions.
 
         Args:
             counts: number of partitions by topic.
@@ -53,41 +65,73 @@ class ResolvedTopology:
         Raises:
             TopologyError: the numbers differ, a topic is missing, or the topology has no source.
         """
-        if not self.topics_of:
+        if not self.source_topics:
             raise TopologyError("the topology has no source: call add_source or add_global_store")
         missing = sorted(self.source_topics - counts.keys())
         if missing:
             raise TopologyError(f"source topics do not exist: {', '.join(missing)}")
-        for number, group in self.topic_groups.items():
-            found = {topic: counts[topic] for topic in sorted(group.sources)}
+        for topics in self.copartitioned:
+            found = {topic: counts[topic] for topic in sorted(topics)}
             if len(set(found.values())) > 1:
                 raise TopologyError(
-                    f"the topics of sub-topology {number} must have the same number of partitions, because records "
-                    f"with equal keys are processed together; found {', '.join(f'{t}: {n}' for t, n in found.items())}"
+                    "co-partitioned topics must have the same number of partitions, because records with equal keys "
+                    f"are processed together; got {', '.join(f'{t}: {n}' for t, n in found.items())}"
                 )
 
 
 def resolve_topics(
-    nodes: Mapping[str, Node], groups: Sequence[Sequence[str]], global_topics: set[str], existing_topics: Iterable[str]
-) -> ResolvedTopology:
-    """Return a topology with its topics.
+    groups: Sequence[Sequence[Node]],
+    stores: Mapping[str, StoreBuilder],
+    global_topics: Iterable[str],
+    partition_counts: Mapping[str, int],
+) -> list[Subtopology]:
+    """Return the sub-topologies with their topics.
 
     Args:
-        nodes: nodes by name, in the order in which they were added.
-        groups: names of the nodes of each sub-topology.
+        groups: the nodes of each sub-topology.
+        stores: all stores by name, global ones included.
         global_topics: topics of global stores, which patterns do not match.
-        existing_topics: topics that patterns may match.
+        partition_counts: number of partitions of the existing topics, which patterns may match.
 
     Raises:
         TopologyError: two patterns match a topic.
     """
-    sources = [node for node in nodes.values() if isinstance(node, SourceNode)]
-    topics_of = match_topics(sources, sorted(set(existing_topics) - global_topics))
-    topic_groups = {}
-    for number, names in enumerate(groups):
-        members = [nodes[name] for name in names]
-        read = frozenset(topic for name in names for topic in topics_of.get(name, ()))
-        written = frozenset(node.topic for node in members if isinstance(node, SinkNode) and node.topic is not None)
-        if read:
-            topic_groups[number] = TopicGroup(read, written, is_global=not global_topics.isdisjoint(read))
-    return ResolvedTopology({number: tuple(names) for number, names in enumerate(groups)}, topic_groups, topics_of)
+    of_global_stores = set(global_topics)
+    sources = [node for nodes in groups for node in nodes if isinstance(node, SourceNode)]
+    topics_of = match_topics(sources, sorted(partition_counts.keys() - of_global_stores))
+    resolved = []
+    for number, nodes in enumerate(groups):
+        one = Subtopology(
+            number=number,
+            nodes=tuple(nodes),
+            stores=select_stores(nodes, stores),
+            topics_of={node.name: topics_of[node.name] for node in nodes if node.name in topics_of},
+        )
+        topics = one.source_topics
+        counts = {topic: count for topic, count in partition_counts.items() if topic in topics}
+        resolved.append(replace(one, partition_counts=counts, is_global=not of_global_stores.isdisjoint(topics)))
+    return resolved
+
+
+def select_stores(nodes: Iterable[Node], stores: Mapping[str, StoreBuilder]) -> tuple[StoreBuilder, ...]:
+    """Return the stores that are connected to nodes, in the order of the nodes."""
+    names = dict.fromkeys(name for node in nodes if isinstance(node, ProcessorNode) for name in node.stores)
+    return tuple(stores[name] for name in names)
+
+
+def count_internal_partitions(
+    subtopologies: Sequence[Subtopology], declared: Mapping[str, int | None]
+) -> dict[str, int | None]:
+    """Return the number of partitions of each internal topic.
+
+    One without a declared number has as many as the largest source topic of the sub-topologies that write to it. None
+    if that is not known. Source: Kafka 3.9 RepartitionTopics.
+    """
+    counts = dict(declared)
+    for _ in counts:  # a chain of internal topics is at most as long as their number
+        for topic in (topic for topic, count in counts.items() if count is None):
+            writers = [one for one in subtopologies if topic in one.sink_topics]
+            found = [counts.get(name, one.partition_counts.get(name)) for one in writers for name in one.source_topics]
+            known = [count for count in found if count is not None]
+            counts[topic] = max(known) if known and len(known) == len(found) else None
+    return counts

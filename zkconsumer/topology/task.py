@@ -6,20 +6,19 @@ Source: Kafka 3.9 StreamTask, ProcessorContextImpl and RecordCollectorImpl.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import NoReturn
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import ErrorHandling, FailedNodeError, describe_error, fatal_error
-from zkconsumer.topology.nodes import Node, ProcessorNode
 from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
 from zkconsumer.topology.punctuation import PunctuationQueue, Schedule
 from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue
 from zkconsumer.topology.records import SourceRecord
-from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.stores.pages import PageLimits
+from zkconsumer.topology.task_declaration import TaskDeclaration
 from zkconsumer.topology.task_nodes import TaskNodes
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.task_stores import TaskStores
@@ -45,10 +44,7 @@ class StreamTask:
     new task, and adds the records from the offsets that ``committable`` returned at the last commit.
 
     Args:
-        task_id: number of the sub-topology and of the partition, such as ``0_3``.
-        nodes: the nodes of the sub-topology, parents before children.
-        builders: the stores of the topology by name; those that are connected to the nodes are created.
-        partitions: name of the source node of each partition.
+        declaration: nodes, stores and partitions of the task; see ``Subtopology.task``.
         config: settings of the application.
         runtime: clock, storage, output and global stores of the task.
 
@@ -64,16 +60,8 @@ class StreamTask:
         StreamsError: a processor or store cannot be created, or belongs to another task.
     """
 
-    def __init__(
-        self,
-        task_id: str,
-        nodes: Iterable[Node],
-        builders: Mapping[str, StoreBuilder],
-        partitions: Mapping[TopicPartition, str],
-        config: ApplicationConfig,
-        runtime: TaskRuntime,
-    ) -> None:
-        declared = tuple(nodes)
+    def __init__(self, declaration: TaskDeclaration, config: ApplicationConfig, runtime: TaskRuntime) -> None:
+        task_id = declaration.task_id
         self.task_id, self.config = task_id, config
         self.metrics = {"processed": 0, "punctuated": 0, "dropped": 0}
         self.commit_requested = False
@@ -85,17 +73,16 @@ class StreamTask:
         self._schedules = {kind: PunctuationQueue() for kind in PunctuationType}
         self._state = _State.CREATED
         self._failure: BaseException | None = None
-        self._nodes = TaskNodes(declared, self, self._errors, runtime)
-        names = dict.fromkeys(name for node in declared if isinstance(node, ProcessorNode) for name in node.stores)
+        self._nodes = TaskNodes(declaration.nodes, self, self._errors, runtime)
         self._stores = TaskStores(
             task_id,
-            [builders[name] for name in names if name in builders],
+            declaration.stores,
             runtime,
             PageLimits(config.page_bytes, config.page_memory_bytes),
             lambda store: self._errors.drop(self.source_record, reason="expired", store=store),
         )
         self.stores = self._stores.by_name
-        self._sources = {partition: self._nodes.find_source(name) for partition, name in partitions.items()}
+        self._sources = {partition: self._nodes.find_source(name) for partition, name in declaration.sources.items()}
         queues = [RecordQueue(partition, source.decode) for partition, source in self._sources.items()]
         self._group = PartitionGroup(queues, config.max_task_idle_ms, runtime.lag_of)
 
@@ -171,6 +158,11 @@ class StreamTask:
         raise _select_error([failure, *(second for _, second in failed if not isinstance(second, Exception))])
 
     # ---- records ----
+
+    @property
+    def partitions(self) -> Set[TopicPartition]:
+        """The partitions that the task reads."""
+        return self._sources.keys()
 
     @property
     def stream_time_ms(self) -> int:

@@ -40,12 +40,15 @@ class DriverTasks:
 
     def __init__(self, topology: Topology, config: ApplicationConfig, runtime: TaskRuntime, closing: ExitStack) -> None:
         self._offsets: dict[TopicPartition, int] = {}
-        self._partitions: dict[TopicPartition, str] = {}
+        self._partitions: tuple[TopicPartition, ...] = ()
         self._patterns: dict[TopicPartition, TopicFilter] = {}
         self._global: dict[str, GlobalTask] = {}
         self.global_stores: dict[str, StateStore] = {}
-        for store in topology.global_stores.values():
-            task = self._global[store.source.topics[0]] = GlobalTask(store, [0], config, runtime)
+        for one in topology.resolve().subtopologies.values():
+            if not one.is_global:
+                continue
+            [topic] = one.source_topics
+            task = self._global[topic] = one.global_task([0], config, runtime)
             closing.callback(task.close)
             task.initialize()
             self.global_stores |= task.stores
@@ -86,16 +89,14 @@ class DriverTasks:
             task.update(self._to_source_record(TopicPartition(record.topic, 0), record))
 
     def _create_main(self, topology: Topology, config: ApplicationConfig, runtime: TaskRuntime) -> StreamTask:
-        global_nodes = {node.name for store in topology.global_stores.values() for node in store[1:]}
-        nodes = [node for name, node in topology.nodes.items() if name not in global_nodes]
-        for node in nodes:
-            if isinstance(node, SourceNode):
-                # All topics of a pattern share one queue, as in the driver of Kafka Streams.
-                for topic in node.topics or (str(node.pattern),):
-                    self._partitions[TopicPartition(topic, 0)] = node.name
-                if node.pattern is not None:
-                    self._patterns[TopicPartition(node.pattern, 0)] = create_filter(node.pattern)
-        return StreamTask("0_0", nodes, topology.stores, self._partitions, config, runtime)
+        combined = topology.combine()
+        for node in combined.nodes:
+            # All topics of a pattern share one queue, as in the driver of Kafka Streams.
+            if isinstance(node, SourceNode) and node.pattern is not None:
+                self._patterns[TopicPartition(node.pattern, 0)] = create_filter(node.pattern)
+        main = combined.task(0, config, runtime)
+        self._partitions = tuple(main.partitions)
+        return main
 
     def _find_queue(self, topic: str) -> TopicPartition | None:
         partition = TopicPartition(topic, 0)

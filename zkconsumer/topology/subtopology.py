@@ -1,0 +1,141 @@
+"""A sub-topology: what its tasks need, as data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from zkconsumer.message import TopicPartition
+from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.error_handling import GLOBAL_TASK_ID
+from zkconsumer.topology.function_names import qualified_name
+from zkconsumer.topology.global_task import GlobalTask
+from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.task import StreamTask
+from zkconsumer.topology.task_declaration import TaskDeclaration
+from zkconsumer.topology.task_runtime import TaskRuntime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subtopology:
+    """The nodes, stores and topics of a sub-topology, from which its tasks are created.
+
+    Attributes:
+        number: its number in ``Topology.describe``.
+        nodes: its nodes, parents before children.
+        stores: the stores that are connected to them.
+        topics_of: topics of each source, by its name.
+        partition_counts: number of partitions by topic, as far as they are known.
+        internal_topics: topics whose names begin with the application id at run time.
+        is_global: whether it updates a global store, so that a single task reads all partitions.
+    """
+
+    number: int
+    nodes: tuple[Node, ...]
+    stores: tuple[StoreBuilder, ...]
+    topics_of: Mapping[str, tuple[str, ...]]
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    internal_topics: frozenset[str] = frozenset()
+    is_global: bool = False
+
+    @property
+    def source_topics(self) -> frozenset[str]:
+        """All topics that its sources read."""
+        return frozenset(topic for topics in self.topics_of.values() for topic in topics)
+
+    @property
+    def sink_topics(self) -> frozenset[str]:
+        """The topics that it writes, without those that an extractor selects."""
+        return frozenset(node.topic for node in self.nodes if isinstance(node, SinkNode) and node.topic is not None)
+
+    @property
+    def offset_resets(self) -> dict[str, str]:
+        """``earliest`` or ``latest`` by topic, for the topics whose source declares it."""
+        sources = [node for node in self.nodes if isinstance(node, SourceNode) and node.offset_reset is not None]
+        return {topic: str(node.offset_reset) for node in sources for topic in self.topics_of[node.name]}
+
+    @property
+    def task_count(self) -> int:
+        """Number of its tasks: the highest number of partitions of its topics."""
+        return max((self.partition_counts.get(topic, 0) for topic in self.source_topics), default=0)
+
+    @property
+    def fingerprint(self) -> str:
+        """JSON of what it declares, by which a runtime recognizes that the declaration of stored state has changed.
+
+        It contains nodes, stores with their kinds and parameters, topics as they were declared, and the names of
+        functions and classes, but not their code.
+        """
+        data = {
+            "number": self.number,
+            "nodes": list(map(_describe, self.nodes)),
+            "stores": list(map(_describe, self.stores)),
+        }
+        return json.dumps(data, sort_keys=True)
+
+    def task(self, partition: int, config: ApplicationConfig, runtime: TaskRuntime) -> StreamTask:
+        """Return a new task, which processes one partition of the topics that have it.
+
+        Args:
+            partition: partition number.
+            config: settings of the application.
+            runtime: clock, storage, output and global stores of the task.
+
+        Raises:
+            StreamsError: a processor or store cannot be created.
+        """
+        declaration = self._declare_task(f"{self.number}_{partition}", [partition], config)
+        return StreamTask(declaration, config, runtime)
+
+    def global_task(self, partitions: Iterable[int], config: ApplicationConfig, runtime: TaskRuntime) -> GlobalTask:
+        """Return the task that updates a global store.
+
+        Args:
+            partitions: partition numbers of the topic.
+            config: see ``task``.
+            runtime: see ``task``.
+        """
+        return GlobalTask(self._declare_task(GLOBAL_TASK_ID, partitions, config), config, runtime)
+
+    def _declare_task(self, task_id: str, partitions: Iterable[int], config: ApplicationConfig) -> TaskDeclaration:
+        names = {topic: f"{config.application_id}-{topic}" for topic in self.internal_topics}
+        return TaskDeclaration(
+            task_id,
+            tuple(_rename_topic(node, names) for node in self.nodes),
+            self.stores,
+            {
+                TopicPartition(names.get(topic, topic), partition): source
+                for partition in partitions
+                for source, topics in self.topics_of.items()
+                for topic in topics
+                if partition < self.partition_counts.get(topic, partition + 1)
+            },
+            self.fingerprint,
+        )
+
+
+def _rename_topic(node: Node, names: Mapping[str, str]) -> Node:
+    if isinstance(node, SinkNode) and node.topic is not None:
+        return replace(node, topic=names.get(node.topic, node.topic))
+    return node
+
+
+def _describe(value: Any) -> Any:
+    """Return JSON of a declaration."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case SourceNode() | ProcessorNode() | SinkNode() | StoreBuilder():
+            described = {item.name: _describe(getattr(value, item.name)) for item in fields(value)}
+            return {"type": type(value).__name__, **described}
+        case Serde():
+            return [qualified_name(value.serialize), qualified_name(value.deserialize)]
+        case tuple() | list():
+            return list(map(_describe, value))
+        case Mapping():
+            return {str(key): _describe(item) for key, item in value.items()}
+    return qualified_name(value)
