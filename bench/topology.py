@@ -104,7 +104,7 @@ def run_task(case: str, inputs: list[SourceRecord]) -> float:
     def pages_of(store: StateStore) -> MemoryPages:
         return pages.setdefault(store.name, MemoryPages())
 
-    runtime = TaskRuntime(clock=lambda: 0, pages=pages_of, send=lambda _record: None, commit=int, rollback=int)
+    runtime = TaskRuntime(clock=lambda: 0, pages=pages_of, commit=int, rollback=int)
     task = topology.combine().task(0, ApplicationConfig(), runtime)
     task.initialize()
     started = time.perf_counter()

@@ -201,6 +201,16 @@ class _Scenario:
             },
         }
         self._add_events()
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """Let half of the scenarios continue with another task after every n-th event, with all stores in a file."""
+        rng = self._rng
+        if rng.random() < 0.5:
+            every = rng.choice([1, 2, 3, 5, 8])
+            self.request["reopen"] = list(range(every, len(self.request["events"]), every))
+            for store in self._stores:
+                store["persistent"] = True
 
     def _new_store(self, number: int) -> Json:
         rng = self._rng
@@ -395,5 +405,3 @@ class _StoreScenario(_Scenario):
             value = f"#{rng.randrange(self.CALLS)};{rng.choice('xyz')}"
             key = rng.choice(["a", "a", "ab", "b"])
             self.request["events"].append({"topic": "in", "key": key, "value": value, "ts": now})
-        if rng.random() < 0.5:
-            self.request["reopen"] = rng.randrange(len(self.request["events"]))

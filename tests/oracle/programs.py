@@ -6,17 +6,18 @@ import pickle
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import (
     ApplicationConfig,
-    Cancellable,
     Processor,
     ProcessorContext,
     PunctuationType,
     Record,
     RecordMetadata,
+    Remembered,
     SourceRecord,
     Topology,
     TopologyTestDriver,
@@ -144,16 +145,21 @@ def new_builder(store: Json) -> StoreBuilder:
 
 
 class Program(Processor):
-    """A processor whose operations are data."""
+    """A processor whose operations are data. It keeps everything in stores and remembered values."""
 
     def __init__(self, program: Json, kinds: dict[str, str]) -> None:
         self._program, self._kinds = program, kinds
-        self._schedules: dict[str, Cancellable] = {}
+        self._is_initialized = False
         self._context: ProcessorContext
+        self._schedules: Remembered
 
     def init(self, context: ProcessorContext) -> None:
         self._context = context
+        #: By name of a schedule: its method, its ordinal, and its operations.
+        self._schedules = context.remember("schedules", {})
+        self._created: list[str] = []
         self._run(self._program.get("init", ()), None, [])
+        self._is_initialized = True
 
     def process(self, record: Record) -> None:
         self._run(self._program.get("process", ()), record, [])
@@ -185,8 +191,10 @@ class Program(Processor):
                 case ["schedule", kind, interval, name, body]:
                     self._schedule(kind, interval, name, body)
                 case ["cancel", name]:
-                    if name in self._schedules:
-                        self._schedules[name].cancel()
+                    method, ordinal, _ = self._schedules.value.get(name, (None, None, None))
+                    handle = context.schedules().get((method, ordinal))
+                    if handle is not None:
+                        handle.cancel()
                 case ["commit"]:
                     context.commit()
                 case ["meta"]:
@@ -200,11 +208,29 @@ class Program(Processor):
                     raise AssertionError(operation)
 
     def _schedule(self, kind: str, interval: int, name: str, body: Json) -> None:
-        def punctuate(now: int) -> None:
-            self._run(body, Record("tick", f"{name}@{now}", now), [])
+        """Create a schedule, unless there is one with this name; one that ``init`` has created is created again."""
+        schedules = self._schedules.value
+        if self._is_initialized:
+            if name not in schedules:
+                schedules[name] = [f"call_{name}", 0, body]
+                self._context.schedule(interval, PunctuationType[kind], getattr(self, f"call_{name}"))
+        elif name not in self._created:
+            ordinal = len(self._created)
+            self._created.append(name)
+            schedules[name] = ["init", ordinal, body]
+            self._context.schedule(interval, PunctuationType[kind], partial(self._punctuate, name))
 
-        if name not in self._schedules:
-            self._schedules[name] = self._context.schedule(interval, PunctuationType[kind], punctuate)
+    def call_t0(self, now: int) -> None:
+        self._punctuate("t0", now)
+
+    def call_t1(self, now: int) -> None:
+        self._punctuate("t1", now)
+
+    def call_t2(self, now: int) -> None:
+        self._punctuate("t2", now)
+
+    def _punctuate(self, name: str, now: int) -> None:
+        self._run(self._schedules.value[name][2], Record("tick", f"{name}@{now}", now), [])
 
     def _call(self, name: str, method: str, a: list[Any], record: Record) -> str:
         store, kind = self._context.get_state_store(name), self._kinds[name]
@@ -341,10 +367,10 @@ def describe(request: Json) -> Json:
 def run(request: Json, copy: Callable[[Topology], Topology] = pickled) -> Json:
     """Return what the runner answers to a request with events, from a copy of the topology.
 
-    With ``reopen``, the stores are in a file, and a new driver continues with them at the event of that number.
+    With ``reopen``, the state is in a file, and a new driver with another copy continues with it at the events of these
+    numbers.
     """
     declared = Declarations(request["steps"])
-    topology = copy(declared.topology)
     settings = request.get("config", {})
     config = ApplicationConfig(
         key_serde=serdes.STRING,
@@ -354,20 +380,21 @@ def run(request: Json, copy: Callable[[Topology], Topology] = pickled) -> Json:
         processing_handler=OUTPUT_HANDLERS[settings.get("processing", "fail")],
         production_handler=OUTPUT_HANDLERS[settings.get("production", "fail")],
     )
-    reopen = request.get("reopen")
-    events = request["events"]
+    reopen, events = request.get("reopen"), request["events"]
+    bounds = [0, *(reopen or ()), len(events)]
     result: Json = {"outputs": [], "dropped": 0, "stores": {}}
     with tempfile.TemporaryDirectory() as folder:
         path = None if reopen is None else f"{folder}/state"
-        for part in [events] if reopen is None else [events[:reopen], events[reopen:]]:
-            with TopologyTestDriver(topology, config, state_file=path) as driver:
+        for part in (events[first:end] for first, end in pairwise(bounds)):
+            with TopologyTestDriver(copy(declared.topology), config, state_file=path) as driver:
+                dropped_before = driver.metrics["dropped"]
                 for event in part:
                     try:
                         apply(driver, event)
                     except StreamsError as error:
                         return {"outputs": result["outputs"], "error": "StreamsException", "text": str(error)}
                     result["outputs"].append(output(driver, request["outputs"]))
-                result["dropped"] += driver.metrics["dropped"]
+                result["dropped"] += driver.metrics["dropped"] - dropped_before
                 all_stores = driver.get_all_state_stores()
                 result["stores"] = {name: contents(declared.kinds[name], store) for name, store in all_stores.items()}
     return result

@@ -170,6 +170,7 @@ PUBLIC = {
         "PunctuationType",
         "Record",
         "RecordMetadata",
+        "Remembered",
         "ResolvedTopology",
         "Serde",
         "SinkNode",

@@ -25,7 +25,7 @@ from zkconsumer.topology import (
     stores,
 )
 
-RUNTIME = TaskRuntime(clock=lambda: 0, pages=lambda _: None, send=print, commit=int, rollback=int)
+RUNTIME = TaskRuntime(clock=lambda: 0, pages=lambda _: None, commit=int, rollback=int)
 
 
 class Nothing(Processor):

@@ -106,7 +106,6 @@ class Runner:
         runtime = TaskRuntime(
             clock=lambda: 0,
             pages=self._pages,
-            send=lambda _record: None,
             commit=lambda: self.file.commit(),
             rollback=lambda: self.file.rollback(),
         )

@@ -69,9 +69,7 @@ CONFIG: dict[str, Any] = {
 
 def keeping_task(pages: MemoryPages | None = None, *, is_initialized: bool = True, **settings: Any) -> StreamTask:
     topology, pages = keeping(), MemoryPages() if pages is None else pages
-    runtime = TaskRuntime(
-        clock=lambda: 0, pages=lambda _store: pages, send=lambda _record: None, commit=int, rollback=int
-    )
+    runtime = TaskRuntime(clock=lambda: 0, pages=lambda _store: pages, commit=int, rollback=int)
     config = ApplicationConfig(**CONFIG, **settings)
     task = topology.combine().task(0, config, runtime)
     if is_initialized:
@@ -387,7 +385,7 @@ def test_failed_commit_rolls_back_and_names_task(tmp_path: Path) -> None:
         assert [store.get(key) for key in (b"a", b"b")] == [b"1", None]
 
 
-def test_changes_in_close_are_discarded(tmp_path: Path) -> None:
+def test_changes_in_close_are_committed(tmp_path: Path) -> None:
     class Late(Keep):
         def close(self) -> None:
             self._store.put("late", "x")
@@ -399,7 +397,7 @@ def test_changes_in_close_are_discarded(tmp_path: Path) -> None:
         driver.create_input_topic("in").pipe_input("a", "1")
 
     with TopologyTestDriver(topology, ApplicationConfig(**CONFIG), state_file=path) as driver:
-        assert list(driver.get_state_store("s").all()) == [("a", "1")]
+        assert list(driver.get_state_store("s").all()) == [("a", "1"), ("late", "x")]
 
 
 # ---- stores and processors -------------------------------------------------------------------------------------------
@@ -491,9 +489,7 @@ def test_failed_rollback_does_not_prevent_others() -> None:
     topology = custom_topology(lambda: created["custom"])
     topology.add_state_store(StoreBuilder("other", created.__getitem__), "use")
     config = ApplicationConfig(value_serde=serdes.JSON)  # the store rejects what is not bytes
-    runtime = TaskRuntime(
-        clock=lambda: 0, pages=lambda _: MemoryPages(), send=print, commit=int, rollback=lambda: [][0]
-    )
+    runtime = TaskRuntime(clock=lambda: 0, pages=lambda _: MemoryPages(), commit=int, rollback=lambda: [][0])
     task = topology.combine().task(0, config, runtime)
     task.initialize()
     task.add_records(PARTITION, [SourceRecord("in", 0, 0, 0, b"k", b"5")])

@@ -28,7 +28,7 @@ from zkconsumer.topology import (
     timestamps,
 )
 from zkconsumer.topology.processor import Punctuator
-from zkconsumer.topology.punctuation import PunctuationQueue, Schedule
+from zkconsumer.topology.punctuation import PunctuationQueue, Schedule, ScheduleKey
 from zkconsumer.topology.stores import MemoryPages, StateStore
 
 TEXT = ApplicationConfig(key_serde=serdes.STRING, value_serde=serdes.STRING)
@@ -68,7 +68,7 @@ class Setup:
     ) -> None:
         self.now_ms = 0
         self.lags: dict[str, int | None] = {"a": 0, "b": 0}
-        self.sent: list[SinkRecord] = []
+        self._sent: list[SinkRecord] = []
         self.pages: dict[str, MemoryPages] = {}
         topology = Topology().add_source("src-a", "a").add_source("src-b", "b")
         topology.add_processor(
@@ -82,7 +82,6 @@ class Setup:
         runtime = TaskRuntime(
             clock=lambda: self.now_ms,
             pages=self._pages_of,
-            send=self.sent.append,
             commit=int,
             rollback=int,
             lag_of=lambda partition: self.lags[partition.topic],
@@ -102,6 +101,11 @@ class Setup:
         while self.task.is_processable() and self.task.process():
             self.task.punctuate_stream_time()
 
+    @property
+    def sent(self) -> list[SinkRecord]:
+        self._sent += self.task.take_output().records()
+        return self._sent
+
     def _pages_of(self, store: StateStore) -> MemoryPages:
         return self.pages.setdefault(store.name, MemoryPages())
 
@@ -119,27 +123,6 @@ def test_records_are_merged_by_timestamp_of_head() -> None:
     assert seen == [1, 2, 4, 5, 3, 6]
     assert setup.task.stream_time_ms == 6
     assert setup.task.partition_times() == {TopicPartition("a", 0): 5, TopicPartition("b", 0): 6}
-
-
-def test_partition_times_of_earlier_task_are_restored() -> None:
-    # Source: Kafka 3.9 PartitionGroupTest.shouldSetPartitionTimestampAndStreamTime
-    seen: list[int] = []
-
-    def extract(_record: SourceRecord, _key: Any, _value: Any, partition_time_ms: int) -> int:
-        seen.append(partition_time_ms)
-        return 60
-
-    setup = Setup(config=ApplicationConfig(timestamp_extractor=extract))
-    times = {TopicPartition("a", 0): 100, TopicPartition("b", 0): 50}
-    setup.task.set_partition_times({**times, TopicPartition("c", 0): 900})
-
-    assert setup.task.stream_time_ms == 100
-    setup.add("a", [60])
-    setup.add("b", [60])
-    setup.run()
-    assert seen == [100, 50]
-    assert setup.task.partition_times() == {**times, TopicPartition("b", 0): 60}
-    assert setup.task.stream_time_ms == 100
 
 
 @pytest.mark.parametrize(
@@ -178,7 +161,7 @@ def test_punctuation_after_gap_is_one_and_keeps_alignment() -> None:
     ):
         queue = PunctuationQueue()
         called: list[int] = []
-        queue.add(Schedule("p", start, 100, called.append))
+        queue.add(Schedule(ScheduleKey("p", "init", 0), start, 100, called.append))
         for now_ms in times:
             queue.punctuate(now_ms, lambda schedule, now_ms=now_ms: schedule.punctuator(now_ms))  # type: ignore[misc]
         assert called == expected
@@ -453,12 +436,10 @@ def test_errors_of_sink_functions_name_sink(sink: Any, message: str) -> None:
 def test_partitioner_selects_partitions(selected: Any, partitions: list[int | None]) -> None:
     # Source: Kafka 3.9 RecordCollectorTest.shouldBroadcastToAllPartitions, shouldSendOnlyToEvenPartitions,
     # shouldDropAllRecords, shouldUseDefaultPartitionerViaPartitions
-    sent: list[SinkRecord] = []
     topology = Topology().add_source("src", "in").add_sink("sink", "out", "src", partitioner=lambda *_: selected)
     runtime = TaskRuntime(
         clock=lambda: 0,
         pages=lambda _: MemoryPages(),
-        send=sent.append,
         commit=int,
         rollback=int,
         partition_count=lambda _topic: 4,
@@ -469,7 +450,7 @@ def test_partitioner_selects_partitions(selected: Any, partitions: list[int | No
     task.add_records(partition, [SourceRecord("in", 0, 0, 0, b"k", b"v")])
     task.process()
 
-    assert [record.partition for record in sent] == partitions
+    assert task.take_output().partitions == partitions
     assert task.metrics["dropped"] == (not partitions)
 
 

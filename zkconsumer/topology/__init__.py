@@ -31,7 +31,7 @@ from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.handlers import ErrorContext, ErrorResponse
 from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle
 from zkconsumer.topology.nodes import GlobalStore, ProcessorNode, SinkNode, SourceNode
-from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType
+from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType, Remembered
 from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
 from zkconsumer.topology.resolved import ResolvedTopology, TopicGroup
 from zkconsumer.topology.serdes import Serde
@@ -55,6 +55,7 @@ __all__ = [
     "PunctuationType",
     "Record",
     "RecordMetadata",
+    "Remembered",
     "ResolvedTopology",
     "Serde",
     "SinkNode",

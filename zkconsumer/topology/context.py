@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
+from zkconsumer.topology.loop import Forwarder
 from zkconsumer.topology.node_runtime import RunningProcessor
-from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
+from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator, Remembered
 from zkconsumer.topology.records import PUNCTUATION_METADATA, Record, RecordMetadata
 from zkconsumer.topology.task_context import TaskContext
 from zkconsumer.topology.task_stores import TaskStores
@@ -27,7 +28,7 @@ class NodeContext:
 
     def __init__(self, node: RunningProcessor, task: TaskContext, stores: TaskStores, metrics: dict[str, int]) -> None:
         self._node, self._task, self._stores, self._metrics = node, task, stores, metrics
-        self._children = node.children
+        self.forward = Forwarder(task.state, node.children, node.child_by_name, self._reject_forward)
 
     @property
     def config(self) -> ApplicationConfig:
@@ -54,7 +55,7 @@ class NodeContext:
         """Where the current record was read; None outside of ``process`` and punctuations."""
         source = self._task.source_record
         if source is None:
-            return PUNCTUATION_METADATA if self._task.is_processing else None
+            return PUNCTUATION_METADATA if self._task.state.is_processing else None
         return source.metadata
 
     @property
@@ -67,21 +68,6 @@ class NodeContext:
         """The wall-clock time at which the current record or punctuation started."""
         return self._task.system_time_ms
 
-    def forward(self, record: Record, child: str | None = None) -> None:
-        """Forward a record to children; see ``ProcessorContext``."""
-        if not self._task.is_processing:
-            raise StreamsError(
-                f"processor {self._node.name!r}: forward() was called outside process() and punctuators, or by another "
-                "task. Return a new Processor from the supplier for each task"
-            )
-        if not isinstance(record, Record):
-            raise WrongTypeError(f"the argument of forward() must be a Record, got {record!r}")
-        if child is None:
-            for process in self._children:
-                process(record)
-        else:
-            self._child(child)(record)
-
     def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Call a function periodically; see ``ProcessorContext``."""
         if not isinstance(interval_ms, int) or interval_ms < 1:
@@ -92,7 +78,16 @@ class NodeContext:
             raise InvalidArgumentError(f"the kind of a schedule must be a PunctuationType, got {kind!r}")
         if not callable(punctuator):
             raise InvalidArgumentError(f"the punctuator of a schedule must be a function, got {punctuator!r}")
-        return self._task.schedule(self._node.name, interval_ms, kind, punctuator)
+        processor = self._node.processor if self._node.is_initialized else None
+        return self._task.schedule(self._node.name, processor, interval_ms, kind, punctuator)
+
+    def schedules(self) -> Mapping[tuple[str, int], Cancellable]:
+        """Return the schedules of this node; see ``ProcessorContext``."""
+        return self._task.find_schedules(self._node.name)
+
+    def remember(self, name: str, default: Any) -> Remembered:
+        """Return a value that a snapshot of the task contains; see ``ProcessorContext``."""
+        return self._task.remember(self._node.name, name, default)
 
     def commit(self) -> None:
         """Request a commit."""
@@ -115,11 +110,14 @@ class NodeContext:
         key = f"{self._node.name}/{name}"
         self._metrics[key] = self._metrics.get(key, 0) + amount
 
-    def _child(self, name: str) -> Callable[[Record], None]:
-        try:
-            return self._node.child_by_name[name]
-        except KeyError:
-            children = ", ".join(self._node.child_by_name) or "none"
+    def _reject_forward(self, record: object, child: str | None) -> NoReturn:
+        """Raise the error about a call of ``forward``."""
+        if not self._task.state.is_processing:
             raise StreamsError(
-                f"processor {self._node.name!r} has no child {name!r}; its children are: {children}"
-            ) from None
+                f"processor {self._node.name!r}: forward() was called outside process() and punctuators, or by another "
+                "task. Return a new Processor from the supplier for each task"
+            )
+        if not isinstance(record, Record):
+            raise WrongTypeError(f"the argument of forward() must be a Record, got {record!r}")
+        children = ", ".join(self._node.child_by_name) or "none"
+        raise StreamsError(f"processor {self._node.name!r} has no child {child!r}; its children are: {children}")

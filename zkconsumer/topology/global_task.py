@@ -13,7 +13,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.topology import handlers, timestamps
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.nodes import SourceNode
-from zkconsumer.topology.processor import PunctuationType, Punctuator
+from zkconsumer.topology.processor import Processor, PunctuationType, Punctuator
 from zkconsumer.topology.records import SourceRecord
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_declaration import TaskDeclaration
@@ -66,6 +66,7 @@ class GlobalTask(StreamTask):
     def schedule(
         self,
         node: str,
+        processor: Processor | None,  # noqa: ARG002
         interval_ms: int,  # noqa: ARG002
         kind: PunctuationType,  # noqa: ARG002
         punctuator: Punctuator,  # noqa: ARG002

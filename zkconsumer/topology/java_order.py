@@ -53,37 +53,40 @@ class PriorityQueue(Generic[T]):
 
     Args:
         key: returns the priority of an element; the smallest comes first. It must not change while the element is
-        queued.
+            queued, unless the element is the first one and is removed next.
+
+    Attributes:
+        items: the elements in the order of the heap's array, on which that of equal elements depends.
     """
 
     def __init__(self, key: Callable[[T], int]) -> None:
         self._key = key
-        self._heap: list[T] = []
+        self.items: list[T] = []
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.items)
 
     def peek(self) -> T | None:
         """Return the first element, or None."""
-        return self._heap[0] if self._heap else None
+        return self.items[0] if self.items else None
 
     def add(self, element: T) -> None:
         """Insert an element."""
-        self._heap.append(element)
-        if len(self._heap) > 1:
-            self._sift_up(len(self._heap) - 1, element)
+        self.items.append(element)
+        if len(self.items) > 1:
+            self._sift_up(len(self.items) - 1, element)
 
     def poll(self) -> T | None:
         """Remove and return the first element, or return None."""
-        if not self._heap:
+        if not self.items:
             return None
-        first, last = self._heap[0], self._heap.pop()
-        if self._heap:
+        first, last = self.items[0], self.items.pop()
+        if self.items:
             self._sift_down(0, last)
         return first
 
     def _sift_up(self, index: int, element: T) -> None:
-        heap, key = self._heap, self._key
+        heap, key = self.items, self._key
         own = key(element)
         while index > 0:
             parent = (index - 1) >> 1
@@ -94,7 +97,7 @@ class PriorityQueue(Generic[T]):
         heap[index] = element
 
     def _sift_down(self, index: int, element: T) -> None:
-        heap, key = self._heap, self._key
+        heap, key = self.items, self._key
         own, half = key(element), len(heap) >> 1
         while index < half:
             child = 2 * index + 1

@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.topology import owners, timestamps
+from zkconsumer.topology import owners, serdes, timestamps
+from zkconsumer.topology.columns import SinkColumns, SourceColumns
 from zkconsumer.topology.error_handling import ErrorHandling, FailedNodeError, describe_error
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
+from zkconsumer.topology.loop import Guarded, Process
 from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.records import PUNCTUATION_METADATA, Record, SinkRecord, SourceRecord, copy_headers
@@ -19,23 +21,29 @@ from zkconsumer.topology.timestamps import TimestampExtractor
 #: Partitions of a record if no partitioner selects one.
 _PRODUCERS_CHOICE = (None,)
 
+#: Extractors that return the timestamp of a record that has one.
+_PLAIN_EXTRACTORS = (timestamps.fail_on_invalid, timestamps.skip_on_invalid, timestamps.partition_time_on_invalid)
+
 
 class RunningNode:
-    """A node with its children."""
+    """A node with its children.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.children: list[Callable[[Record], None]] = []
-        self.child_by_name: dict[str, Callable[[Record], None]] = {}
+    Attributes:
+        name: name of the node.
+        process: the function that processes a record.
+        children: those of the nodes that receive the records which this one forwards.
+        child_by_name: the same by name of the node.
+    """
+
+    def __init__(self, name: str, process: Process) -> None:
+        self.name, self.process = name, process
+        self.children: list[Process] = []
+        self.child_by_name: dict[str, Process] = {}
 
     def add_child(self, child: RunningNode) -> None:
         """Add a node that receives the records which this one forwards."""
         self.children.append(child.process)
         self.child_by_name[child.name] = child.process
-
-    def process(self, record: Record) -> None:
-        """Process a record."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Release resources."""
@@ -45,18 +53,29 @@ class RunningSource(RunningNode):
     """Deserializes records and forwards them."""
 
     def __init__(self, node: SourceNode, task: TaskContext, errors: ErrorHandling, clock: Callable[[], int]) -> None:
-        super().__init__(node.name)
+        super().__init__(node.name, self._forward)
         config = task.config
         self._errors = errors
         self._key: Deserializer = node.key_deserializer or config.key_serde.deserialize
         self._value: Deserializer = node.value_deserializer or config.value_serde.deserialize
         extract = node.timestamp_extractor or config.timestamp_extractor
         self._extract: TimestampExtractor = (lambda *_: clock()) if extract is timestamps.wall_clock else extract
+        self._is_plain = extract in _PLAIN_EXTRACTORS
 
-    def process(self, record: Record) -> None:
-        """Forward a record to all children."""
+    def _forward(self, record: Record) -> None:
         for process in self.children:
             process(record)
+
+    def decode_columns(self, columns: SourceColumns) -> tuple[list[Any], list[Any]] | None:
+        """Return all keys and values; None if a record has to be dropped, or needs its timestamp extractor."""
+        if not self._is_plain or min(columns.timestamps) < 0:
+            return None
+        try:
+            return _deserialize(self._key, columns.topic, columns.keys), _deserialize(
+                self._value, columns.topic, columns.values
+            )
+        except Exception:
+            return None
 
     def decode(self, source: SourceRecord, partition_time_ms: int) -> Record | None:
         """Return the deserialized record with its timestamp; None if it is dropped.
@@ -84,16 +103,17 @@ class RunningSource(RunningNode):
 class RunningSink(RunningNode):
     """Serializes records and sends them."""
 
-    def __init__(self, node: SinkNode, task: TaskContext, errors: ErrorHandling, runtime: TaskRuntime) -> None:
-        super().__init__(node.name)
-        self._task, self._errors = task, errors
-        self._send, self._partition_count = runtime.send, runtime.partition_count
+    def __init__(
+        self, node: SinkNode, task: TaskContext, errors: ErrorHandling, runtime: TaskRuntime, output: SinkColumns
+    ) -> None:
+        super().__init__(node.name, self._send)
+        self._task, self._errors, self._output = task, errors, output
+        self._partition_count = runtime.partition_count
         self._topic, self._extractor, self._partitioner = node.topic, node.extractor, node.partitioner
         self._key: Serializer = node.key_serializer or task.config.key_serde.serialize
         self._value: Serializer = node.value_serializer or task.config.value_serde.serialize
 
-    def process(self, record: Record) -> None:
-        """Send a record."""
+    def _send(self, record: Record) -> None:
         topic = self._topic
         try:
             if topic is None:
@@ -112,7 +132,7 @@ class RunningSink(RunningNode):
             self._errors.on_production_error(self.name, self._task.source_record, topic, record, error)
             return
         for partition in partitions:
-            self._send(SinkRecord(topic, partition, record.timestamp, key, value, headers))
+            self._output.append(SinkRecord(topic, partition, record.timestamp, key, value, headers))
 
     def _extract_topic(self, record: Record) -> str:
         assert self._extractor is not None
@@ -143,12 +163,17 @@ class RunningProcessor(RunningNode):
     """A node with a processor of the application."""
 
     def __init__(self, node: ProcessorNode, task: TaskContext, errors: ErrorHandling) -> None:
-        super().__init__(node.name)
         self._task, self._errors = task, errors
         self.stores = frozenset(node.stores)
-        self._processor = self._create_processor(node)
-        self._process = self._processor.process
         self._is_initialized = False
+        self.name = node.name
+        self.processor = self._create_processor(node)
+        super().__init__(node.name, Guarded(self.processor.process, self._handle_error))
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether ``init`` has returned, and ``close`` was not called since."""
+        return self._is_initialized
 
     def init_with(self, context: ProcessorContext) -> None:
         """Initialize the processor. If that fails, ``close`` does not call it.
@@ -156,16 +181,16 @@ class RunningProcessor(RunningNode):
         Raises:
             StreamsError: the processor failed.
         """
-        owner = owners.claim(self._processor, self._task.task_id)
+        owner = owners.claim(self.processor, self._task.task_id)
         if owner is not None:
             raise StreamsError(
                 f"task {self._task.task_id}: processor {self.name!r} belongs to task {owner}; its supplier must return "
                 "a new object at each call"
             )
         try:
-            self._processor.init(context)
+            self.processor.init(context)
         except BaseException as error:
-            owners.release(self._processor)
+            owners.release(self.processor)
             if not isinstance(error, Exception):
                 raise
             raise StreamsError(
@@ -173,14 +198,10 @@ class RunningProcessor(RunningNode):
             ) from error
         self._is_initialized = True
 
-    def process(self, record: Record) -> None:
-        """Process a record."""
-        try:
-            self._process(record)
-        except FailedNodeError:
-            raise
-        except Exception as error:
-            self._errors.on_processing_error(self.name, self._task.source_record, record, error)
+    def _handle_error(self, record: Record, error: Exception) -> None:
+        if isinstance(error, FailedNodeError):
+            raise error
+        self._errors.on_processing_error(self.name, self._task.source_record, record, error)
 
     def close(self) -> None:
         """Close the processor.
@@ -191,9 +212,9 @@ class RunningProcessor(RunningNode):
         if not self._is_initialized:
             return
         self._is_initialized = False
-        owners.release(self._processor)
+        owners.release(self.processor)
         try:
-            self._processor.close()
+            self.processor.close()
         except Exception as error:
             raise StreamsError(
                 f"task {self._task.task_id}: processor {self.name!r} failed in close: {describe_error(error)}"
@@ -206,6 +227,12 @@ class RunningProcessor(RunningNode):
             raise StreamsError(
                 f"task {self._task.task_id}: supplier of processor {self.name!r} failed: {describe_error(error)}"
             ) from error
+
+
+def _deserialize(deserialize: Deserializer, topic: str, column: Sequence[bytes | None]) -> list[Any]:
+    if deserialize is serdes.BYTES.deserialize:
+        return list(column)
+    return [deserialize(topic, data) for data in column]
 
 
 def _check_bytes(data: Any) -> bytes | None:

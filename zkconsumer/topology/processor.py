@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from zkconsumer.topology.config import ApplicationConfig
@@ -31,6 +31,19 @@ class Cancellable(Protocol):
 
     def cancel(self) -> None:
         """End the schedule. It has no effect if it has ended."""
+
+
+class Remembered:
+    """A value that a processor keeps from record to record; see ``ProcessorContext.remember``.
+
+    Attributes:
+        value: None, or a bool, int, float or str, or a list or dict of these.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
 class ProcessorContext(Protocol):
@@ -90,6 +103,23 @@ class ProcessorContext(Protocol):
         Raises:
             ValueError: an argument is invalid.
             StreamsError: the call does not come from a node.
+        """
+
+    def schedules(self) -> Mapping[tuple[str, int], Cancellable]:
+        """Return the schedules of this node that have not ended, by method and ordinal.
+
+        A runtime may continue a task with a new processor. It calls ``init`` again, whose schedules then continue, and
+        restores the schedules that were created later. The method is ``init`` for those created in ``init``, and
+        otherwise the name of the processor's method that the schedule calls. The ordinal counts the schedules with
+        this method from 0.
+        """
+
+    def remember(self, name: str, default: Any) -> Remembered:
+        """Return an object whose ``value`` is kept if the task is rebuilt, unlike attributes of the processor.
+
+        Args:
+            name: name of the value; the same name returns the same object.
+            default: the value, if the task has none yet.
         """
 
     def commit(self) -> None:

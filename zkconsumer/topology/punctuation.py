@@ -5,26 +5,47 @@ Source: Kafka 3.9 PunctuationQueue and PunctuationSchedule.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
+from zkconsumer.errors import StreamsError
 from zkconsumer.topology.java_order import PriorityQueue
-from zkconsumer.topology.processor import Punctuator
+from zkconsumer.topology.loop import NEVER
+from zkconsumer.topology.processor import Processor, PunctuationType, Punctuator
+
+#: Method of a ``ScheduleKey`` whose schedule was created in ``init``.
+IN_INIT = "init"
+
+
+class ScheduleKey(NamedTuple):
+    """By which a schedule is found again after its task was rebuilt.
+
+    Attributes:
+        node: name of the node that created it.
+        method: ``init`` if it was created in ``init``; otherwise the name of the method that it calls.
+        ordinal: how many schedules with this node and method were created before it.
+    """
+
+    node: str
+    method: str
+    ordinal: int
 
 
 class Schedule:
     """A punctuator that is called each time its interval has passed.
 
     Args:
-        node: name of the node that created it.
+        key: by which it is found again.
         due_ms: first time at which it is due.
         interval_ms: milliseconds between two calls.
         punctuator: the function.
     """
 
-    __slots__ = ("due_ms", "interval_ms", "is_cancelled", "node", "punctuator")
+    __slots__ = ("due_ms", "interval_ms", "is_cancelled", "key", "punctuator")
 
-    def __init__(self, node: str, due_ms: int, interval_ms: int, punctuator: Punctuator) -> None:
-        self.node, self.due_ms, self.interval_ms, self.punctuator = node, due_ms, interval_ms, punctuator
+    def __init__(self, key: ScheduleKey, due_ms: int, interval_ms: int, punctuator: Punctuator) -> None:
+        self.key, self.due_ms, self.interval_ms, self.punctuator = key, due_ms, interval_ms, punctuator
         self.is_cancelled = False
 
     def cancel(self) -> None:
@@ -38,14 +59,31 @@ class Schedule:
 
 
 class PunctuationQueue:
-    """The schedules of one clock."""
+    """The schedules of one clock.
+
+    Attributes:
+        queue: the schedules, without the one that is being called.
+        called: the schedule that is being called, or None.
+    """
 
     def __init__(self) -> None:
-        self._queue: PriorityQueue[Schedule] = PriorityQueue(lambda schedule: schedule.due_ms)
+        self.queue: PriorityQueue[Schedule] = PriorityQueue(lambda schedule: schedule.due_ms)
+        self.called: Schedule | None = None
+
+    @property
+    def schedules(self) -> list[Schedule]:
+        """All schedules."""
+        return self.queue.items if self.called is None else [*self.queue.items, self.called]
+
+    @property
+    def due_ms(self) -> int:
+        """Time at which the next schedule is due."""
+        first = self.queue.peek()
+        return NEVER if first is None else first.due_ms
 
     def add(self, schedule: Schedule) -> None:
         """Add a schedule."""
-        self._queue.add(schedule)
+        self.queue.add(schedule)
 
     def punctuate(self, now_ms: int, call: Callable[[Schedule, int], object]) -> bool:
         """Call all schedules that are due, including new ones, and return whether there was one.
@@ -55,16 +93,192 @@ class PunctuationQueue:
             call: called with each schedule and that time.
         """
         has_called = False
-        while (schedule := self._queue.peek()) is not None and schedule.due_ms <= now_ms:
-            self._queue.poll()
+        while (schedule := self.queue.peek()) is not None and schedule.due_ms <= now_ms:
+            self.queue.poll()
             if schedule.is_cancelled:
                 continue
+            self.called = schedule
             try:
                 call(schedule, now_ms)
             finally:
+                self.called = None
                 # A call that fails is made again at its next time. A punctuator may have cancelled its own schedule.
                 schedule.advance(now_ms)
                 if not schedule.is_cancelled:
-                    self._queue.add(schedule)
+                    self.queue.add(schedule)
             has_called = True
         return has_called
+
+
+class SavedSchedule(NamedTuple):
+    """A schedule in a snapshot."""
+
+    key: ScheduleKey
+    due_ms: int
+    interval_ms: int
+    is_cancelled: bool
+
+
+class SavedSchedules(NamedTuple):
+    """The schedules of a task in a snapshot.
+
+    Attributes:
+        queues: the schedules of each clock, in the order of the queue's array.
+        created: number of schedules that were created, by node and method.
+    """
+
+    queues: Mapping[PunctuationType, tuple[SavedSchedule, ...]]
+    created: Mapping[tuple[str, str], int]
+
+
+class TaskSchedules:
+    """The schedules of both clocks, which can be saved and restored.
+
+    A schedule that was created in ``init`` is found again by its ordinal, because ``init`` creates it again. Others are
+    found by the name of the processor's method that they call.
+
+    Args:
+        task_id: the task, for errors.
+        requires_methods: whether schedules that could not be restored are rejected.
+    """
+
+    def __init__(self, task_id: str, requires_methods: bool) -> None:
+        self._task_id, self._requires_methods = task_id, requires_methods
+        self.queues = {kind: PunctuationQueue() for kind in PunctuationType}
+        self._created: dict[tuple[str, str], int] = defaultdict(int)
+        self._restored: dict[ScheduleKey, tuple[PunctuationType, Schedule]] = {}
+        self._created_before: Mapping[tuple[str, str], int] = {}
+
+    @property
+    def stream_time_due_ms(self) -> int:
+        """Stream time at which the next schedule is due."""
+        return self.queues[PunctuationType.STREAM_TIME].due_ms
+
+    def create_in_init(
+        self, node: str, kind: PunctuationType, due_ms: int, interval_ms: int, punctuator: Punctuator
+    ) -> Schedule:
+        """Return a schedule that ``init`` of a node creates, or the restored one that an earlier ``init`` created.
+
+        Raises:
+            StreamsError: the restored schedule has the other clock.
+        """
+        key = self._next_key(node, IN_INIT)
+        found = self._restored.pop(key, None)
+        if found is None:
+            schedule = Schedule(key, due_ms, interval_ms, punctuator)
+            if key.ordinal < self._created_before.get((node, IN_INIT), 0):
+                schedule.cancel()  # it has ended before the task was saved
+            else:
+                self.queues[kind].add(schedule)
+            return schedule
+        saved_kind, schedule = found
+        if saved_kind is not kind:
+            raise StreamsError(
+                f"processor {node!r}: schedule {key.ordinal} of init() uses {kind.value}, and the saved one uses "
+                f"{saved_kind.value}; create new schedules after those that init() created before"
+            )
+        schedule.interval_ms, schedule.punctuator = interval_ms, punctuator
+        return schedule
+
+    def create(
+        self,
+        node: str,
+        processor: Processor,
+        kind: PunctuationType,
+        due_ms: int,
+        interval_ms: int,
+        punctuator: Punctuator,
+    ) -> Schedule:
+        """Return a schedule that a processor creates after ``init``.
+
+        Raises:
+            StreamsError: the task is rebuilt from snapshots, and the punctuator is not a method of the processor.
+        """
+        method = _find_method(processor, punctuator)
+        if self._requires_methods and not method:
+            raise StreamsError(_describe_unnamed(node))
+        schedule = Schedule(self._next_key(node, method), due_ms, interval_ms, punctuator)
+        self.queues[kind].add(schedule)
+        return schedule
+
+    def find(self, node: str) -> dict[tuple[str, int], Schedule]:
+        """Return the schedules of a node that have not ended, by method and ordinal."""
+        schedules = (schedule for queue in self.queues.values() for schedule in queue.schedules)
+        return {one.key[1:]: one for one in schedules if one.key.node == node and not one.is_cancelled}
+
+    # ---- snapshots ----
+
+    def save(self) -> SavedSchedules:
+        """Return all schedules.
+
+        Raises:
+            StreamsError: a schedule cannot be restored, because its punctuator is not a method of the processor.
+        """
+        for schedule in (item for queue in self.queues.values() for item in queue.queue.items):
+            if not schedule.key.method and not schedule.is_cancelled:
+                raise StreamsError(f"task {self._task_id}: {_describe_unnamed(schedule.key.node)}")
+        queues = {
+            kind: tuple(SavedSchedule(s.key, s.due_ms, s.interval_ms, s.is_cancelled) for s in queue.queue.items)
+            for kind, queue in self.queues.items()
+        }
+        return SavedSchedules(queues, dict(self._created))
+
+    def restore(self, saved: SavedSchedules) -> None:
+        """Restore schedules before the processors are initialized."""
+        self._created.clear()
+        self._created.update({key: count for key, count in saved.created.items() if key[1] != IN_INIT})
+        self._created_before = saved.created
+        for kind, schedules in saved.queues.items():
+            restored = []
+            for key, due_ms, interval_ms, is_cancelled in schedules:
+                schedule = Schedule(key, due_ms, interval_ms, _call_nothing)
+                schedule.is_cancelled = is_cancelled
+                restored.append(schedule)
+                self._restored[key] = kind, schedule
+            self.queues[kind].queue.items[:] = restored
+
+    def attach(self, node: str, processor: Processor) -> None:
+        """Let the restored schedules that a node created after ``init`` call its processor.
+
+        Raises:
+            StreamsError: the processor does not have a method that a schedule calls.
+        """
+        for key in [key for key in self._restored if key.node == node and key.method != IN_INIT]:
+            _, schedule = self._restored.pop(key)
+            method = getattr(processor, key.method, None)
+            if method is None and not schedule.is_cancelled:
+                raise StreamsError(
+                    f"task {self._task_id}: a saved schedule calls the method {key.method!r}, which processor {node!r} "
+                    "does not have"
+                )
+            schedule.punctuator = method or _call_nothing
+
+    def finish_restoring(self) -> None:
+        """End the schedules that ``init`` no longer creates; called when all processors have been initialized."""
+        for _, schedule in self._restored.values():
+            schedule.cancel()
+        self._restored.clear()
+        self._created_before = {}
+
+    def _next_key(self, node: str, method: str) -> ScheduleKey:
+        ordinal = self._created[node, method]
+        self._created[node, method] = ordinal + 1
+        return ScheduleKey(node, method, ordinal)
+
+
+def _find_method(processor: Processor, punctuator: Punctuator) -> str:
+    """Return the name of the processor's method that a punctuator is, or an empty text."""
+    name: Any = getattr(punctuator, "__name__", "")
+    is_method = getattr(punctuator, "__self__", None) is processor and hasattr(type(processor), str(name))
+    return str(name) if is_method else ""
+
+
+def _describe_unnamed(node: str) -> str:
+    return (
+        f"processor {node!r}: a schedule that was created outside init() cannot be continued by another task, because "
+        "its punctuator is not a method of the processor; pass a method, such as self.punctuate"
+    )
+
+
+def _call_nothing(_now_ms: int) -> None:
+    pass

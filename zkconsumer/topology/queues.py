@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from zkconsumer.message import TopicPartition
+from zkconsumer.topology.columns import SourceColumns
 from zkconsumer.topology.java_order import PriorityQueue, hash_order, topic_partition_hash
 from zkconsumer.topology.records import Record, SourceRecord
 
@@ -18,6 +19,9 @@ UNKNOWN = -1
 
 #: Value of ``max_task_idle_ms`` with which a task never waits for empty partitions.
 IDLE_DISABLED = -1
+
+#: Maximum number of records that are deserialized at once.
+_WINDOW_ROWS = 1_024
 
 
 class Stamped(NamedTuple):
@@ -34,62 +38,172 @@ class Stamped(NamedTuple):
     timestamp: int
 
 
-#: Returns the deserialized record with its timestamp, from the record and the time of its partition; None drops it.
-Decode = Callable[[SourceRecord, int], Record | None]
+class Decoder(Protocol):
+    """Deserializes the records of a queue."""
+
+    def decode(self, source: SourceRecord, partition_time_ms: int) -> Record | None:
+        """Return the deserialized record with its timestamp; None drops it."""
+
+    def decode_columns(self, columns: SourceColumns) -> tuple[list[Any], list[Any]] | None:
+        """Return all keys and values; None if a record has to be dropped, or needs its timestamp extractor."""
+
+
+class Window(NamedTuple):
+    """Consecutive records that were deserialized together.
+
+    Attributes:
+        columns: the serialized records.
+        keys: deserialized keys; empty if the records are deserialized one by one.
+        values: deserialized values, as ``keys``.
+    """
+
+    columns: SourceColumns
+    keys: list[Any]
+    values: list[Any]
+
+
+class QueueState(NamedTuple):
+    """What another task needs to continue with a queue.
+
+    Attributes:
+        time_ms: the highest timestamp of the records processed so far.
+        next_offset: the offset after the last record that was processed; None before the first one.
+        dropped: the head, if all records of the queue were dropped.
+        columns: the records that were not processed.
+    """
+
+    time_ms: int
+    next_offset: int | None
+    dropped: SourceRecord | None
+    columns: tuple[SourceColumns, ...]
 
 
 class RecordQueue:
-    """The records of one partition, in the order of their offsets. Only the head is deserialized.
+    """The records of one partition, in the order of their offsets.
+
+    Records are deserialized in windows. If a record of a window has to be dropped, or cannot be deserialized, its
+    records are deserialized one by one, when they become the head.
 
     Args:
         partition: the partition.
-        decode: deserializes a record.
+        decoder: deserializes the records.
+
+    Attributes:
+        time_ms: the highest timestamp of the records processed so far.
+        window: the records that are processed now; None if the queue is empty.
+        row: the head in ``window``.
     """
 
-    __slots__ = ("_decode", "_end", "_raw", "head", "partition", "time_ms")
+    __slots__ = ("_decoder", "_end", "_head", "_size", "_waiting", "partition", "row", "time_ms", "window")
 
-    def __init__(self, partition: TopicPartition, decode: Decode) -> None:
+    def __init__(self, partition: TopicPartition, decoder: Decoder) -> None:
         self.partition = partition
-        self.head: Stamped | None = None
-        #: The highest timestamp of the records processed so far.
         self.time_ms = UNKNOWN
-        self._decode = decode
-        self._raw: deque[SourceRecord] = deque()
+        self.window: Window | None = None
+        self.row = 0
+        self._decoder = decoder
+        self._head: Stamped | None = None  # of a window without keys
+        self._waiting: deque[SourceColumns] = deque()
+        self._size = 0
         self._end: int | None = None
 
     def __len__(self) -> int:
-        return len(self._raw) + (self.head is not None)
+        return self._size + (self._head is not None and self._head.record is None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no head."""
+        return self.window is None and self._head is None
+
+    @property
+    def head_timestamp(self) -> int:
+        """The timestamp of the head; ``UNKNOWN`` if all records were dropped."""
+        if self._head is not None:
+            return self._head.timestamp
+        return UNKNOWN if self.window is None else self.window.columns.timestamps[self.row]
 
     @property
     def next_offset(self) -> int | None:
         """The offset of the head, or after the last record if the queue is empty; None before the first record."""
-        return self._end if self.head is None else self.head.source.offset
+        if self._head is not None:
+            return self._head.source.offset
+        return self._end if self.window is None else self.window.columns.offsets[self.row]
 
-    def add(self, records: Iterable[SourceRecord]) -> None:
-        """Append records, and deserialize the first one if there is no head."""
-        self._raw.extend(records)
-        if self.head is None:
-            self.head = self._decode_next()
+    def add(self, columns: SourceColumns) -> None:
+        """Append records, and deserialize the first ones if there is no head."""
+        if not columns.rows:
+            return
+        self._waiting += (columns.slice(first, first + _WINDOW_ROWS) for first in range(0, columns.rows, _WINDOW_ROWS))
+        self._size += columns.rows
+        if self.is_empty:
+            self._advance()
 
     def poll(self) -> Stamped:
-        """Remove and return the head, and deserialize the next record."""
-        head = self.head
-        assert head is not None
-        if head.timestamp > self.time_ms:
-            self.time_ms = head.timestamp
-        self._end = head.source.offset + 1
-        self.head = self._decode_next()
+        """Remove and return the head, and deserialize the next record if needed."""
+        head = self._head
+        if head is None:
+            window, row = self.window, self.row
+            assert window is not None
+            source = window.columns.record(row)
+            record = Record(window.keys[row], window.values[row], source.timestamp, source.headers)
+            head = Stamped(source, record, source.timestamp)
+        self.time_ms = max(self.time_ms, head.timestamp)
+        self.skip(1, head.source.offset)
         return head
 
-    def _decode_next(self) -> Stamped | None:
-        dropped = None
-        while self._raw:
-            source = self._raw.popleft()
-            record = self._decode(source, self.time_ms)
+    def skip(self, count: int, last_offset: int) -> None:
+        """Remove the head and ``count - 1`` records after it in the window; ``last_offset`` is that of the last one."""
+        self._end = last_offset + 1
+        self._head = None
+        if self.window is not None:
+            self.row += count
+            self._size -= count
+        self._advance()
+
+    def state(self) -> QueueState:
+        """Return what another task needs to continue."""
+        window, head = self.window, self._head
+        rest = () if window is None else (window.columns.slice(self.row, window.columns.rows),)
+        dropped = head.source if head is not None and head.record is None else None
+        return QueueState(self.time_ms, self._end, dropped, (*rest, *self._waiting))
+
+    def restore(self, state: QueueState) -> None:
+        """Continue where another task has stopped."""
+        self.time_ms, self._end = state.time_ms, state.next_offset
+        if state.dropped is not None:
+            self._head = Stamped(state.dropped, None, UNKNOWN)
+        for columns in state.columns:
+            self.add(columns)
+
+    def _advance(self) -> None:
+        """Deserialize the next window, or the next head of a window whose records are deserialized one by one."""
+        dropped: SourceRecord | None = None
+        while True:
+            window = self.window
+            if window is None or self.row >= window.columns.rows:
+                window = self.window = self._next_window()
+            if window is None:
+                break
+            if window.keys:
+                return
+            source = window.columns.record(self.row)
+            record = self._decoder.decode(source, self.time_ms)
             if record is not None:
-                return Stamped(source, record, record.timestamp)
+                self._head = Stamped(source, record, record.timestamp)
+                return
             dropped = source
-        return None if dropped is None else Stamped(dropped, None, UNKNOWN)
+            self.row += 1
+            self._size -= 1
+        if dropped is not None:
+            self._head = Stamped(dropped, None, UNKNOWN)
+
+    def _next_window(self) -> Window | None:
+        self.row = 0
+        if not self._waiting:
+            return None
+        columns = self._waiting.popleft().loaded()
+        keys, values = self._decoder.decode_columns(columns) or ([], [])
+        return Window(columns, keys, values)
 
 
 class PartitionGroup:
@@ -100,33 +214,36 @@ class PartitionGroup:
         max_idle_ms: milliseconds for which the task waits for empty partitions without a lag; ``IDLE_DISABLED``
             disables waiting.
         lag_of: returns the lag of a partition in records, or None if it is unknown.
+
+    Attributes:
+        queues: the queues by partition.
+        deadlines: time until which the task waits for each empty partition without a lag, in milliseconds.
     """
 
     def __init__(
         self, queues: Iterable[RecordQueue], max_idle_ms: int, lag_of: Callable[[TopicPartition], int | None]
     ) -> None:
         ordered = hash_order(queues, lambda queue: topic_partition_hash(*queue.partition))
-        self._queues: Mapping[TopicPartition, RecordQueue] = {queue.partition: queue for queue in ordered}
+        self.queues: Mapping[TopicPartition, RecordQueue] = {queue.partition: queue for queue in ordered}
+        self.deadlines: dict[TopicPartition, int] = {}
         self._max_idle_ms = max_idle_ms
         self._lag_of = lag_of
         self._lags: dict[TopicPartition, int] = {}
-        self._deadlines: dict[TopicPartition, int] = {}
-        self._nonempty: PriorityQueue[RecordQueue] = PriorityQueue(_head_timestamp)
-        self.stream_time_ms = UNKNOWN
+        self._nonempty: PriorityQueue[RecordQueue] = PriorityQueue(lambda queue: queue.head_timestamp)
 
     def __len__(self) -> int:
-        return sum(map(len, self._queues.values()))
+        return sum(map(len, self.queues.values()))
 
-    def add(self, partition: TopicPartition, records: Iterable[SourceRecord]) -> None:
+    def add(self, partition: TopicPartition, columns: SourceColumns) -> None:
         """Append records of a partition.
 
         Raises:
             KeyError: the task does not have the partition.
         """
-        queue = self._queues[partition]
-        was_empty = queue.head is None
-        queue.add(records)
-        if was_empty and queue.head is not None:
+        queue = self.queues[partition]
+        was_empty = queue.is_empty
+        queue.add(columns)
+        if was_empty and not queue.is_empty:
             self._nonempty.add(queue)
 
     def poll(self) -> tuple[TopicPartition, Stamped] | None:
@@ -135,16 +252,36 @@ class PartitionGroup:
         if queue is None:
             return None
         stamped = queue.poll()
-        if queue.head is not None:
+        if not queue.is_empty:
             self._nonempty.add(queue)
-        if stamped.timestamp > self.stream_time_ms:
-            self.stream_time_ms = stamped.timestamp
         return queue.partition, stamped
+
+    def first(self) -> tuple[RecordQueue, int | None] | None:
+        """Return the queue of the next record, and the timestamp from which on another queue is next, or None.
+
+        With three queues or more the time is that of the next record, because the order of equal timestamps depends on
+        each removal.
+        """
+        queue = self._nonempty.peek()
+        if queue is None:
+            return None
+        others = self._nonempty.items[1:]
+        if not others:
+            return queue, None
+        return queue, others[0].head_timestamp if len(others) == 1 else UNKNOWN
+
+    def skip(self, count: int, last_offset: int) -> None:
+        """Remove the next record and ``count - 1`` records after it in its window; see ``RecordQueue.skip``."""
+        queue = self._nonempty.poll()
+        assert queue is not None
+        queue.skip(count, last_offset)
+        if not queue.is_empty:
+            self._nonempty.add(queue)
 
     def update_lags(self) -> None:
         """Update the lags of all partitions."""
         if self._max_idle_ms != IDLE_DISABLED:
-            lags = {partition: self._lag_of(partition) for partition in self._queues}
+            lags = {partition: self._lag_of(partition) for partition in self.queues}
             self._lags = {partition: lag for partition, lag in lags.items() if lag is not None}
 
     def is_ready(self, now_ms: int) -> bool:
@@ -152,14 +289,14 @@ class PartitionGroup:
         if self._max_idle_ms == IDLE_DISABLED:
             return True
         has_records = has_empty = False
-        for partition, queue in self._queues.items():
+        for partition, queue in self.queues.items():
             if len(queue):
-                self._deadlines.pop(partition, None)
+                self.deadlines.pop(partition, None)
                 has_records = True
             elif self._lags.get(partition, -1) != 0:
-                self._deadlines.pop(partition, None)
+                self.deadlines.pop(partition, None)
                 return False
-            elif now_ms < self._deadlines.setdefault(partition, now_ms + self._max_idle_ms):
+            elif now_ms < self.deadlines.setdefault(partition, now_ms + self._max_idle_ms):
                 return False
             else:
                 has_empty = True
@@ -167,20 +304,24 @@ class PartitionGroup:
 
     def times(self) -> dict[TopicPartition, int]:
         """Return the time of each partition, in milliseconds."""
-        return {partition: queue.time_ms for partition, queue in self._queues.items()}
+        return {partition: queue.time_ms for partition, queue in self.queues.items()}
 
     def next_offsets(self) -> dict[TopicPartition, int]:
         """Return the next offset of each partition that has had a record."""
-        offsets = ((partition, queue.next_offset) for partition, queue in self._queues.items())
+        offsets = ((partition, queue.next_offset) for partition, queue in self.queues.items())
         return {partition: offset for partition, offset in offsets if offset is not None}
 
-    def set_times(self, times: Mapping[TopicPartition, int]) -> None:
-        """Restore partition times that ``times`` returned in an earlier task."""
-        for partition, time_ms in times.items():
-            if partition in self._queues:
-                self._queues[partition].time_ms = time_ms
-                self.stream_time_ms = max(self.stream_time_ms, time_ms)
+    def restore(self, states: Mapping[TopicPartition, QueueState], order: Iterable[TopicPartition]) -> None:
+        """Continue where another task has stopped.
 
+        Args:
+            states: what ``RecordQueue.state`` returned.
+            order: what ``heap_order`` returned.
+        """
+        for partition, state in states.items():
+            self.queues[partition].restore(state)
+        self._nonempty.items[:] = [self.queues[partition] for partition in order]
 
-def _head_timestamp(queue: RecordQueue) -> int:
-    return UNKNOWN if queue.head is None else queue.head.timestamp
+    def heap_order(self) -> list[TopicPartition]:
+        """Return the partitions with records, in an order on which that of records with equal timestamps depends."""
+        return [queue.partition for queue in self._nonempty.items]

@@ -77,19 +77,23 @@ class Subtopology:
         }
         return json.dumps(data, sort_keys=True)
 
-    def task(self, partition: int, config: ApplicationConfig, runtime: TaskRuntime) -> StreamTask:
+    def task(
+        self, partition: int, config: ApplicationConfig, runtime: TaskRuntime, snapshot: bytes | None = None
+    ) -> StreamTask:
         """Return a new task, which processes one partition of the topics that have it.
 
         Args:
             partition: partition number.
             config: settings of the application.
-            runtime: clock, storage, output and global stores of the task.
+            runtime: clock, storage and global stores of the task.
+            snapshot: continue from this result of ``StreamTask.snapshot``.
 
         Raises:
-            StreamsError: a processor or store cannot be created.
+            StreamsError: a processor or store cannot be created, or the snapshot is corrupt, of another task, or of a
+                later release.
         """
         declaration = self._declare_task(f"{self.number}_{partition}", [partition], config)
-        return StreamTask(declaration, config, runtime)
+        return StreamTask(declaration, config, runtime, snapshot)
 
     def global_task(self, partitions: Iterable[int], config: ApplicationConfig, runtime: TaskRuntime) -> GlobalTask:
         """Return the task that updates a global store.

@@ -5,77 +5,80 @@ Source: Kafka 3.9 StreamTask, ProcessorContextImpl and RecordCollectorImpl.
 
 from __future__ import annotations
 
-import enum
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
-from typing import NoReturn
+from itertools import groupby
+from typing import Any, NoReturn
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
+from zkconsumer.topology.columns import SinkColumns, SourceColumns
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import ErrorHandling, FailedNodeError, describe_error, fatal_error
-from zkconsumer.topology.processor import Cancellable, PunctuationType, Punctuator
-from zkconsumer.topology.punctuation import PunctuationQueue, Schedule
-from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue
+from zkconsumer.topology.loop import NEVER, RunState, run_rows
+from zkconsumer.topology.processor import Cancellable, Processor, PunctuationType, Punctuator, Remembered
+from zkconsumer.topology.punctuation import Schedule, TaskSchedules
+from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue, Window
 from zkconsumer.topology.records import SourceRecord
+from zkconsumer.topology.snapshot import Snapshot, check_remembered
 from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.task_declaration import TaskDeclaration
 from zkconsumer.topology.task_nodes import TaskNodes
 from zkconsumer.topology.task_runtime import TaskRuntime
+from zkconsumer.topology.task_state import TaskLifecycle, TaskState
 from zkconsumer.topology.task_stores import TaskStores
-
-
-class _State(enum.Enum):
-    """State of a task; the value completes the error about a call that it rejects.
-
-    ``initialize`` leads from CREATED to RUNNING, an error from RUNNING to FAILED, ``close`` from every state to CLOSED.
-    """
-
-    CREATED = "before initialize()"
-    RUNNING = "while the task was running"
-    FAILED = "after the task failed; close it, and create a new one, which continues from the last commit"
-    CLOSED = "after close()"
 
 
 class StreamTask:
     """Processes the records of its partitions one by one, in the order of the timestamps at the heads of their queues.
 
-    A task belongs to one thread. An error of ``add_records``, ``process``, a punctuation or ``commit`` ends it: its
-    stores then contain the last commit, and every further call but ``close`` raises StreamsError. Its owner creates a
-    new task, and adds the records from the offsets that ``committable`` returned at the last commit.
+    A task belongs to one thread. An error ends it, unless a handler lets it continue: its stores then contain the last
+    commit, and every further call but ``close`` raises StreamsError. Its owner creates a new task, and adds the records
+    from the offsets that ``committable`` returned at the last commit, or continues from its ``snapshot``.
 
     Args:
         declaration: nodes, stores and partitions of the task; see ``Subtopology.task``.
         config: settings of the application.
-        runtime: clock, storage, output and global stores of the task.
+        runtime: clock, storage and global stores of the task.
+        snapshot: continue from this result of ``snapshot``.
 
     Attributes:
         metrics: numbers by name: ``processed``, ``punctuated``, ``dropped``, and the counters of processors.
         commit_requested: whether a processor called ``commit`` since the last one.
         stores: the stores by name.
-        is_processing: whether a node is called that may forward records.
+        state: times of the task, and whether a node is called that may forward records.
         system_time_ms: wall-clock time in milliseconds at which the current record or punctuation started.
-        source_record: the record that is processed; None in punctuations.
 
     Raises:
-        StreamsError: a processor or store cannot be created, or belongs to another task.
+        StreamsError: a processor or store cannot be created, or belongs to another task, or the snapshot is rejected.
     """
 
-    def __init__(self, declaration: TaskDeclaration, config: ApplicationConfig, runtime: TaskRuntime) -> None:
-        task_id = declaration.task_id
-        self.task_id, self.config = task_id, config
+    def __init__(
+        self,
+        declaration: TaskDeclaration,
+        config: ApplicationConfig,
+        runtime: TaskRuntime,
+        snapshot: bytes | None = None,
+    ) -> None:
+        self.task_id, self.config = declaration.task_id, config
+        self._fingerprint = declaration.fingerprint
+        saved = None if snapshot is None else Snapshot.decode(snapshot, self.task_id, self._fingerprint)
         self.metrics = {"processed": 0, "punctuated": 0, "dropped": 0}
         self.commit_requested = False
-        self.is_processing = False
         self.system_time_ms = runtime.clock()
-        self.source_record: SourceRecord | None = None
+        self.state = RunState()
         self._clock = runtime.clock
-        self._errors = ErrorHandling(task_id, config, self.metrics, runtime.send)
-        self._schedules = {kind: PunctuationQueue() for kind in PunctuationType}
-        self._state = _State.CREATED
-        self._failure: BaseException | None = None
-        self._nodes = TaskNodes(declaration.nodes, self, self._errors, runtime)
+        self._lifecycle = TaskLifecycle(self.task_id)
+        self._source: SourceRecord | None = None
+        self._window: Window | None = None
+        self._output = SinkColumns()
+        self._sequence = 0
+        self._remembered: dict[str, dict[str, Remembered]] = defaultdict(dict)
+        self._errors = ErrorHandling(self.task_id, config, self.metrics, self._output.append)
+        self._schedules = TaskSchedules(self.task_id, runtime.takes_snapshots)
+        self._nodes = TaskNodes(declaration.nodes, self, self._errors, runtime, self._output)
         self._stores = TaskStores(
-            task_id,
+            self.task_id,
             declaration.stores,
             runtime,
             PageLimits(config.page_bytes, config.page_memory_bytes),
@@ -83,8 +86,9 @@ class StreamTask:
         )
         self.stores = self._stores.by_name
         self._sources = {partition: self._nodes.find_source(name) for partition, name in declaration.sources.items()}
-        queues = [RecordQueue(partition, source.decode) for partition, source in self._sources.items()]
+        queues = [RecordQueue(partition, source) for partition, source in self._sources.items()]
         self._group = PartitionGroup(queues, config.max_task_idle_ms, runtime.lag_of)
+        self._saved = saved
 
     # ---- lifecycle ----
 
@@ -95,17 +99,45 @@ class StreamTask:
             StreamsError: a store or processor failed, or the call is not the first one. Those that were initialized
                 before are closed; the one that failed is not.
         """
-        self._require(_State.CREATED, "initialize")
+        self._lifecycle.require("initialize", TaskState.CREATED)
         try:
             self._stores.open()
-            self._nodes.initialize(self._stores, self.metrics)
+            if self._saved is not None:
+                self._restore(self._saved)
+            self._nodes.initialize(self._stores, self.metrics, self._schedules)
         except BaseException as error:
             try:
                 self.close()
             except StreamsError as second:
                 error.add_note(str(second))
             raise
-        self._state = _State.RUNNING
+        self._lifecycle.move(TaskState.RUNNING)
+
+    def suspend(self) -> None:
+        """Close the processors. What they write in ``close`` can be committed; ``resume`` initializes them again.
+
+        Raises:
+            StreamsError: a processor failed; the others were closed, and their errors are its notes.
+        """
+        self._lifecycle.require("suspend", TaskState.RUNNING)
+        errors = self._nodes.close()
+        if errors:
+            self._raise_fatal(_select_error(errors))
+        self._lifecycle.move(TaskState.SUSPENDED)
+
+    def resume(self) -> None:
+        """Initialize the processors again, which continue with their schedules.
+
+        Raises:
+            StreamsError: a processor failed, or a schedule cannot be continued.
+        """
+        self._lifecycle.require("resume", TaskState.SUSPENDED)
+        try:
+            self._schedules.restore(self._schedules.save())
+            self._nodes.initialize(self._stores, self.metrics, self._schedules)
+        except BaseException as error:
+            self._raise_fatal(error)
+        self._lifecycle.move(TaskState.RUNNING)
 
     def commit(self) -> None:
         """Commit the changes of all stores, or none.
@@ -116,7 +148,7 @@ class StreamTask:
         An interrupt, such as KeyboardInterrupt, can arrive after the storage has committed. All stores in the storage
         then contain the new commit, and stores in memory may contain the one before.
         """
-        self._require(_State.RUNNING, "commit")
+        self._lifecycle.require("commit", TaskState.RUNNING, TaskState.SUSPENDED)
         try:
             self._stores.commit()
         except BaseException as error:
@@ -128,8 +160,35 @@ class StreamTask:
 
         Partitions that have not had a record are missing. Source: Kafka 3.9 StreamTask.committableOffsetsAndMetadata.
         """
-        self._require(_State.RUNNING, "committable")
+        self._lifecycle.require("committable", TaskState.RUNNING, TaskState.SUSPENDED)
         return self._group.next_offsets()
+
+    def snapshot(self) -> bytes:
+        """Return what the task remembers besides its stores; ``Subtopology.task`` continues from it.
+
+        It contains the times, the records that were not processed, the schedules, the values of
+        ``ProcessorContext.remember``, and the metrics. It belongs to the commit of the stores at the same time.
+
+        Raises:
+            StreamsError: a schedule or a remembered value cannot be saved.
+        """
+        self._lifecycle.require("snapshot", TaskState.RUNNING, TaskState.SUSPENDED)
+        remembered = {
+            node: {name: check_remembered(node, name, one.value) for name, one in values.items()}
+            for node, values in self._remembered.items()
+        }
+        return Snapshot(
+            task_id=self.task_id,
+            fingerprint=self._fingerprint,
+            stream_time_ms=self.state.stream_time_ms,
+            queues={partition: queue.state() for partition, queue in self._group.queues.items()},
+            order=tuple(self._group.heap_order()),
+            deadlines=self._group.deadlines,
+            schedules=self._schedules.save(),
+            remembered=remembered,
+            metrics=self.metrics,
+            sequence=self._sequence + len(self._output),
+        ).encode()
 
     def close(self) -> None:
         """Close the processors that were initialized, and the stores. Uncommitted changes are discarded.
@@ -137,21 +196,27 @@ class StreamTask:
         Raises:
             StreamsError: a processor or store failed; the others were closed, and their errors are its notes.
         """
-        self._state = _State.CLOSED
+        self._lifecycle.move(TaskState.CLOSED)
         errors = self._nodes.close() + self._stores.close()
         if errors:
             raise _select_error(errors)
 
-    def _require(self, state: _State, call: str) -> None:
-        if self._state is not state:
-            raise StreamsError(f"task {self.task_id}: {call}() was called {self._state.value}") from self._failure
+    def _restore(self, saved: Snapshot) -> None:
+        self._schedules.restore(saved.schedules)
+        self._group.restore(saved.queues, saved.order)
+        self._group.deadlines.update(saved.deadlines)
+        for node, values in saved.remembered.items():
+            self._remembered[node] = {name: Remembered(value) for name, value in values.items()}
+        self.state.stream_time_ms = saved.stream_time_ms
+        self.metrics.update(saved.metrics)
+        self._sequence = saved.sequence
 
     def _raise_fatal(self, error: BaseException, what: str = "") -> NoReturn:
         """Roll back, and raise the error that ends the task."""
-        self._state, failure = _State.FAILED, error
+        failure = error
         if isinstance(error, Exception):
             failure = fatal_error(self.task_id, self.source_record, error, what)
-        self._failure = failure
+        self._lifecycle.fail(failure)
         failed = self._stores.rollback()
         for name, second in failed:
             failure.add_note(f"rollback of {name} failed: {describe_error(second)}")
@@ -165,9 +230,14 @@ class StreamTask:
         return self._sources.keys()
 
     @property
+    def source_record(self) -> SourceRecord | None:
+        """The record that is processed; None in punctuations."""
+        return self._source if self._window is None else self._window.columns.record(self.state.row)
+
+    @property
     def stream_time_ms(self) -> int:
         """The highest timestamp of the records processed so far, in milliseconds; -1 before the first."""
-        return self._group.stream_time_ms
+        return self.state.stream_time_ms
 
     @property
     def queued(self) -> int:
@@ -178,10 +248,6 @@ class StreamTask:
         """Return the highest timestamp of the records processed so far, by partition, in milliseconds."""
         return self._group.times()
 
-    def set_partition_times(self, times: Mapping[TopicPartition, int]) -> None:
-        """Continue with the times that ``partition_times`` returned in an earlier task."""
-        self._group.set_times(times)
-
     def add_records(self, partition: TopicPartition, records: Iterable[SourceRecord]) -> None:
         """Append records of a partition, in the order of their offsets.
 
@@ -190,13 +256,30 @@ class StreamTask:
                 timestamp extractor failed.
             KeyError: the task does not have the partition.
         """
-        self._require(_State.RUNNING, "add_records")
-        if partition not in self._sources:
-            raise KeyError(partition)
-        try:
-            self._group.add(partition, records)
-        except BaseException as error:
-            self._raise_fatal(error)
+        self._lifecycle.require("add_records", TaskState.RUNNING)
+        for _, of_topic in groupby(records, lambda record: record.topic):
+            self._add(partition, SourceColumns.from_records(list(of_topic)))
+
+    def add_columns(self, partition: TopicPartition, columns: Any) -> None:
+        """Append records of a partition, in the order of their offsets; see ``SourceColumns.from_arrow``.
+
+        Args:
+            partition: the partition.
+            columns: an Arrow record batch or table.
+
+        Raises:
+            StreamsError: see ``add_records``.
+            ValueError: a column is missing.
+            KeyError: the task does not have the partition.
+        """
+        self._lifecycle.require("add_columns", TaskState.RUNNING)
+        self._add(partition, SourceColumns.from_arrow(*partition, columns))
+
+    def take_output(self) -> SinkColumns:
+        """Return the records that sinks have written since the last call."""
+        taken = self._output.take()
+        self._sequence += len(taken)
+        return taken
 
     def update_lags(self) -> None:
         """Request the lags of the partitions, which decide how long the task waits for empty ones."""
@@ -206,42 +289,118 @@ class StreamTask:
         """Return whether ``process`` may be called: no partition whose records may be earlier has to be waited for."""
         return self._group.is_ready(self._clock())
 
+    def run(self, limit: int | None = None) -> int:
+        """Process the records that need not wait for others, and call the stream-time schedules that are due.
+
+        Args:
+            limit: maximum number of records; None for no limit.
+
+        Returns:
+            the number of records that were processed, with those that were dropped.
+
+        Raises:
+            StreamsError: a node failed, and the error handler returned FAIL.
+        """
+        self._lifecycle.require("run", TaskState.RUNNING)
+        count = 0
+        while (limit is None or count < limit) and self.is_processable():
+            first = self._group.first()
+            if first is None:
+                break
+            queue, before_ms = first
+            window = queue.window
+            if window is None or not window.keys:
+                count += self.process()
+            else:
+                end = window.columns.rows if limit is None else min(window.columns.rows, queue.row + limit - count)
+                count += self._run_window(queue, window, end, NEVER if before_ms is None else before_ms)
+            self.punctuate_stream_time()
+        return count
+
     def process(self) -> bool:
         """Process the next record, and return whether there was one.
 
         Raises:
             StreamsError: a node failed, and the error handler returned FAIL.
         """
-        self._require(_State.RUNNING, "process")
+        self._lifecycle.require("process", TaskState.RUNNING)
         try:
             polled = self._group.poll()
             if polled is None:
                 return False
-            partition, (source, record, _) = polled
+            partition, (source, record, timestamp) = polled
+            self.state.stream_time_ms = max(self.state.stream_time_ms, timestamp)
             if record is None:
                 return True
-            self.source_record = source
+            self._source = source
             self.system_time_ms = self._clock()
-            self.is_processing = True
+            self.state.is_processing = True
             self._sources[partition].process(record)
             self.metrics["processed"] += 1
         except BaseException as error:
             self._raise_fatal(error)
         finally:
-            self.is_processing = False
-            self.source_record = None
+            self.state.is_processing = False
+            self._source = None
         return True
+
+    def _add(self, partition: TopicPartition, columns: SourceColumns) -> None:
+        if partition not in self._sources:
+            raise KeyError(partition)
+        try:
+            self._group.add(partition, columns)
+        except BaseException as error:
+            self._raise_fatal(error)
+
+    def _run_window(self, queue: RecordQueue, window: Window, stop: int, before_ms: int) -> int:
+        """Process consecutive records of a queue, and return their number."""
+        state, first = self.state, queue.row
+        state.row, state.partition_time_ms, state.due_ms = first, queue.time_ms, self._schedules.stream_time_due_ms
+        self.system_time_ms = self._clock()
+        columns = window.columns
+        self._window = window
+        state.is_processing = True
+        try:
+            rows = (window.keys, window.values, columns.timestamps, columns.headers)
+            end = run_rows(state, rows, stop, before_ms, self._sources[queue.partition].children)
+            queue.time_ms = state.partition_time_ms
+            self._window = None
+            self._group.skip(end - first, columns.offsets[end - 1])
+        except BaseException as error:
+            self._raise_fatal(error)
+        finally:
+            state.is_processing = False
+            self._window = None
+        self.metrics["processed"] += end - first
+        return end - first
 
     # ---- punctuation ----
 
-    def schedule(self, node: str, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
-        """Create a schedule; see ``ProcessorContext.schedule``."""
-        if not (self.is_processing or self._state is _State.CREATED):
-            raise StreamsError(f"processor {node!r}: schedule() was called outside init(), process() and punctuators")
+    def schedule(
+        self,
+        node: str,
+        processor: Processor | None,
+        interval_ms: int,
+        kind: PunctuationType,
+        punctuator: Punctuator,
+    ) -> Cancellable:
+        """Create a schedule; see ``TaskContext.schedule``."""
         due_ms = 0 if kind is PunctuationType.STREAM_TIME else self._clock() + interval_ms
-        schedule = Schedule(node, due_ms, interval_ms, punctuator)
-        self._schedules[kind].add(schedule)
+        if processor is None:
+            return self._schedules.create_in_init(node, kind, due_ms, interval_ms, punctuator)
+        if not self.state.is_processing:
+            raise StreamsError(f"processor {node!r}: schedule() was called outside init(), process() and punctuators")
+        schedule = self._schedules.create(node, processor, kind, due_ms, interval_ms, punctuator)
+        self.state.due_ms = self._schedules.stream_time_due_ms
         return schedule
+
+    def find_schedules(self, node: str) -> Mapping[tuple[str, int], Cancellable]:
+        """Return the schedules of a node; see ``ProcessorContext.schedules``."""
+        return self._schedules.find(node)
+
+    def remember(self, node: str, name: str, default: Any) -> Remembered:
+        """Return a remembered value of a node; see ``ProcessorContext.remember``."""
+        return self._remembered[node].setdefault(name, Remembered(default))
 
     def punctuate_stream_time(self) -> bool:
         """Call the stream-time schedules that are due, and return whether there was one.
@@ -249,10 +408,10 @@ class StreamTask:
         Raises:
             StreamsError: a punctuator failed, and the error handler returned FAIL.
         """
-        self._require(_State.RUNNING, "punctuate_stream_time")
-        if self.stream_time_ms == UNKNOWN:
+        self._lifecycle.require("punctuate_stream_time", TaskState.RUNNING)
+        if self.state.stream_time_ms == UNKNOWN:
             return False
-        return self._schedules[PunctuationType.STREAM_TIME].punctuate(self.stream_time_ms, self._call_punctuator)
+        return self._punctuate(PunctuationType.STREAM_TIME, self.state.stream_time_ms)
 
     def punctuate_wall_clock(self) -> bool:
         """Call the wall-clock schedules that are due, and return whether there was one.
@@ -260,12 +419,15 @@ class StreamTask:
         Raises:
             StreamsError: a punctuator failed, and the error handler returned FAIL.
         """
-        self._require(_State.RUNNING, "punctuate_wall_clock")
-        return self._schedules[PunctuationType.WALL_CLOCK_TIME].punctuate(self._clock(), self._call_punctuator)
+        self._lifecycle.require("punctuate_wall_clock", TaskState.RUNNING)
+        return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock())
+
+    def _punctuate(self, kind: PunctuationType, now_ms: int) -> bool:
+        return self._schedules.queues[kind].punctuate(now_ms, self._call_punctuator)
 
     def _call_punctuator(self, schedule: Schedule, now_ms: int) -> None:
         self.system_time_ms = self._clock()
-        self.is_processing = True
+        self.state.is_processing = True
         try:
             try:
                 schedule.punctuator(now_ms)
@@ -273,11 +435,11 @@ class StreamTask:
             except FailedNodeError:
                 raise
             except Exception as error:
-                self._errors.on_punctuation_error(schedule.node, now_ms, error)
+                self._errors.on_punctuation_error(schedule.key.node, now_ms, error)
         except BaseException as error:
             self._raise_fatal(error)
         finally:
-            self.is_processing = False
+            self.state.is_processing = False
 
 
 def _select_error(errors: list[BaseException]) -> BaseException:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from zkconsumer.topology.columns import SinkColumns
 from zkconsumer.topology.context import NodeContext
 from zkconsumer.topology.error_handling import ErrorHandling
 from zkconsumer.topology.node_runtime import RunningNode, RunningProcessor, RunningSink, RunningSource
 from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from zkconsumer.topology.punctuation import TaskSchedules
 from zkconsumer.topology.task_context import TaskContext
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.task_stores import TaskStores
@@ -20,17 +22,25 @@ class TaskNodes:
         nodes: the declared nodes, parents before children.
         task: the task.
         errors: calls the error handlers.
-        runtime: clock and output of the task.
+        runtime: clock of the task, and partition counts of topics.
+        output: receives the records that sinks write.
 
     Raises:
         StreamsError: a processor cannot be created.
     """
 
-    def __init__(self, nodes: Iterable[Node], task: TaskContext, errors: ErrorHandling, runtime: TaskRuntime) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        task: TaskContext,
+        errors: ErrorHandling,
+        runtime: TaskRuntime,
+        output: SinkColumns,
+    ) -> None:
         self._task = task
         self._by_name: dict[str, RunningNode] = {}
         for node in nodes:
-            running = self._by_name[node.name] = _create_node(node, task, errors, runtime)
+            running = self._by_name[node.name] = _create_node(node, task, errors, runtime, output)
             for parent in node.parents:
                 self._by_name[parent].add_child(running)
 
@@ -40,19 +50,22 @@ class TaskNodes:
         assert isinstance(source, RunningSource)
         return source
 
-    def initialize(self, stores: TaskStores, metrics: dict[str, int]) -> None:
+    def initialize(self, stores: TaskStores, metrics: dict[str, int], schedules: TaskSchedules) -> None:
         """Initialize the processors, parents first.
 
         Args:
             stores: the stores of the task.
             metrics: numbers of the task, to which processors add counters.
+            schedules: the restored schedules of the task, which processors continue.
 
         Raises:
             StreamsError: a processor failed.
         """
         for node in self._by_name.values():
             if isinstance(node, RunningProcessor):
+                schedules.attach(node.name, node.processor)
                 node.init_with(NodeContext(node, self._task, stores, metrics))
+        schedules.finish_restoring()
 
     def close(self) -> list[BaseException]:
         """Close the processors that were initialized, and return the errors of those that failed."""
@@ -65,11 +78,13 @@ class TaskNodes:
         return errors
 
 
-def _create_node(node: Node, task: TaskContext, errors: ErrorHandling, runtime: TaskRuntime) -> RunningNode:
+def _create_node(
+    node: Node, task: TaskContext, errors: ErrorHandling, runtime: TaskRuntime, output: SinkColumns
+) -> RunningNode:
     match node:
         case SourceNode():
             return RunningSource(node, task, errors, runtime.clock)
         case ProcessorNode():
             return RunningProcessor(node, task, errors)
         case SinkNode():
-            return RunningSink(node, task, errors, runtime)
+            return RunningSink(node, task, errors, runtime, output)

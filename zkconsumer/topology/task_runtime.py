@@ -6,32 +6,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from zkconsumer.message import TopicPartition
-from zkconsumer.topology.records import SinkRecord
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.pages import PageStore
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRuntime:
-    """Clock, storage, output and global stores of a task.
+    """Clock, storage and global stores of a task.
 
     Attributes:
         clock: returns the wall-clock time in milliseconds.
         pages: returns the pages of a store; None keeps its entries in memory.
-        send: called with each record that a sink writes.
         commit: makes the changes of all pages since the last commit permanent, or raises an error and changes none;
             does nothing for entries in memory.
         rollback: discards these changes.
         lag_of: returns the lag of a partition, or None if it is unknown.
         partition_count: returns the number of partitions of a topic, for the partitioners of sinks.
         global_stores: global stores by name.
+        takes_snapshots: whether tasks are continued from snapshots, so that they reject what a snapshot cannot contain.
     """
 
     clock: Callable[[], int]
     pages: Callable[[StateStore], PageStore | None]
-    send: Callable[[SinkRecord], object]
     commit: Callable[[], object]
     rollback: Callable[[], object]
     lag_of: Callable[[TopicPartition], int | None] = lambda _partition: 0
     partition_count: Callable[[str], int] = lambda _topic: 1
     global_stores: Mapping[str, StateStore] = field(default_factory=dict)
+    takes_snapshots: bool = False

@@ -20,9 +20,9 @@ from zkconsumer.topology.error_handling import describe_error
 from zkconsumer.topology.nodes import Deserializer, Serializer
 from zkconsumer.topology.records import SinkRecord
 from zkconsumer.topology.stores.base import StateStore
-from zkconsumer.topology.stores.files import StateFile
 from zkconsumer.topology.stores.pages import PageStore
 from zkconsumer.topology.task_runtime import TaskRuntime
+from zkconsumer.topology.test_driver_state import DriverState
 from zkconsumer.topology.test_driver_tasks import DriverTasks
 from zkconsumer.topology.test_driver_topics import TestInputTopic, TestOutputTopic
 
@@ -42,9 +42,10 @@ class TopologyTestDriver:
     Args:
         topology: the topology.
         config: settings of the application.
-        now_ms: initial wall-clock time in milliseconds.
-        state_file: file of the persistent stores. A driver that is created later with the same file continues with
-            their entries. None keeps all stores in memory.
+        now_ms: initial wall-clock time in milliseconds; None for the last one in ``state_file``, or 0.
+        state_file: file of the persistent stores and of the state of the task. A driver that is created later with the
+            same file and topology continues with entries, times, schedules and queued records. Schedules that are
+            created outside ``init`` must call a method of the processor. None keeps all stores in memory.
 
     Raises:
         StreamsError: a processor failed in ``init``, or the file cannot be opened.
@@ -56,24 +57,23 @@ class TopologyTestDriver:
         self,
         topology: Topology,
         config: ApplicationConfig | None = None,
-        now_ms: int = 0,
+        now_ms: int | None = None,
         *,
         state_file: str | PathLike[str] | None = None,
     ) -> None:
         self._config = config or ApplicationConfig()
-        self._now_ms = now_ms
-        self._sent: list[SinkRecord] = []
         self._to_sources: deque[SinkRecord] = deque()
         self._produced: set[str] = set()
         self._outputs: dict[str, deque[SinkRecord]] = {}
-        self._state = None if state_file is None else StateFile(state_file)
+        self._state = None if state_file is None else DriverState(state_file)
+        self._now_ms = (0 if self._state is None else self._state.now_ms) if now_ms is None else now_ms
         self._is_open = True
         self._failure: BaseException | None = None
         self._closing = ExitStack()
         if self._state is not None:
-            self._closing.callback(self._state.close)
+            self._closing.callback(self._state.file.close)
         try:
-            self._tasks = DriverTasks(topology, self._config, self._create_runtime(), self._closing)
+            self._tasks = DriverTasks(topology, self._config, self._create_runtime(), self._state, self._closing)
         except BaseException as error:
             try:
                 self._closing.close()
@@ -90,15 +90,17 @@ class TopologyTestDriver:
         self.close()
 
     def close(self) -> None:
-        """Close all processors. A second call has no effect.
+        """Close all processors, and commit what they write in ``close``. A second call has no effect.
 
         Raises:
-            StreamsError: a processor failed in ``close``.
+            StreamsError: a processor failed in ``close``, or the commit failed.
         """
         if not self._is_open:
             return
         self._is_open = False
-        self._closing.close()
+        with self._closing:
+            if self._failure is None:
+                self._tasks.suspend()
 
     def create_input_topic(
         self,
@@ -174,18 +176,23 @@ class TopologyTestDriver:
     # ---- tasks ----
 
     def _create_runtime(self) -> TaskRuntime:
-        commit, rollback = (_do_nothing, _do_nothing)  # for pages in memory
-        if self._state is not None:
-            commit, rollback = self._state.commit, self._state.rollback
         return TaskRuntime(
-            clock=self._read_clock, pages=self._create_pages, send=self._sent.append, commit=commit, rollback=rollback
+            clock=self._read_clock,
+            pages=self._create_pages,
+            commit=self._commit,
+            rollback=_do_nothing if self._state is None else self._state.file.rollback,
+            takes_snapshots=self._state is not None,
         )
+
+    def _commit(self) -> None:
+        if self._state is not None:
+            self._state.commit(self._now_ms)
 
     def _read_clock(self) -> int:
         return self._now_ms
 
     def _create_pages(self, store: StateStore) -> PageStore | None:
-        return self._state.pages(store.name) if self._state is not None and store.is_persistent else None
+        return self._state.file.pages(store.name) if self._state is not None and store.is_persistent else None
 
     def _pipe(self, record: SinkRecord) -> None:
         self._check_running()
@@ -202,28 +209,27 @@ class TopologyTestDriver:
             yield
         except BaseException as error:
             self._failure = error
-            self._sent.clear()
             raise
 
     def _run(self) -> None:
         self._deliver()
         task = self._tasks.main
         task.update_lags()
-        while task.queued and task.is_processable() and task.process():
-            task.punctuate_stream_time()
+        while task.queued and task.run(1):
             task.commit()
             self._deliver()
 
     def _deliver(self) -> None:
         """Move what sinks sent to the output topics, and to the sources that read them."""
-        while self._sent or self._to_sources:
-            for record in self._sent:
+        sent = self._tasks.take_output()
+        while sent or self._to_sources:
+            for record in sent:
                 self._outputs.setdefault(record.topic, deque()).append(record)
                 self._produced.add(record.topic)
-            self._to_sources.extend(self._sent)
-            self._sent.clear()
+            self._to_sources.extend(sent)
             if self._to_sources:
                 self._tasks.add_record(self._to_sources.popleft())  # may send records to the quarantine topic
+            sent = self._tasks.take_output()
 
     def _check_running(self) -> None:
         if not self._is_open:

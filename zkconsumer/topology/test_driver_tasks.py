@@ -16,6 +16,7 @@ from zkconsumer.topology.records import SinkRecord, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_runtime import TaskRuntime
+from zkconsumer.topology.test_driver_state import DriverState
 
 if TYPE_CHECKING:
     from zkconsumer.rebalance.topic_filter import TopicFilter
@@ -27,7 +28,8 @@ class DriverTasks:
     Args:
         topology: the topology.
         config: settings of the application.
-        runtime: clock, storage and output of the tasks.
+        runtime: clock and storage of the tasks.
+        state: the state of an earlier driver to continue with; None if it is not kept.
         closing: closes the tasks that were created, the last one first.
 
     Attributes:
@@ -38,8 +40,15 @@ class DriverTasks:
         StreamsError: a processor or store failed.
     """
 
-    def __init__(self, topology: Topology, config: ApplicationConfig, runtime: TaskRuntime, closing: ExitStack) -> None:
-        self._offsets: dict[TopicPartition, int] = {}
+    def __init__(
+        self,
+        topology: Topology,
+        config: ApplicationConfig,
+        runtime: TaskRuntime,
+        state: DriverState | None,
+        closing: ExitStack,
+    ) -> None:
+        self._offsets: dict[TopicPartition, int] = {} if state is None else state.offsets
         self._partitions: tuple[TopicPartition, ...] = ()
         self._patterns: dict[TopicPartition, TopicFilter] = {}
         self._global: dict[str, GlobalTask] = {}
@@ -52,9 +61,12 @@ class DriverTasks:
             closing.callback(task.close)
             task.initialize()
             self.global_stores |= task.stores
-        self.main = self._create_main(topology, config, replace(runtime, global_stores=self.global_stores))
+        runtime = replace(runtime, global_stores=self.global_stores)
+        self.main = self._create_main(topology, config, runtime, None if state is None else state.snapshot)
         closing.callback(self.main.close)
         self.main.initialize()
+        if state is not None:
+            state.main = self.main
         self.main.commit()
 
     @property
@@ -70,6 +82,20 @@ class DriverTasks:
             for name, number in task.metrics.items():
                 total[name] = total.get(name, 0) + number
         return total
+
+    def take_output(self) -> list[SinkRecord]:
+        """Return the records that the sinks of all tasks have written since the last call."""
+        tasks = (self.main, *self._global.values())
+        return [record for task in tasks for record in task.take_output().records()]
+
+    def suspend(self) -> None:
+        """Close the processors of the task, and commit what they have written.
+
+        Raises:
+            StreamsError: a processor or the commit failed.
+        """
+        self.main.suspend()
+        self.main.commit()
 
     def reads(self, topic: str) -> bool:
         """Return whether a task reads a topic."""
@@ -88,13 +114,15 @@ class DriverTasks:
         if task is not None:
             task.update(self._to_source_record(TopicPartition(record.topic, 0), record))
 
-    def _create_main(self, topology: Topology, config: ApplicationConfig, runtime: TaskRuntime) -> StreamTask:
+    def _create_main(
+        self, topology: Topology, config: ApplicationConfig, runtime: TaskRuntime, snapshot: bytes | None
+    ) -> StreamTask:
         combined = topology.combine()
         for node in combined.nodes:
             # All topics of a pattern share one queue, as in the driver of Kafka Streams.
             if isinstance(node, SourceNode) and node.pattern is not None:
                 self._patterns[TopicPartition(node.pattern, 0)] = create_filter(node.pattern)
-        main = combined.task(0, config, runtime)
+        main = combined.task(0, config, runtime, snapshot)
         self._partitions = tuple(main.partitions)
         return main
 

@@ -19,6 +19,7 @@ _OPEN = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",
     "CREATE TABLE IF NOT EXISTS pages (store TEXT, id INTEGER, data BLOB, checksum INTEGER, PRIMARY KEY (store, id))",
+    "CREATE TABLE IF NOT EXISTS snapshots (name TEXT PRIMARY KEY, data BLOB)",
 )
 
 #: For files of earlier versions, whose pages have no checksums until they are written again.
@@ -62,6 +63,23 @@ class StateFile:
     def pages(self, store: str) -> PageStore:
         """Return the pages of a store."""
         return _FilePages(self, store)
+
+    def read_snapshot(self, name: str) -> bytes | None:
+        """Return what ``write_snapshot`` wrote, or None.
+
+        Raises:
+            StreamsError: the file cannot be read.
+        """
+        rows = self.execute("SELECT data FROM snapshots WHERE name = ?", (name,))
+        return bytes(rows[0][0]) if rows else None
+
+    def write_snapshot(self, name: str, data: bytes) -> None:
+        """Write the state of something that is not a store, to be committed with the stores.
+
+        Raises:
+            StreamsError: the file cannot be written.
+        """
+        self.execute("INSERT OR REPLACE INTO snapshots (name, data) VALUES (?, ?)", (name, data))
 
     def commit(self) -> None:
         """Write the changes to the file, all or none.
