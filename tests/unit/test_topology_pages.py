@@ -373,3 +373,49 @@ def test_map_is_closed_if_its_rollback_fails() -> None:
         entries.rollback()
     with pytest.raises(StreamsError, match="store '' is closed"):
         entries.get(key(1))
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"), [([], "1 pages, got 0"), ([bytearray()], "bytes or None, got bytearray")]
+)
+def test_wrong_result_of_page_store_is_reported(returned: list[bytes | None], message: str) -> None:
+    class Wrong(MemoryPages):
+        def read(self, page_ids: Sequence[int]) -> list[bytes | None]:
+            return returned
+
+    with pytest.raises(StreamsError, match=f"store 's': the page store must return {message}"):
+        PagedMap(Wrong(), "s")
+
+
+def test_header_with_impossible_numbers_is_reported() -> None:
+    pages, _, _ = filled_directory(10)
+    header = page_format.Header.decode(pages[0])
+    for changed in (header._replace(next_id=(1 << 63) - 1), header._replace(entries=-1 << 63)):
+        pages[0] = changed.encode()
+        with pytest.raises(StreamsError, match="the directory in memory is corrupt: its number of entries or its next"):
+            PagedMap(pages, "s")
+
+
+def test_directory_with_impossible_size_is_reported() -> None:
+    pages, _, _ = filled_directory(10)
+    pages[0] = page_format.Header.decode(pages[0])._replace(directory_pages=(1 << 32) - 1).encode()
+
+    with pytest.raises(StreamsError, match="the directory in memory is corrupt: it is missing"):
+        PagedMap(pages, "s")
+
+
+def test_rollback_without_pages_restores_discarded_keys_in_order() -> None:
+    limits = PageLimits(512)
+    entries = PagedMap(None, limits=limits)
+    for number in range(2_000):
+        entries.put(key(number * 7919 % 2_000), bytes(20))
+    entries.finish_commit({})
+    expected = PagedMap(None, limits=limits)
+    for number in range(2_000):
+        expected.put(key(number), bytes(20))
+
+    entries.discard(b"", b"l")
+    entries.rollback()
+
+    assert entries.scan() == expected.scan()
+    assert entries.memory_bytes == expected.memory_bytes

@@ -5,7 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from zkconsumer.topology.stores.page_format import Page, decode_directory, encode_directory
+from zkconsumer.topology.stores.page_format import decode_directory, encode_directory
+
+
+class EncodedDirectory:
+    """The pages of a directory, as they are written.
+
+    Args:
+        pages: the pages of the last commit.
+    """
+
+    def __init__(self, pages: list[bytes]) -> None:
+        self._committed = self._encoded = pages
+
+    def __len__(self) -> int:
+        """Return the number of pages of the last commit."""
+        return len(self._committed)
+
+    def update(self, first_keys: list[bytes], ids: list[int], page_bytes: int) -> tuple[int, dict[int, bytes | None]]:
+        """Encode a directory; return the number of its pages, and those that differ from the last commit.
+
+        Args:
+            first_keys: first key of each page of entries.
+            ids: id of each page of entries.
+            page_bytes: maximum bytes of a page.
+        """
+        self._encoded = encode_directory(first_keys, ids, page_bytes)
+        pairs = enumerate(zip_longest(self._committed, self._encoded))
+        return len(self._encoded), {-1 - number: new for number, (old, new) in pairs if new != old}
+
+    def finish_commit(self) -> None:
+        """Mark what ``update`` returned as committed."""
+        self._committed = self._encoded
 
 
 class Directory:
@@ -18,14 +49,14 @@ class Directory:
         ids: id of each page of entries.
         next_id: id of the next new page.
         is_changed: whether pages of entries were added or removed since the last commit.
+        encoded: the pages of the directory.
     """
 
     def __init__(self) -> None:
         self.first_keys, self.ids = [b""], [1]
         self.next_id = 2
         self.is_changed = False
-        self._committed: list[bytes] = []
-        self._encoded: list[bytes] = []
+        self.encoded = EncodedDirectory([])
 
     @classmethod
     def decode(cls, pages: list[bytes], next_id: int) -> Directory:
@@ -37,7 +68,7 @@ class Directory:
         directory = cls()
         directory.first_keys, directory.ids = decode_directory(b"".join(pages), next_id)
         directory.next_id = next_id
-        directory._committed = directory._encoded = pages
+        directory.encoded = EncodedDirectory(pages)
         return directory
 
     @staticmethod
@@ -49,12 +80,9 @@ class Directory:
         """Return the number of pages of entries."""
         return len(self.ids)
 
-    def check_range(self, index: int, page: Page) -> None:
-        """Raise ValueError if a page has keys of another page."""
-        stop = self.first_keys[index + 1] if index + 1 < len(self.ids) else None
-        order = page.order
-        if order and (order[0] < self.first_keys[index] or (stop is not None and order[-1] >= stop)):
-            raise ValueError("it has keys of another page")
+    def key_range(self, index: int) -> tuple[bytes, bytes | None]:
+        """Return the first key of a page of entries, and that of the next page, or None for the last page."""
+        return self.first_keys[index], self.first_keys[index + 1] if index + 1 < len(self.ids) else None
 
     def insert(self, index: int, first_key: bytes) -> int:
         """Add a page of entries, and return its id."""
@@ -79,12 +107,11 @@ class Directory:
         Args:
             page_bytes: maximum bytes of a page.
         """
-        if self._committed and not self.is_changed:
-            return len(self._committed), {}
-        self._encoded = encode_directory(self.first_keys, self.ids, page_bytes)
-        pairs = enumerate(zip_longest(self._committed, self._encoded))
-        return len(self._encoded), {-1 - number: new for number, (old, new) in pairs if new != old}
+        if len(self.encoded) and not self.is_changed:
+            return len(self.encoded), {}
+        return self.encoded.update(self.first_keys, self.ids, page_bytes)
 
     def finish_commit(self) -> None:
         """Mark what ``encode`` returned as committed."""
-        self._committed, self.is_changed = self._encoded, False
+        self.encoded.finish_commit()
+        self.is_changed = False

@@ -19,6 +19,9 @@ LENGTHS_BYTES = 8
 
 _HEADER = struct.Struct("<BqqI")
 
+#: Maximum of the numbers in a header. Greater ones do not occur, and could overflow 64 bits.
+_MAX_NUMBER = 1 << 62
+
 
 class NewerFormatError(ValueError):
     """A page has the format of a later release."""
@@ -74,6 +77,11 @@ class Page:
         order = parts[:count]
         _check_order(order)
         return cls(dict(zip(order, parts[count:], strict=True)), order, len(data))
+
+    def check_range(self, first_key: bytes, stop: bytes | None) -> None:
+        """Raise ValueError if a key is less than ``first_key``, or not less than ``stop``; None means no limit."""
+        if self.order and (self.order[0] < first_key or (stop is not None and self.order[-1] >= stop)):
+            raise ValueError("it has keys of another page")
 
     def encode(self) -> bytes:
         """Return the page in the format that ``decode`` reads."""
@@ -158,6 +166,8 @@ class Header(NamedTuple):
         _check_length(data, _HEADER.size)
         _check_format(data)
         _, next_id, entries, directory_pages = _HEADER.unpack_from(data)
+        if next_id > _MAX_NUMBER or abs(entries) > _MAX_NUMBER:
+            raise ValueError("its number of entries or its next page id is wrong")
         return cls(next_id, entries, directory_pages, data[_HEADER.size :].decode())
 
     def encode(self) -> bytes:

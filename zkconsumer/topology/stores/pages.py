@@ -12,10 +12,14 @@ from typing import NamedTuple, Protocol
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.stores.directory import Directory
-from zkconsumer.topology.stores.page_format import HEAD_BYTES, CorruptPageError, Header, NewerFormatError, Page
-
-#: Id of the header. Pages of entries have positive ids, and those of the directory negative ones.
-_HEADER_ID = 0
+from zkconsumer.topology.stores.page_format import HEAD_BYTES, Header, Page
+from zkconsumer.topology.stores.page_reads import (
+    HEADER_ID,
+    decode_page,
+    load_directory,
+    read_entry_pages,
+    read_only_error,
+)
 
 #: Maximum number of pages that a scan reads with one call.
 _SCAN_PAGES = 16
@@ -137,21 +141,11 @@ class PagedMap:
         self._directory = Directory()
         # Entries before their first change since the last commit, if there is no storage to read them from.
         self._undo: dict[bytes, bytes | None] | None = {} if self._pages is None else None
-        try:
-            data = None if self._pages is None else self._read([_HEADER_ID])[0]
-            if data is None:
-                self._add_unchanged(self._directory.ids[0], Page({}, [], HEAD_BYTES))
-                return
-            header = Header.decode(data)
-            if header.layout != self._layout:
-                raise StreamsError(
-                    f"store {self._store!r}: the {self._location} has entries of another kind, {header.layout!r} "
-                    f"instead of {self._layout!r}; declare the store as before, or give it another name"
-                )
-            pages = [_require(page) for page in self._read(Directory.page_ids(header.directory_pages))]
-            self._directory, self._count = Directory.decode(pages, header.next_id), header.entries
-        except ValueError as error:
-            raise self._read_error("the directory", error) from error
+        found = None if self._pages is None else load_directory(self._pages, self._store, self._layout)
+        if found is None:
+            self._add_unchanged(self._directory.ids[0], Page({}, [], HEAD_BYTES))
+        else:
+            self._directory, self._count = found
 
     def __len__(self) -> int:
         """Return the number of entries; it is estimated after ``discard``."""
@@ -246,7 +240,7 @@ class PagedMap:
             pages = [self._find_in_memory(page_id) for page_id in directory.ids[first + 1 : last]]
             for page in pages:
                 if page is not None:
-                    self._remember(page.entries.items())
+                    self._remember(page.scan(b"", None))
             self._count -= sum(average if page is None else len(page.order) for page in pages)
             self._remove(first + 1, last)
             last = first + 1
@@ -266,7 +260,7 @@ class PagedMap:
         changes |= {page_id: page.encode() for page_id, page in self._changed.items()}
         directory_pages, directory_changes = self._directory.encode(self._limits.page_bytes)
         changes |= directory_changes
-        changes[_HEADER_ID] = Header(self._directory.next_id, self._count, directory_pages, self._layout).encode()
+        changes[HEADER_ID] = Header(self._directory.next_id, self._count, directory_pages, self._layout).encode()
         return changes
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
@@ -305,7 +299,7 @@ class PagedMap:
 
     def close(self) -> None:
         """Discard all changes since the last commit. Every later use raises StreamsError."""
-        self._pages, self._undo = _ClosedPages(self._store), None
+        self._pages, self._undo = ClosedPages(self._store), None
         self._unchanged.clear()
         self._changed.clear()
         self.memory_bytes = 0
@@ -313,16 +307,9 @@ class PagedMap:
     def require_writable(self) -> None:
         """Raise an error if the map is read-only."""
         if self.is_read_only:
-            raise StreamsError(f"store {self._store!r} is global: only its own processor can change it")
+            raise read_only_error(self._store)
 
     # ---- pages ----
-
-    @property
-    def _location(self) -> str:
-        return "memory" if self._pages is None else self._pages.location
-
-    def _read(self, page_ids: Sequence[int]) -> list[bytes | None]:
-        return self._pages.read(page_ids) if page_ids and self._pages is not None else []
 
     def _find_in_memory(self, page_id: int) -> Page | None:
         return self._changed.get(page_id) or self._unchanged.get(page_id)
@@ -334,19 +321,14 @@ class PagedMap:
         """Return the pages with these indexes; those that are not in memory are read with one call."""
         ids = self._directory.ids
         missing = [index for index in indexes if self._find_in_memory(ids[index]) is None]
-        try:
-            for index, data in zip(missing, self._read([ids[index] for index in missing]), strict=True):
-                page_id = ids[index]
-                try:
-                    page = Page.decode(_require(data))
-                    self._directory.check_range(index, page)
-                except ValueError as error:
-                    raise self._read_error(f"page {page_id}", error) from error
-                self._add_unchanged(page_id, page)
-        except CorruptPageError as error:
-            raise self._read_error(f"page {error.page_id}", error) from error
-        found = [self._find_in_memory(ids[index]) for index in indexes]
-        return [page for page in found if page is not None]
+        if missing and self._pages is not None:
+            found = read_entry_pages(self._pages, self._store, [ids[index] for index in missing])
+            for index, data in zip(missing, found, strict=True):
+                key_range = self._directory.key_range(index)
+                page = decode_page(self._pages, self._store, ids[index], data, *key_range)
+                self._add_unchanged(ids[index], page)
+        in_memory = [self._find_in_memory(ids[index]) for index in indexes]
+        return [page for page in in_memory if page is not None]
 
     def _add_unchanged(self, page_id: int, page: Page) -> None:
         self._unchanged[page_id] = page
@@ -362,12 +344,6 @@ class PagedMap:
         """Remove unchanged pages from memory, the oldest first, until the rest fits."""
         while self.memory_bytes > self._limits.memory_bytes and self._unchanged and self._pages is not None:
             self.memory_bytes -= self._unchanged.pop(next(iter(self._unchanged))).size
-
-    def _read_error(self, what: str, error: ValueError) -> StreamsError:
-        where = self._location
-        if isinstance(error, NewerFormatError):
-            return StreamsError(f"store {self._store!r}: {what} in {where} has {error}; upgrade zkconsumer")
-        return StreamsError(f"store {self._store!r}: {what} in {where} is corrupt: {error}; restore it from a backup")
 
     def _discard_entries(self, index: int, start: bytes, stop: bytes) -> None:
         page = self._page(index)
@@ -417,7 +393,7 @@ class PagedMap:
         return True
 
 
-class _ClosedPages(MemoryPages):
+class ClosedPages(MemoryPages):
     """Takes the place of the pages of a store that was closed."""
 
     def __init__(self, store: str) -> None:
@@ -426,9 +402,3 @@ class _ClosedPages(MemoryPages):
 
     def read(self, _page_ids: Sequence[int]) -> list[bytes | None]:
         raise StreamsError(f"store {self._store!r} is closed")
-
-
-def _require(data: bytes | None) -> bytes:
-    if data is None:
-        raise ValueError("it is missing")
-    return data
