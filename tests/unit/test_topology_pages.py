@@ -10,10 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.topology.stores import MemoryPages, PagedMap, page_format
-from zkconsumer.topology.stores.pages import PageLimits
+from zkconsumer.topology.stores import _pages, page_format, pages
+from zkconsumer.topology.stores.pages import MemoryPages, PagedMap, PageLimits
 
 PAGE_BYTES = PageLimits().page_bytes
+
+
+@pytest.fixture(autouse=True, params=[_pages.PagedMap, pages.PagedMap], ids=["c", "python"])
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test with the compiled map and with the one in Python."""
+    monkeypatch.setitem(globals(), "PagedMap", request.param)
 
 
 class CountingPages(MemoryPages):
@@ -419,3 +425,10 @@ def test_rollback_without_pages_restores_discarded_keys_in_order() -> None:
 
     assert entries.scan() == expected.scan()
     assert entries.memory_bytes == expected.memory_bytes
+
+
+def test_new_map_is_usable_without_memory() -> None:
+    entries = PagedMap(MemoryPages(), limits=PageLimits(memory_bytes=0))
+
+    assert entries.delete(b"absent") is None
+    assert entries.get(b"absent") is None

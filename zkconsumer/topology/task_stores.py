@@ -9,7 +9,8 @@ from zkconsumer.topology import owners
 from zkconsumer.topology.error_handling import describe_error
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
-from zkconsumer.topology.stores.pages import PagedMap, PageLimits
+from zkconsumer.topology.stores.native import PagedMap
+from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.task_runtime import TaskRuntime
 
 

@@ -18,7 +18,8 @@ from zkconsumer.topology.stores.builder import (
 )
 from zkconsumer.topology.stores.files import StateFile
 from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
-from zkconsumer.topology.stores.pages import MemoryPages, PagedMap, PageLimits, PageStore
+from zkconsumer.topology.stores.native import PagedMap
+from zkconsumer.topology.stores.pages import MemoryPages, PageLimits, PageStore
 from zkconsumer.topology.stores.session import SessionStore
 from zkconsumer.topology.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedKeyValueStore, VersionedRecord
 from zkconsumer.topology.stores.window import TimestampedWindowStore, Windowed, WindowStore

@@ -11,8 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from zkconsumer.topology.serdes import Codec, Serde
 from zkconsumer.topology.stores.base import SerdeStore, StoreContext
-from zkconsumer.topology.stores.pages import PagedMap
-from zkconsumer.topology.stores.serde_map import Conversions, SerdeMap
+from zkconsumer.topology.stores.native import PagedMap, SerdeMap
+from zkconsumer.topology.stores.serde_map import Conversions
 
 V = TypeVar("V")
 

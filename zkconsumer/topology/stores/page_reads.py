@@ -49,6 +49,11 @@ def read_only_error(store: str) -> StreamsError:
     return StreamsError(f"store {store!r} is global: only its own processor can change it")
 
 
+def reentrant_error(store: str) -> StreamsError:
+    """Return the error for a call of a map while another call of it reads or writes pages."""
+    return StreamsError(f"store {store!r} was used by its page store, or by another thread, during another call")
+
+
 def read_pages(pages: ReadablePages, store: str, page_ids: Sequence[int]) -> list[bytes | None]:
     """Return pages in the order of their ids; None for one that does not exist.
 

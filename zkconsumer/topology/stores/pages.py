@@ -43,7 +43,8 @@ class PageStore(Protocol):
     """Where pages are kept: a dictionary, a file, or the state of a Spark task.
 
     A commit calls ``write`` once for each changed store, then ``TaskRuntime.commit``, then ``finish_commit`` for each
-    changed store. If one of them fails, the task calls ``TaskRuntime.rollback``, and reads the pages again.
+    changed store. If one of them fails, the task calls ``TaskRuntime.rollback``, and reads the pages again. The methods
+    must not use the map that calls them.
 
     Attributes:
         location: where they are kept, for errors, such as ``state file /tmp/counts``.
@@ -88,7 +89,8 @@ class MemoryPages(dict[int, bytes]):
                 self[page_id] = data
 
 
-_DEFAULT_LIMITS = PageLimits()
+#: Limits of a map for which none are given.
+DEFAULT_LIMITS = PageLimits()
 
 
 class PagedMap:
@@ -126,9 +128,11 @@ class PagedMap:
     )
 
     def __init__(
-        self, pages: PageStore | None, store: str = "", layout: str = "", limits: PageLimits = _DEFAULT_LIMITS
+        self, pages: PageStore | None, store: str = "", layout: str = "", limits: PageLimits = DEFAULT_LIMITS
     ) -> None:
-        self._pages, self._store, self._layout, self._limits = pages, store, layout, limits
+        self._pages, self._store, self._layout = pages, store, layout
+        # The empty page of a new map stays in memory, because it cannot be read before it was written.
+        self._limits = limits._replace(memory_bytes=max(limits.memory_bytes, HEAD_BYTES))
         self._join_bytes = limits.page_bytes // 4
         self.is_read_only = False
         self._load()

@@ -1,0 +1,2003 @@
+/* Ordered maps of bytes in pages, and of objects: PagedMap of pages.py, and SerdeMap of serde_map.py.
+ *
+ * Both classes have the methods, results and errors of those in Python, which document them, and PagedMap writes
+ * the same pages. Errors of pages are raised by the functions of page_reads.py. Headers and directories, which are
+ * rare, are encoded and decoded in Python, too.
+ *
+ * The directory is an array of pages in the order of their first keys. The entries of a page in memory are in one
+ * block, the arena, in any order; the index has their offsets in the order of their keys. Both arrays have a prefix
+ * of each key as a number, so that a binary search reads few keys:
+ *   arena   key size u32 | value size u32 | key | value, for each entry
+ *   index   prefix of the key in the upper 32 bits, offset of the entry in the lower ones
+ * All keys of a page have the first `skip` bytes in common, and the prefix is what follows, padded with zeros. An entry
+ * has as many bytes in the arena as in an encoded page.
+ *
+ * Methods of page stores and serializers are calls of Python code, which can use the same map, and so can finalizers
+ * that the garbage collector calls. No pointer to a page is in use during such a call, or `busy` is set, which lets
+ * all methods of the map raise an error.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    FORMAT = 1,        /* first byte of a page */
+    HEAD_BYTES = 5,    /* format and number of entries */
+    LENGTHS_BYTES = 8, /* sizes of a key and its value */
+    SCAN_PAGES = 16,   /* pages that a scan reads with one call */
+    HINT_BYTES = 32,   /* longest key whose position is remembered */
+};
+
+/* Offsets in an arena have 32 bits, so larger pages than this are split even if the limit is higher. */
+#define MAX_PAGE_BYTES ((int64_t)1 << 30)
+
+#define STORES "zkconsumer.topology.stores."
+
+#define OFFSET_BITS 0xFFFFFFFFu
+
+typedef struct {
+    const uint8_t *at;
+    size_t size;
+} Slice;
+
+/* A value in up to two parts: fixed-size numbers, and bytes of an object. */
+typedef struct {
+    uint8_t head[16];
+    size_t head_size;
+    Slice tail;
+    PyObject *owner; /* bytes to release, or NULL */
+} Encoded;
+
+/* ---- bytes ------------------------------------------------------------------------------------ */
+
+static uint32_t load32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+static void store32(uint8_t *p, uint32_t v) { memcpy(p, &v, 4); }
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+static uint32_t little32(uint32_t v) { return v; }
+static uint32_t big32(uint32_t v) { return __builtin_bswap32(v); }
+static uint64_t big64(uint64_t v) { return __builtin_bswap64(v); }
+#else
+static uint32_t little32(uint32_t v) { return __builtin_bswap32(v); }
+static uint32_t big32(uint32_t v) { return v; }
+static uint64_t big64(uint64_t v) { return v; }
+#endif
+
+static uint64_t load_big64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return big64(v);
+}
+static void store_big64(uint8_t *p, uint64_t v) {
+    v = big64(v);
+    memcpy(p, &v, 8);
+}
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+static int equal(Slice a, Slice b) {
+    if (a.size != b.size) return 0;
+    if (a.size != 8) return a.size == 0 || memcmp(a.at, b.at, a.size) == 0;
+    uint64_t v, w;
+    memcpy(&v, a.at, 8);
+    memcpy(&w, b.at, 8);
+    return v == w;
+}
+
+static int compare(Slice a, Slice b) {
+    size_t n = least(a.size, b.size);
+    int order = n ? memcmp(a.at, b.at, n) : 0;
+    return order ? order : (a.size > b.size) - (a.size < b.size);
+}
+
+/* Number of bytes that two keys have in common at their start. */
+static size_t common(Slice a, Slice b) {
+    size_t n = least(a.size, b.size), i = 0;
+    while (i < n && a.at[i] == b.at[i]) i++;
+    return i;
+}
+
+/* The four bytes after the first `skip` ones, or zeros, as a number. */
+static uint32_t prefix32(Slice key, size_t skip) {
+    if (key.size >= skip + 4) return big32(load32(key.at + skip));
+    uint32_t v = 0;
+    for (size_t i = skip; i < skip + 4; i++) v = v << 8 | (i < key.size ? key.at[i] : 0u);
+    return v;
+}
+
+static uint64_t prefix64(Slice key, size_t skip) {
+    if (key.size >= skip + 8) return load_big64(key.at + skip);
+    return (uint64_t)prefix32(key, skip) << 32 | prefix32(key, skip + 4);
+}
+
+/* Order of a key and those that have their first `skip` bytes in common with `other`; 0 if it has them, too. */
+static int compare_start(Slice key, Slice other, size_t skip) {
+    size_t n = least(key.size, skip);
+    int order = n ? memcmp(key.at, other.at, n) : 0;
+    return order ? order : -(key.size < skip);
+}
+
+/* Number of numbers that are less than x. */
+static size_t count_less(const uint64_t *numbers, size_t n, uint64_t x) {
+    const uint64_t *base = numbers;
+    if (!n) return 0;
+    while (n > 1) {
+        size_t half = n / 2;
+        __builtin_prefetch(base + half / 2); /* one of both is compared next */
+        __builtin_prefetch(base + half + half / 2);
+        base += base[half - 1] < x ? half : 0;
+        n -= half;
+    }
+    return (size_t)(base - numbers) + (*base < x);
+}
+
+/* ---- pages ------------------------------------------------------------------------------------ */
+
+typedef enum { NOT_IN_MEMORY, UNCHANGED, CHANGED } PageState;
+
+typedef struct Page {
+    struct Page *previous, *next; /* in the list of unchanged or of changed pages */
+    int64_t id;
+    uint8_t *first_key;
+    size_t first_key_size;
+    PageState state;
+    int is_pending; /* whether join_small_pages() has yet to check this page */
+    uint64_t *index;
+    uint8_t *arena;
+    size_t count, index_room;      /* entries */
+    size_t used, live, arena_room; /* bytes; `used` includes what was replaced */
+    size_t skip;
+} Page;
+
+static const uint8_t *entry_at(const Page *page, size_t position) {
+    return page->arena + (page->index[position] & OFFSET_BITS);
+}
+
+static size_t entry_size(const uint8_t *entry) {
+    return LENGTHS_BYTES + (size_t)load32(entry) + (size_t)load32(entry + 4);
+}
+
+static Slice key_of(const uint8_t *entry) {
+    Slice key = {entry + LENGTHS_BYTES, load32(entry)};
+    return key;
+}
+
+static Slice value_of(const uint8_t *entry) {
+    Slice value = {entry + LENGTHS_BYTES + load32(entry), load32(entry + 4)};
+    return value;
+}
+
+static Slice key_at(const Page *page, size_t position) { return key_of(entry_at(page, position)); }
+
+static Slice first_key_of(const Page *page) {
+    Slice key = {page->first_key, page->first_key_size};
+    return key;
+}
+
+/* Number of bytes of the encoded page. */
+static int64_t page_size(const Page *page) { return HEAD_BYTES + (int64_t)page->live; }
+
+static void set_prefix(Page *page, size_t position) {
+    uint64_t prefix = prefix32(key_at(page, position), page->skip);
+    page->index[position] = prefix << 32 | (page->index[position] & OFFSET_BITS);
+}
+
+/* Set the prefixes of all keys, with the longest start that they have in common. */
+static void set_prefixes(Page *page) {
+    page->skip = page->count ? common(key_at(page, 0), key_at(page, page->count - 1)) : 0;
+    for (size_t i = 0; i < page->count; i++) set_prefix(page, i);
+}
+
+/* Return the position of a key, or of the first greater one. */
+static size_t find_in_page(const Page *page, Slice key, int *is_found) {
+    *is_found = 0;
+    if (!page->count) return 0;
+    uint32_t prefix = prefix32(key, page->skip);
+    size_t low = count_less(page->index, page->count, (uint64_t)prefix << 32);
+    if (low < page->count && page->index[low] >> 32 == prefix) {
+        int order = compare(key, key_at(page, low));
+        if (order > 0) { /* one of the keys with the same prefix that follow, or none */
+            low++;
+            size_t high = page->count;
+            if (prefix != UINT32_MAX)
+                high = low + count_less(page->index + low, page->count - low, (uint64_t)(prefix + 1) << 32);
+            while (low < high) {
+                size_t middle = low + (high - low) / 2;
+                order = compare(key, key_at(page, middle));
+                if (order == 0) low = high = middle;
+                else if (order < 0) high = middle;
+                else low = middle + 1;
+            }
+        }
+        if (order == 0) {
+            *is_found = 1;
+            return low;
+        }
+    }
+    int order = page->skip ? compare_start(key, key_at(page, 0), page->skip) : 0;
+    return order < 0 ? 0 : order > 0 ? page->count : low;
+}
+
+/* Return the position of the first key that is not less. */
+static size_t find_not_less(const Page *page, Slice key) {
+    int is_found;
+    return find_in_page(page, key, &is_found);
+}
+
+static void free_entries(Page *page) {
+    PyMem_Free(page->index);
+    PyMem_Free(page->arena);
+    page->index = NULL;
+    page->arena = NULL;
+    page->count = page->index_room = page->used = page->live = page->arena_room = page->skip = 0;
+}
+
+static void free_page(Page *page) {
+    free_entries(page);
+    PyMem_Free(page->first_key);
+    PyMem_Free(page);
+}
+
+/* Set the first key of a page; return -1 and set an error if there is no memory. */
+static int set_first_key(Page *page, Slice key) {
+    uint8_t *copy = NULL;
+    if (key.size) {
+        copy = PyMem_Malloc(key.size);
+        if (!copy) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        memcpy(copy, key.at, key.size);
+    }
+    PyMem_Free(page->first_key);
+    page->first_key = copy;
+    page->first_key_size = key.size;
+    return 0;
+}
+
+static Page *new_page(int64_t id, Slice first_key) {
+    Page *page = PyMem_Calloc(1, sizeof(Page));
+    if (!page) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    page->id = id;
+    if (set_first_key(page, first_key) < 0) {
+        free_page(page);
+        return NULL;
+    }
+    return page;
+}
+
+/* Append the entries from one position to another to the arena of a page that has room; their prefixes are not set. */
+static void copy_entries(Page *page, const Page *source, size_t from, size_t to) {
+    for (size_t i = from; i < to; i++) {
+        const uint8_t *entry = entry_at(source, i);
+        size_t size = entry_size(entry);
+        memcpy(page->arena + page->used, entry, size);
+        page->index[page->count++] = page->used;
+        page->used += size;
+    }
+    page->live = page->used;
+}
+
+/* Allocate an empty arena and index; return -1 and set an error if that is not possible. */
+static int allocate(Page *page, size_t bytes, size_t entries) {
+    memset(page, 0, sizeof(*page));
+    if (bytes > UINT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "the entries of a page must have less than 4 GiB");
+        return -1;
+    }
+    if (!entries) return 0;
+    page->arena = PyMem_Malloc(bytes);
+    page->index = PyMem_Malloc(entries * sizeof(uint64_t));
+    if (!page->arena || !page->index) {
+        free_entries(page);
+        PyErr_NoMemory();
+        return -1;
+    }
+    page->arena_room = bytes;
+    page->index_room = entries;
+    return 0;
+}
+
+/* Take arena and index of another page. */
+static void take_entries(Page *page, const Page *other) {
+    PyMem_Free(page->arena);
+    PyMem_Free(page->index);
+    page->arena = other->arena;
+    page->index = other->index;
+    page->arena_room = other->arena_room;
+    page->index_room = other->index_room;
+    page->count = other->count;
+    page->used = other->used;
+    page->live = other->live;
+    set_prefixes(page);
+}
+
+/* Copy the entries to an arena and an index of this size, without what was replaced. */
+static int resize(Page *page, size_t bytes, size_t entries) {
+    Page copy;
+    if (allocate(&copy, bytes, entries) < 0) return -1;
+    copy_entries(&copy, page, 0, page->count);
+    take_entries(page, &copy);
+    return 0;
+}
+
+/* A quarter more, so that the cost of copying is small. */
+static size_t enlarge(size_t n) { return n + n / 4 + 4; }
+
+/* Make room for an entry in the arena and, if it is new, in the index. */
+static int reserve(Page *page, size_t bytes, int is_new) {
+    if (page->arena_room - page->used < bytes) {
+        size_t needed = page->live + bytes, room = enlarge(needed);
+        return resize(page, room > UINT32_MAX ? needed : room, enlarge(page->count + (size_t)is_new));
+    }
+    if (page->index_room - page->count < (size_t)is_new) {
+        size_t room = enlarge(page->count + 1);
+        uint64_t *index = PyMem_Realloc(page->index, room * sizeof(uint64_t));
+        if (!index) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        page->index = index;
+        page->index_room = room;
+    }
+    return 0;
+}
+
+/* Free memory after entries became smaller or fewer, if more than a third of it is unused. */
+static void trim(Page *page) {
+    size_t needed = page->live + page->count * sizeof(uint64_t);
+    if (page->arena_room + page->index_room * sizeof(uint64_t) <= needed + needed / 2 + 256) return;
+    if (!page->count) free_entries(page);
+    else if (resize(page, page->live + page->live / 8, page->count + page->count / 8) < 0)
+        PyErr_Clear(); /* the page stays as it is */
+}
+
+static void write_value(uint8_t *at, const Encoded *value) {
+    memcpy(at, value->head, value->head_size);
+    if (value->tail.size) memcpy(at + value->head_size, value->tail.at, value->tail.size);
+}
+
+static size_t value_size(const Encoded *value) { return value->head_size + value->tail.size; }
+
+/* Append an entry to the arena, which has room, and return its offset. */
+static size_t append_entry(Page *page, Slice key, const Encoded *value) {
+    uint8_t *entry = page->arena + page->used;
+    size_t offset = page->used;
+    store32(entry, (uint32_t)key.size);
+    store32(entry + 4, (uint32_t)value_size(value));
+    if (key.size) memcpy(entry + LENGTHS_BYTES, key.at, key.size);
+    write_value(entry + LENGTHS_BYTES + key.size, value);
+    page->used += LENGTHS_BYTES + key.size + value_size(value);
+    return offset;
+}
+
+/* Set the value of the entry at a position. There must be room, unless the value is not longer than the old one. */
+static void replace_value(Page *page, size_t position, Slice key, const Encoded *value) {
+    uint8_t *entry = page->arena + (page->index[position] & OFFSET_BITS);
+    Slice old = value_of(entry);
+    page->live = page->live - old.size + value_size(value);
+    if (value_size(value) <= old.size) {
+        store32(entry + 4, (uint32_t)value_size(value));
+        write_value(entry + LENGTHS_BYTES + key.size, value);
+        return;
+    }
+    uint64_t offset = append_entry(page, key, value);
+    page->index[position] = (page->index[position] & ~(uint64_t)OFFSET_BITS) | offset;
+}
+
+/* Add an entry at a position. There must be room. */
+static void insert_entry(Page *page, size_t position, Slice key, const Encoded *value) {
+    memmove(page->index + position + 1, page->index + position, (page->count - position) * sizeof(uint64_t));
+    page->index[position] = append_entry(page, key, value);
+    page->count++;
+    page->live += LENGTHS_BYTES + key.size + value_size(value);
+    Slice other = key_at(page, position ? 0 : page->count - 1);
+    if (page->count == 1 || common(key, other) < page->skip) set_prefixes(page);
+    else set_prefix(page, position);
+}
+
+/* Remove the entries from one position to another. */
+static void remove_entries(Page *page, size_t from, size_t to) {
+    for (size_t i = from; i < to; i++) page->live -= entry_size(entry_at(page, i));
+    memmove(page->index + from, page->index + to, (page->count - to) * sizeof(uint64_t));
+    page->count -= to - from;
+    trim(page);
+}
+
+/* Return the position of the first entry of the second half of the bytes. */
+static size_t find_middle(const Page *page) {
+    size_t bytes = 0, position = 0;
+    while (position < page->count) {
+        bytes += entry_size(entry_at(page, position));
+        if ((int64_t)bytes >= page_size(page) / 2) break;
+        position++;
+    }
+    return position < 1 ? 1 : least(position, page->count - 1);
+}
+
+static PyObject *encode_page(const Page *page) {
+    PyObject *data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)page_size(page));
+    if (!data) return NULL;
+    uint8_t *head = (uint8_t *)PyBytes_AsString(data), *sizes = head + HEAD_BYTES;
+    uint8_t *at = sizes + LENGTHS_BYTES * page->count;
+    head[0] = FORMAT;
+    store32(head + 1, little32((uint32_t)page->count));
+    for (size_t i = 0; i < page->count; i++) {
+        Slice key = key_at(page, i);
+        store32(sizes, little32((uint32_t)key.size));
+        memcpy(at, key.at, key.size);
+        sizes += 4;
+        at += key.size;
+    }
+    for (size_t i = 0; i < page->count; i++) {
+        Slice value = value_of(entry_at(page, i));
+        store32(sizes, little32((uint32_t)value.size));
+        memcpy(at, value.at, value.size);
+        sizes += 4;
+        at += value.size;
+    }
+    return data;
+}
+
+/* Whether keys and values of an encoded page fill it. */
+static int sizes_match(Slice data, size_t count) {
+    uint64_t bytes = HEAD_BYTES + LENGTHS_BYTES * (uint64_t)count; /* cannot overflow: sizes have 32 bits */
+    for (size_t i = 0; i < 2 * count; i++) bytes += little32(load32(data.at + HEAD_BYTES + 4 * i));
+    return bytes == data.size;
+}
+
+/* Decode an encoded page with keys up to `stop`, exclusive, unless it is NULL. Return 0 if it is corrupt, and -1 if an
+ * error was set. */
+static int decode_page(Page *page, Slice data, const Slice *stop) {
+    if (data.size < HEAD_BYTES || data.at[0] != FORMAT) return 0;
+    size_t count = little32(load32(data.at + 1));
+    if (count > (data.size - HEAD_BYTES) / LENGTHS_BYTES || !sizes_match(data, count)) return 0;
+    Page decoded;
+    if (allocate(&decoded, data.size - HEAD_BYTES, count) < 0) return -1;
+    const uint8_t *key_sizes = data.at + HEAD_BYTES, *value_sizes = key_sizes + 4 * count;
+    const uint8_t *key = value_sizes + 4 * count, *value = key;
+    for (size_t i = 0; i < count; i++) value += little32(load32(key_sizes + 4 * i));
+    Slice before = first_key_of(page);
+    int is_valid = 1;
+    for (size_t i = 0; i < count && is_valid; i++) {
+        Slice slice = {key, little32(load32(key_sizes + 4 * i))};
+        Encoded content = {{0}, 0, {value, little32(load32(value_sizes + 4 * i))}, NULL};
+        int order = compare(slice, before);
+        is_valid = order > 0 || (order == 0 && i == 0);
+        decoded.index[i] = append_entry(&decoded, slice, &content);
+        before = slice;
+        key += slice.size;
+        value += content.tail.size;
+    }
+    if (!is_valid || (stop && count && compare(before, *stop) >= 0)) {
+        free_entries(&decoded);
+        return 0;
+    }
+    decoded.count = count;
+    decoded.live = decoded.used;
+    take_entries(page, &decoded);
+    return 1;
+}
+
+/* ---- module state ----------------------------------------------------------------------------- */
+
+/* Names of attributes. They are interned, because Python's cache of attributes keeps each new string. */
+enum { ENCODE, ENCODED, FINISH_COMMIT, FIRST_KEYS, IDS, MEMORY_BYTES, NEXT_ID, PAGE_BYTES, UPDATE, WRITE, N_NAMES };
+
+static const char *const name_texts[N_NAMES] = {
+    "encode", "encoded", "finish_commit", "first_keys", "ids", "memory_bytes", "next_id", "page_bytes", "update",
+    "write",
+};
+
+typedef struct {
+    PyObject *names[N_NAMES];
+    PyTypeObject *paged_map, *serde_map;
+    PyObject *read_entry_pages, *decode_page, *load_directory, *read_only_error, *reentrant_error; /* page_reads.py */
+    PyObject *header;                         /* class Header of page_format.py */
+    PyObject *encoded_directory;              /* class EncodedDirectory of directory.py */
+    PyObject *closed_pages, *default_limits;  /* pages.py */
+    PyTypeObject *value_and_timestamp;        /* of key_value.py, or NULL before its first use */
+} State;
+
+/* Raise the error that a function returns for the name of a store; return -1. */
+static int raise_error(PyObject *function, PyObject *store) {
+    PyObject *error = PyObject_CallFunctionObjArgs(function, store, NULL);
+    if (error) {
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        Py_DECREF(error);
+    }
+    return -1;
+}
+
+/* ---- PagedMap: directory ---------------------------------------------------------------------- */
+
+typedef struct {
+    Page *first, *last;
+} List;
+
+typedef struct {
+    PyObject_HEAD
+    State *state;
+    PyObject *pages; /* NULL if the entries are only in memory */
+    PyObject *store, *layout;
+    PyObject *undo;    /* previous values of changed keys, if there are no pages, else NULL */
+    PyObject *encoded; /* EncodedDirectory */
+    Page **directory;
+    uint64_t *prefixes; /* of the first keys, but not of the first page */
+    size_t count, room, skip;
+    List unchanged, changed; /* pages in memory; the oldest one is the first */
+    Page *next_to_join;
+    int64_t *deleted;
+    size_t n_deleted, deleted_room;
+    int64_t next_id, entries, memory_bytes, page_bytes, memory_limit;
+    int is_directory_changed, is_read_only, busy;
+    Page *hint_page; /* NULL if no position is remembered */
+    size_t hint_index, hint_position, hint_size;
+    int hint_is_found;
+    uint8_t hint_key[HINT_BYTES];
+} PagedMap;
+
+/* The index of the page for a key, and the position of the key in it. */
+typedef struct {
+    size_t index, position;
+    Page *page;
+    int is_found, was_read;
+} Place;
+
+static void unlink_page(List *list, Page *page) {
+    if (page->previous) page->previous->next = page->next;
+    else list->first = page->next;
+    if (page->next) page->next->previous = page->previous;
+    else list->last = page->previous;
+    page->previous = page->next = NULL;
+}
+
+static void append_page(List *list, Page *page, PageState state) {
+    page->previous = list->last;
+    page->next = NULL;
+    if (list->last) list->last->next = page;
+    else list->first = page;
+    list->last = page;
+    page->state = state;
+    page->is_pending = 0;
+}
+
+static void remove_from_list(PagedMap *self, Page *page) {
+    if (self->next_to_join == page) self->next_to_join = page->next;
+    if (page->state == UNCHANGED) unlink_page(&self->unchanged, page);
+    else if (page->state == CHANGED) unlink_page(&self->changed, page);
+}
+
+static void mark_changed(PagedMap *self, Page *page) {
+    if (page->state == CHANGED) return;
+    remove_from_list(self, page);
+    append_page(&self->changed, page, CHANGED);
+}
+
+static void add_unchanged(PagedMap *self, Page *page) {
+    append_page(&self->unchanged, page, UNCHANGED);
+    self->memory_bytes += page_size(page);
+}
+
+/* Remove a page from memory, if it is there. */
+static void unload(PagedMap *self, Page *page) {
+    if (page->state == NOT_IN_MEMORY) return;
+    remove_from_list(self, page);
+    self->memory_bytes -= page_size(page);
+    page->state = NOT_IN_MEMORY;
+    free_entries(page);
+    if (self->hint_page == page) self->hint_page = NULL;
+}
+
+/* Remove unchanged pages from memory, the oldest first, until the rest fits. */
+static void evict(PagedMap *self) {
+    while (self->memory_bytes > self->memory_limit && self->unchanged.first && self->pages)
+        unload(self, self->unchanged.first);
+}
+
+static Slice first_key_at(const PagedMap *self, size_t index) { return first_key_of(self->directory[index]); }
+
+/* Set the prefixes of all first keys, with the longest start that they have in common. */
+static void set_directory_prefixes(PagedMap *self) {
+    self->skip = self->count > 1 ? common(first_key_at(self, 1), first_key_at(self, self->count - 1)) : 0;
+    self->prefixes[0] = 0;
+    for (size_t i = 1; i < self->count; i++) self->prefixes[i] = prefix64(first_key_at(self, i), self->skip);
+}
+
+/* Return the index of the page for a key. */
+static size_t find_page(const PagedMap *self, Slice key) {
+    size_t others = self->count - 1; /* without the first page, whose first key is empty */
+    if (!others) return 0;
+    int order = self->skip ? compare_start(key, first_key_at(self, 1), self->skip) : 0;
+    if (order) return order < 0 ? 0 : others;
+    uint64_t prefix = prefix64(key, self->skip);
+    size_t high = prefix == UINT64_MAX ? others : count_less(self->prefixes + 1, others, prefix + 1);
+    if (!high || self->prefixes[high] != prefix) return high;
+    size_t low = count_less(self->prefixes + 1, others, prefix); /* the last page with a lower prefix */
+    while (low < high) {
+        size_t middle = low + (high - low + 1) / 2;
+        if (compare(first_key_at(self, middle), key) <= 0) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+/* Return the index of the first page whose first key is not less than a key. */
+static size_t find_first_key(const PagedMap *self, Slice key) {
+    size_t index = find_page(self, key);
+    return equal(first_key_at(self, index), key) ? index : index + 1;
+}
+
+static int reserve_directory(PagedMap *self, size_t room) {
+    if (room <= self->room) return 0;
+    room = enlarge(room);
+    Page **directory = PyMem_Realloc(self->directory, room * sizeof(Page *));
+    if (directory) self->directory = directory;
+    uint64_t *prefixes = directory ? PyMem_Realloc(self->prefixes, room * sizeof(uint64_t)) : NULL;
+    if (!prefixes) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->prefixes = prefixes;
+    self->room = room;
+    return 0;
+}
+
+/* Add a page behind the first one. There must be room. */
+static void insert_page(PagedMap *self, size_t index, Page *page) {
+    memmove(self->directory + index + 1, self->directory + index, (self->count - index) * sizeof(Page *));
+    memmove(self->prefixes + index + 1, self->prefixes + index, (self->count - index) * sizeof(uint64_t));
+    self->directory[index] = page;
+    self->count++;
+    self->next_id++;
+    self->is_directory_changed = 1;
+    if (self->count == 2 || common(first_key_at(self, 1), first_key_at(self, self->count - 1)) < self->skip)
+        set_directory_prefixes(self);
+    else self->prefixes[index] = prefix64(first_key_of(page), self->skip);
+}
+
+/* Make room for the ids of pages that are removed. */
+static int reserve_deleted(PagedMap *self, size_t pages) {
+    if (self->deleted_room - self->n_deleted >= pages) return 0;
+    size_t room = enlarge(self->n_deleted + pages);
+    int64_t *deleted = PyMem_Realloc(self->deleted, room * sizeof(int64_t));
+    if (!deleted) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->deleted = deleted;
+    self->deleted_room = room;
+    return 0;
+}
+
+/* Remove the pages from one index to another, but not the only one. There must be room for their ids. */
+static void remove_pages(PagedMap *self, size_t from, size_t to) {
+    for (size_t i = from; i < to; i++) {
+        Page *page = self->directory[i];
+        self->deleted[self->n_deleted++] = page->id;
+        unload(self, page);
+        free_page(page);
+    }
+    memmove(self->directory + from, self->directory + to, (self->count - to) * sizeof(Page *));
+    memmove(self->prefixes + from, self->prefixes + to, (self->count - to) * sizeof(uint64_t));
+    self->count -= to - from;
+    self->is_directory_changed = 1;
+    self->hint_page = NULL;
+    Slice empty = {NULL, 0};
+    if (!from) set_first_key(self->directory[0], empty); /* cannot fail */
+}
+
+/* Remove all pages but the first one, and let it be that of a new directory. */
+static void reset_directory(PagedMap *self) {
+    for (size_t i = 0; i < self->count; i++) unload(self, self->directory[i]);
+    for (size_t i = 1; i < self->count; i++) free_page(self->directory[i]);
+    Slice empty = {NULL, 0};
+    set_first_key(self->directory[0], empty); /* cannot fail */
+    self->directory[0]->id = 1;
+    self->count = 1;
+    self->skip = self->n_deleted = 0;
+    self->next_id = 2;
+    self->entries = self->memory_bytes = 0;
+    self->is_directory_changed = 0;
+    self->hint_page = NULL;
+}
+
+/* ---- PagedMap: reading pages ------------------------------------------------------------------ */
+
+/* Decode a page that was read; `data` is None if it does not exist. */
+static int add_page(PagedMap *self, size_t index, PyObject *data) {
+    Page *page = self->directory[index];
+    Slice first_key = first_key_of(page), stop = {NULL, 0};
+    int has_stop = index + 1 < self->count;
+    if (has_stop) stop = first_key_at(self, index + 1);
+    if (data != Py_None) {
+        Slice slice = {(const uint8_t *)PyBytes_AsString(data), (size_t)PyBytes_Size(data)};
+        int done = decode_page(page, slice, has_stop ? &stop : NULL);
+        if (done > 0) add_unchanged(self, page);
+        if (done) return done < 0 ? -1 : 0;
+    }
+    /* The same page in Python raises an error that says what is wrong. */
+    PyObject *found = PyObject_CallFunction(
+        self->state->decode_page, "OOLOy#y#", self->pages, self->store, (long long)page->id, data,
+        first_key.size ? (const char *)first_key.at : "", (Py_ssize_t)first_key.size, (const char *)stop.at,
+        (Py_ssize_t)stop.size);
+    if (found) {
+        Py_DECREF(found);
+        PyErr_SetString(PyExc_SystemError, "a valid page was rejected");
+    }
+    return -1;
+}
+
+/* Read the pages from one index to another that are not in memory, with one call. */
+static int read_missing(PagedMap *self, size_t from, size_t to) {
+    int result = -1;
+    PyObject *ids = NULL, *found = NULL;
+    self->busy = 1;
+    if (!self->pages) {
+        PyErr_SetString(PyExc_SystemError, "a map without pages lost a page");
+        goto done;
+    }
+    ids = PyList_New(0);
+    for (size_t i = from; ids && i < to; i++) {
+        if (self->directory[i]->state != NOT_IN_MEMORY) continue;
+        PyObject *id = PyLong_FromLongLong(self->directory[i]->id);
+        int failed = !id || PyList_Append(ids, id) < 0;
+        Py_XDECREF(id);
+        if (failed) goto done;
+    }
+    if (!ids) goto done;
+    found = PyObject_CallFunctionObjArgs(self->state->read_entry_pages, self->pages, self->store, ids, NULL);
+    if (!found) goto done;
+    Py_ssize_t next = 0;
+    for (size_t i = from; i < to; i++) {
+        if (self->directory[i]->state != NOT_IN_MEMORY) continue;
+        PyObject *data = PyList_GetItem(found, next++); /* NULL if it is not a list of that many pages */
+        if (!data || add_page(self, i, data) < 0) goto done;
+    }
+    result = 0;
+done:
+    self->busy = 0;
+    Py_XDECREF(ids);
+    Py_XDECREF(found);
+    return result;
+}
+
+static int ensure_loaded(PagedMap *self, size_t index) {
+    return self->directory[index]->state == NOT_IN_MEMORY ? read_missing(self, index, index + 1) : 0;
+}
+
+/* Find the place of a key; its page is read if it is not in memory. */
+static int find_place(PagedMap *self, Slice key, Place *place) {
+    Slice hint = {self->hint_key, self->hint_size};
+    if (self->hint_page && equal(key, hint)) {
+        place->index = self->hint_index;
+        place->position = self->hint_position;
+        place->page = self->hint_page;
+        place->is_found = self->hint_is_found;
+        place->was_read = 0;
+        return 0;
+    }
+    place->index = find_page(self, key);
+    place->page = self->directory[place->index];
+    place->was_read = place->page->state == NOT_IN_MEMORY;
+    if (place->was_read && read_missing(self, place->index, place->index + 1) < 0) return -1;
+    place->position = find_in_page(place->page, key, &place->is_found);
+    self->hint_page = NULL;
+    if (key.size <= HINT_BYTES) {
+        self->hint_page = place->page;
+        self->hint_index = place->index;
+        self->hint_position = place->position;
+        self->hint_is_found = place->is_found;
+        self->hint_size = key.size;
+        if (key.size) memcpy(self->hint_key, key.at, key.size);
+    }
+    return 0;
+}
+
+/* Create the directory that load_directory() returned. */
+static int set_directory(PagedMap *self, PyObject *directory) {
+    int result = -1;
+    PyObject *const *names = self->state->names, *ids = NULL, *next_id = NULL, *encoded = NULL;
+    PyObject *first_keys = PyObject_GetAttr(directory, names[FIRST_KEYS]);
+    if (!first_keys) goto done;
+    ids = PyObject_GetAttr(directory, names[IDS]);
+    if (!ids) goto done;
+    next_id = PyObject_GetAttr(directory, names[NEXT_ID]);
+    if (!next_id) goto done;
+    encoded = PyObject_GetAttr(directory, names[ENCODED]);
+    if (!encoded) goto done;
+    self->next_id = PyLong_AsLongLong(next_id);
+    Py_ssize_t count = PyList_Size(first_keys);
+    if (PyErr_Occurred() || reserve_directory(self, (size_t)count) < 0) goto done;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *key = PyList_GetItem(first_keys, i), *id = PyList_GetItem(ids, i);
+        char *at;
+        Py_ssize_t size;
+        if (!key || !id || PyBytes_AsStringAndSize(key, &at, &size) < 0) goto done;
+        Slice slice = {(const uint8_t *)at, (size_t)size};
+        long long number = PyLong_AsLongLong(id);
+        if (PyErr_Occurred()) goto done;
+        if (i) {
+            Page *page = new_page(number, slice);
+            if (!page) goto done;
+            self->directory[self->count++] = page;
+        } else {
+            self->directory[0]->id = number;
+        }
+    }
+    PyObject *before = self->encoded;
+    Py_INCREF(encoded);
+    self->encoded = encoded;
+    Py_XDECREF(before);
+    result = 0;
+done:
+    set_directory_prefixes(self);
+    Py_XDECREF(first_keys);
+    Py_XDECREF(ids);
+    Py_XDECREF(next_id);
+    Py_XDECREF(encoded);
+    return result;
+}
+
+/* Load the directory of the last commit, or create a new one. */
+static int load(PagedMap *self) {
+    int result = -1;
+    PyObject *found = NULL, *empty = NULL;
+    self->busy = 1;
+    reset_directory(self);
+    if (self->pages) {
+        found = PyObject_CallFunctionObjArgs(self->state->load_directory, self->pages, self->store, self->layout, NULL);
+        if (!found) goto done;
+    }
+    if (found && found != Py_None) {
+        PyObject *directory;
+        long long entries;
+        if (!PyArg_ParseTuple(found, "OL", &directory, &entries) || set_directory(self, directory) < 0) goto done;
+        self->entries = entries;
+    } else {
+        empty = PyList_New(0);
+        PyObject *encoded = empty ? PyObject_CallFunctionObjArgs(self->state->encoded_directory, empty, NULL) : NULL;
+        if (!encoded) goto done;
+        PyObject *before = self->encoded;
+        self->encoded = encoded;
+        Py_XDECREF(before);
+        add_unchanged(self, self->directory[0]);
+    }
+    result = 0;
+done:
+    self->busy = 0;
+    Py_XDECREF(found);
+    Py_XDECREF(empty);
+    return result;
+}
+
+/* ---- PagedMap: entries ------------------------------------------------------------------------ */
+
+static PyObject *to_bytes(Slice slice) {
+    return PyBytes_FromStringAndSize((const char *)slice.at, (Py_ssize_t)slice.size);
+}
+
+/* Return the bytes of an argument; -1 if it has another type. */
+static int parse_bytes(PyObject *object, const char *name, Slice *slice) {
+    char *at;
+    Py_ssize_t size;
+    if (!PyBytes_Check(object)) {
+        PyObject *kind = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+        if (kind) PyErr_Format(PyExc_TypeError, "%s must be bytes, got %U", name, kind);
+        Py_XDECREF(kind);
+        return -1;
+    }
+    if (PyBytes_AsStringAndSize(object, &at, &size) < 0) return -1;
+    slice->at = (const uint8_t *)at;
+    slice->size = (size_t)size;
+    return 0;
+}
+
+static int check_usable(PagedMap *self) {
+    return self->busy ? raise_error(self->state->reentrant_error, self->store) : 0;
+}
+
+static int check_writable(PagedMap *self) {
+    if (check_usable(self) < 0) return -1;
+    return self->is_read_only ? raise_error(self->state->read_only_error, self->store) : 0;
+}
+
+/* Keep the value that a key has, or NULL, until the next commit, if there is no storage to read it from. */
+static int remember(PagedMap *self, Slice key, const Slice *value) {
+    if (!self->undo) return 0;
+    PyObject *name = to_bytes(key), *old = NULL;
+    int done = name ? PyDict_Contains(self->undo, name) : -1;
+    if (done == 0) {
+        old = value ? to_bytes(*value) : Py_None;
+        done = old ? PyDict_SetItem(self->undo, name, old) : -1;
+        if (value) Py_XDECREF(old);
+    }
+    Py_XDECREF(name);
+    return done < 0 ? -1 : 0;
+}
+
+static int remember_entries(PagedMap *self, const Page *page, size_t from, size_t to) {
+    for (size_t i = from; self->undo && i < to; i++) {
+        const uint8_t *entry = entry_at(page, i);
+        Slice value = value_of(entry);
+        if (remember(self, key_of(entry), &value) < 0) return -1;
+    }
+    return 0;
+}
+
+/* Move the second half of a changed page to a new one. */
+static int split_page(PagedMap *self, size_t index) {
+    Page *page = self->directory[index], moved;
+    size_t middle = find_middle(page), bytes = 0;
+    for (size_t i = middle; i < page->count; i++) bytes += entry_size(entry_at(page, i));
+    if (reserve_directory(self, self->count + 1) < 0) return -1;
+    Page *right = new_page(self->next_id, key_at(page, middle));
+    if (!right) return -1;
+    if (allocate(&moved, enlarge(bytes), enlarge(page->count - middle)) < 0) {
+        free_page(right);
+        return -1;
+    }
+    copy_entries(&moved, page, middle, page->count);
+    take_entries(right, &moved);
+    page->count = middle;
+    page->live -= bytes;
+    set_prefixes(page);
+    trim(page);
+    insert_page(self, index + 1, right);
+    append_page(&self->changed, right, CHANGED);
+    self->memory_bytes += HEAD_BYTES;
+    self->hint_page = NULL;
+    return 0;
+}
+
+/* Set the value of a key. */
+static int put(PagedMap *self, Slice key, const Encoded *value) {
+    Place place;
+    size_t size = value_size(value), bytes = LENGTHS_BYTES + key.size + size;
+    if (find_place(self, key, &place) < 0) return -1;
+    Page *page = place.page;
+    if (key.size > UINT32_MAX || size > UINT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "keys and values must have less than 4 GiB");
+        return -1;
+    }
+    int64_t before = page_size(page);
+    if (place.is_found) {
+        Slice old = value_of(entry_at(page, place.position));
+        if (size > old.size && reserve(page, bytes, 0) < 0) return -1;
+        old = value_of(entry_at(page, place.position));
+        if (remember(self, key, &old) < 0) return -1;
+        replace_value(page, place.position, key, value);
+        if (size < old.size) trim(page);
+    } else {
+        if (reserve(page, bytes, 1) < 0 || remember(self, key, NULL) < 0) return -1;
+        insert_entry(page, place.position, key, value);
+        self->entries++;
+        self->hint_is_found = 1;
+    }
+    mark_changed(self, page);
+    self->memory_bytes += page_size(page) - before;
+    if (page_size(page) > self->page_bytes && page->count > 1 && split_page(self, place.index) < 0) return -1;
+    evict(self);
+    return 0;
+}
+
+/* Remove a key; set *old to its value, or to NULL if there was none. */
+static int delete(PagedMap *self, Slice key, PyObject **old) {
+    Place place;
+    *old = NULL;
+    if (find_place(self, key, &place) < 0) return -1;
+    if (!place.is_found) {
+        evict(self);
+        return 0;
+    }
+    Page *page = place.page;
+    Slice value = value_of(entry_at(page, place.position));
+    *old = to_bytes(value);
+    if (!*old || reserve_deleted(self, 1) < 0 || remember(self, key, &value) < 0) {
+        Py_CLEAR(*old);
+        return -1;
+    }
+    int64_t before = page_size(page);
+    self->hint_page = NULL;
+    mark_changed(self, page);
+    remove_entries(page, place.position, place.position + 1);
+    self->memory_bytes += page_size(page) - before;
+    self->entries--;
+    if (!page->count && self->count > 1) remove_pages(self, place.index, place.index + 1);
+    evict(self);
+    return 0;
+}
+
+/* Remove the entries of one page from a key up to another, exclusive. */
+static int discard_entries(PagedMap *self, size_t index, Slice start, Slice stop) {
+    if (ensure_loaded(self, index) < 0) return -1;
+    Page *page = self->directory[index];
+    size_t from = find_not_less(page, start), to = find_not_less(page, stop);
+    if (to <= from) return 0;
+    if (remember_entries(self, page, from, to) < 0) return -1;
+    int64_t before = page_size(page);
+    self->hint_page = NULL;
+    mark_changed(self, page);
+    remove_entries(page, from, to);
+    self->memory_bytes += page_size(page) - before;
+    self->entries -= (int64_t)(to - from);
+    return 0;
+}
+
+/* Remove the pages between two others. The numbers of entries of those that are not in memory are estimated. */
+static int discard_pages(PagedMap *self, size_t from, size_t to) {
+    int64_t pages = (int64_t)self->count, average = self->entries / pages;
+    if (self->entries % pages < 0) average--; /* rounded down, as in Python */
+    if (reserve_deleted(self, to - from) < 0) return -1;
+    for (size_t i = from; i < to; i++)
+        if (remember_entries(self, self->directory[i], 0, self->directory[i]->count) < 0) return -1;
+    for (size_t i = from; i < to; i++) {
+        const Page *page = self->directory[i];
+        self->entries -= page->state == NOT_IN_MEMORY ? average : (int64_t)page->count;
+    }
+    remove_pages(self, from, to);
+    return 0;
+}
+
+/* Remove a page without entries, unless it is the only one. */
+static int discard_empty(PagedMap *self, size_t index) {
+    if (self->count == 1) return 0;
+    if (ensure_loaded(self, index) < 0) return -1;
+    if (self->directory[index]->count) return 0;
+    if (reserve_deleted(self, 1) < 0) return -1;
+    remove_pages(self, index, index + 1);
+    return 0;
+}
+
+static int discard(PagedMap *self, Slice start, Slice stop) {
+    size_t first = find_page(self, start), end = find_first_key(self, stop);
+    if (end <= first) return 0;
+    size_t last = end - 1;
+    if (discard_entries(self, first, start, stop) < 0) return -1;
+    if (last > first && discard_entries(self, last, start, stop) < 0) return -1;
+    if (last - first > 1) {
+        if (discard_pages(self, first + 1, last) < 0) return -1;
+        last = first + 1;
+    }
+    if (last > first && discard_empty(self, last) < 0) return -1;
+    if (discard_empty(self, first) < 0) return -1;
+    evict(self);
+    return 0;
+}
+
+/* Append the entries of a page to a list of pairs. */
+static int append_pairs(PyObject *found, const Page *page, size_t from, size_t to) {
+    for (size_t i = from; i < to; i++) {
+        const uint8_t *entry = entry_at(page, i);
+        PyObject *key = to_bytes(key_of(entry)), *value = to_bytes(value_of(entry));
+        PyObject *pair = key && value ? PyTuple_Pack(2, key, value) : NULL;
+        Py_XDECREF(key);
+        Py_XDECREF(value);
+        if (!pair) return -1;
+        PyObject_GC_UnTrack(pair); /* it cannot be part of a reference cycle */
+        int done = PyList_Append(found, pair);
+        Py_DECREF(pair);
+        if (done < 0) return -1;
+    }
+    return 0;
+}
+
+static int scan(PagedMap *self, PyObject *found, Slice start, const Slice *stop) {
+    size_t first = find_page(self, start), end = stop ? find_first_key(self, *stop) : self->count;
+    for (size_t low = first; low < end; low += SCAN_PAGES) {
+        size_t high = least(low + SCAN_PAGES, end);
+        int is_missing = 0;
+        for (size_t i = low; i < high; i++) is_missing |= self->directory[i]->state == NOT_IN_MEMORY;
+        if (is_missing && read_missing(self, low, high) < 0) return -1;
+        self->busy = 1; /* the garbage collector may run when pairs are created */
+        for (size_t i = low; i < high; i++) {
+            const Page *page = self->directory[i];
+            size_t from = find_not_less(page, start), to = stop ? find_not_less(page, *stop) : page->count;
+            if (append_pairs(found, page, from, to) < 0) {
+                self->busy = 0;
+                return -1;
+            }
+        }
+        self->busy = 0;
+        evict(self);
+    }
+    return 0;
+}
+
+/* ---- PagedMap: commits ------------------------------------------------------------------------ */
+
+/* Join a page with the next one, if both are in memory and fit in one page; return whether they did. */
+static int join(PagedMap *self, size_t index) {
+    if (index + 1 >= self->count) return 0;
+    Page *left = self->directory[index], *right = self->directory[index + 1], joined;
+    if (left->state == NOT_IN_MEMORY || right->state == NOT_IN_MEMORY ||
+        page_size(left) + page_size(right) > self->page_bytes - (self->page_bytes >> 2))
+        return 0;
+    size_t bytes = left->live + right->live, count = left->count + right->count;
+    if (reserve_deleted(self, 1) < 0 || allocate(&joined, enlarge(bytes), enlarge(count)) < 0) return -1;
+    copy_entries(&joined, left, 0, left->count);
+    copy_entries(&joined, right, 0, right->count);
+    mark_changed(self, left);
+    remove_pages(self, index + 1, index + 2);
+    int64_t before = page_size(left);
+    take_entries(left, &joined);
+    self->memory_bytes += page_size(left) - before;
+    return 1;
+}
+
+/* Join changed pages that are small with a neighbor that is in memory, in the order in which they changed. */
+static int join_small_pages(PagedMap *self) {
+    for (Page *page = self->changed.first; page; page = page->next) page->is_pending = 1;
+    self->next_to_join = self->changed.first;
+    while (self->next_to_join && self->next_to_join->is_pending) {
+        Page *page = self->next_to_join;
+        self->next_to_join = page->next;
+        page->is_pending = 0;
+        if (!page->count || page_size(page) >= self->page_bytes >> 2) continue;
+        size_t index = find_page(self, key_at(page, 0));
+        int done = join(self, index);
+        if (done == 0 && index) done = join(self, index - 1);
+        if (done < 0) {
+            self->next_to_join = NULL;
+            return -1;
+        }
+    }
+    self->next_to_join = NULL;
+    return 0;
+}
+
+/* Set an item of a dictionary of pages; the reference to the data is released. */
+static int set_page(PyObject *changes, int64_t id, PyObject *data) {
+    PyObject *key = data ? PyLong_FromLongLong(id) : NULL;
+    int done = key ? PyDict_SetItem(changes, key, data) : -1;
+    Py_XDECREF(key);
+    Py_XDECREF(data);
+    return done;
+}
+
+/* Add the pages of the directory, and return their number, or -1. */
+static Py_ssize_t encode_directory(PagedMap *self, PyObject *changes) {
+    Py_ssize_t pages = PyObject_Size(self->encoded);
+    if (pages < 0 || (pages && !self->is_directory_changed)) return pages;
+    pages = -1;
+    PyObject *first_keys = PyList_New((Py_ssize_t)self->count), *ids = PyList_New((Py_ssize_t)self->count);
+    PyObject *limit = PyLong_FromLongLong(self->page_bytes), *result = NULL, *changed;
+    for (size_t i = 0; i < self->count; i++) {
+        PyObject *key = first_keys && ids && limit ? to_bytes(first_key_at(self, i)) : NULL;
+        PyObject *id = key ? PyLong_FromLongLong(self->directory[i]->id) : NULL;
+        if (!id) {
+            Py_XDECREF(key);
+            goto done;
+        }
+        PyList_SetItem(first_keys, (Py_ssize_t)i, key);
+        PyList_SetItem(ids, (Py_ssize_t)i, id);
+    }
+    result = PyObject_CallMethodObjArgs(self->encoded, self->state->names[UPDATE], first_keys, ids, limit, NULL);
+    if (!result || !PyArg_ParseTuple(result, "nO", &pages, &changed)) goto done;
+    if (PyDict_Update(changes, changed) < 0) pages = -1;
+done:
+    Py_XDECREF(first_keys);
+    Py_XDECREF(ids);
+    Py_XDECREF(limit);
+    Py_XDECREF(result);
+    return pages;
+}
+
+static PyObject *encode_changes(PagedMap *self) {
+    if (join_small_pages(self) < 0) return NULL;
+    PyObject *changes = PyDict_New(), *header = NULL;
+    if (!changes) return NULL;
+    for (size_t i = 0; i < self->n_deleted; i++) {
+        Py_INCREF(Py_None);
+        if (set_page(changes, self->deleted[i], Py_None) < 0) goto failed;
+    }
+    for (const Page *page = self->changed.first; page; page = page->next)
+        if (set_page(changes, page->id, encode_page(page)) < 0) goto failed;
+    Py_ssize_t pages = encode_directory(self, changes);
+    if (pages < 0) goto failed;
+    header = PyObject_CallFunction(self->state->header, "LLnO", (long long)self->next_id, (long long)self->entries,
+                                   pages, self->layout);
+    if (!header) goto failed;
+    PyObject *data = PyObject_CallMethodObjArgs(header, self->state->names[ENCODE], NULL);
+    if (set_page(changes, 0, data) < 0) goto failed;
+    Py_DECREF(header);
+    return changes;
+failed:
+    Py_XDECREF(header);
+    Py_DECREF(changes);
+    return NULL;
+}
+
+/* Discard all changes; every later use raises an error. */
+static int close_map(PagedMap *self) {
+    self->busy = 1;
+    PyObject *closed = PyObject_CallFunctionObjArgs(self->state->closed_pages, self->store, NULL);
+    self->busy = 0;
+    if (!closed) return -1;
+    for (size_t i = 0; i < self->count; i++) unload(self, self->directory[i]);
+    self->memory_bytes = 0;
+    PyObject *pages = self->pages, *undo = self->undo;
+    self->pages = closed;
+    self->undo = NULL;
+    Py_XDECREF(pages);
+    Py_XDECREF(undo);
+    return 0;
+}
+
+/* Set the keys that changed since the last commit to their values at that time. */
+static int undo_changes(PagedMap *self) {
+    PyObject *fresh = PyDict_New(), *undo = self->undo, *key, *value, *old;
+    if (!fresh) return -1;
+    Py_ssize_t at = 0;
+    int failed = 0;
+    self->undo = NULL; /* what follows must not be remembered */
+    while (!failed && PyDict_Next(undo, &at, &key, &value)) {
+        Slice name = {(const uint8_t *)PyBytes_AsString(key), (size_t)PyBytes_Size(key)};
+        if (value == Py_None) {
+            failed = delete(self, name, &old) < 0;
+            Py_XDECREF(old);
+        } else {
+            Encoded content = {{0}, 0, {(const uint8_t *)PyBytes_AsString(value), (size_t)PyBytes_Size(value)}, NULL};
+            failed = put(self, name, &content) < 0;
+        }
+    }
+    self->undo = failed ? undo : fresh;
+    Py_DECREF(failed ? fresh : undo);
+    return failed ? -1 : 0;
+}
+
+/* ---- PagedMap: methods ------------------------------------------------------------------------ */
+
+static PyObject *none_or_error(int done) {
+    if (done < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *map_get(PagedMap *self, PyObject *name) {
+    Slice key;
+    Place place;
+    if (parse_bytes(name, "key", &key) < 0 || check_usable(self) < 0) return NULL;
+    if (find_place(self, key, &place) < 0) return NULL;
+    PyObject *value = Py_None;
+    if (place.is_found) value = to_bytes(value_of(entry_at(place.page, place.position)));
+    else Py_INCREF(value);
+    if (place.was_read) evict(self);
+    return value;
+}
+
+static int count_arguments(const char *name, Py_ssize_t expected, Py_ssize_t given) {
+    if (given == expected) return 0;
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, got %zd", name, expected, given);
+    return -1;
+}
+
+static PyObject *map_put(PagedMap *self, PyObject *const *args, Py_ssize_t nargs) {
+    Slice key;
+    Encoded value = {{0}, 0, {NULL, 0}, NULL};
+    if (count_arguments("put", 2, nargs) < 0 || parse_bytes(args[0], "key", &key) < 0 ||
+        parse_bytes(args[1], "value", &value.tail) < 0 || check_writable(self) < 0)
+        return NULL;
+    return none_or_error(put(self, key, &value));
+}
+
+static PyObject *map_delete(PagedMap *self, PyObject *name) {
+    Slice key;
+    PyObject *old;
+    if (parse_bytes(name, "key", &key) < 0 || check_writable(self) < 0) return NULL;
+    if (delete(self, key, &old) < 0) return NULL;
+    if (!old) Py_RETURN_NONE;
+    return old;
+}
+
+static PyObject *map_scan(PagedMap *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"start", "stop", "reverse", NULL};
+    PyObject *start = NULL, *stop = Py_None;
+    int is_reverse = 0;
+    Slice first = {(const uint8_t *)"", 0}, end;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OOp:scan", names, &start, &stop, &is_reverse) ||
+        (start && parse_bytes(start, "start", &first) < 0) ||
+        (stop != Py_None && parse_bytes(stop, "stop", &end) < 0) || check_usable(self) < 0)
+        return NULL;
+    PyObject *found = PyList_New(0);
+    if (!found || (stop != Py_None && compare(end, first) <= 0)) return found;
+    if (check_usable(self) < 0 || scan(self, found, first, stop == Py_None ? NULL : &end) < 0 ||
+        (is_reverse && PyList_Reverse(found) < 0))
+        Py_CLEAR(found);
+    return found;
+}
+
+static PyObject *map_discard(PagedMap *self, PyObject *const *args, Py_ssize_t nargs) {
+    Slice start, stop;
+    if (count_arguments("discard", 2, nargs) < 0 || parse_bytes(args[0], "start", &start) < 0 ||
+        parse_bytes(args[1], "stop", &stop) < 0 || check_writable(self) < 0)
+        return NULL;
+    return none_or_error(discard(self, start, stop));
+}
+
+static PyObject *map_collect_changes(PagedMap *self, PyObject *unused) {
+    (void)unused;
+    if (check_usable(self) < 0) return NULL;
+    if (!self->pages || !(self->changed.first || self->is_directory_changed)) return PyDict_New();
+    self->busy = 1;
+    PyObject *changes = encode_changes(self);
+    self->busy = 0;
+    return changes;
+}
+
+/* Call a method of the page store with the changes, unless there are none. */
+static int call_pages(PagedMap *self, int method, PyObject *changes) {
+    if (!self->pages) return 0;
+    self->busy = 1;
+    int is_needed = PyObject_IsTrue(changes);
+    PyObject *name = self->state->names[method];
+    PyObject *result = is_needed > 0 ? PyObject_CallMethodObjArgs(self->pages, name, changes, NULL) : NULL;
+    self->busy = 0;
+    Py_XDECREF(result);
+    return is_needed < 0 || (is_needed && !result) ? -1 : 0;
+}
+
+static PyObject *map_write(PagedMap *self, PyObject *changes) {
+    if (check_usable(self) < 0) return NULL;
+    return none_or_error(call_pages(self, WRITE, changes));
+}
+
+static PyObject *map_finish_commit(PagedMap *self, PyObject *changes) {
+    if (check_usable(self) < 0 || call_pages(self, FINISH_COMMIT, changes) < 0) return NULL;
+    self->busy = 1;
+    PyObject *name = self->state->names[FINISH_COMMIT];
+    PyObject *result = self->undo ? PyDict_New() : PyObject_CallMethodObjArgs(self->encoded, name, NULL);
+    self->busy = 0;
+    if (!result) return NULL;
+    PyObject *before = self->undo;
+    if (self->undo) self->undo = result;
+    else before = result;
+    Py_DECREF(before);
+    while (self->changed.first) {
+        Page *page = self->changed.first;
+        unlink_page(&self->changed, page);
+        append_page(&self->unchanged, page, UNCHANGED);
+    }
+    self->n_deleted = 0;
+    self->is_directory_changed = 0;
+    evict(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *map_rollback(PagedMap *self, PyObject *unused) {
+    (void)unused;
+    if (check_usable(self) < 0) return NULL;
+    if (self->undo) return none_or_error(undo_changes(self));
+    if (load(self) < 0) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        if (close_map(self) < 0) PyErr_Clear(); /* the map stays empty */
+        PyErr_Restore(type, value, traceback);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *map_close(PagedMap *self, PyObject *unused) {
+    (void)unused;
+    if (check_usable(self) < 0) return NULL;
+    return none_or_error(close_map(self));
+}
+
+static PyObject *map_require_writable(PagedMap *self, PyObject *unused) {
+    (void)unused;
+    return none_or_error(check_writable(self));
+}
+
+static Py_ssize_t map_length(PagedMap *self) { return self->entries > 0 ? (Py_ssize_t)self->entries : 0; }
+
+static PyObject *map_sizeof(PagedMap *self, PyObject *unused) {
+    (void)unused;
+    size_t bytes = sizeof(PagedMap) + self->room * (sizeof(Page *) + sizeof(uint64_t));
+    bytes += self->deleted_room * sizeof(int64_t);
+    for (size_t i = 0; i < self->count; i++) {
+        const Page *page = self->directory[i];
+        bytes += sizeof(Page) + page->first_key_size + page->arena_room + page->index_room * sizeof(uint64_t);
+    }
+    return PyLong_FromSize_t(bytes);
+}
+
+static PyObject *map_memory_bytes(PagedMap *self, void *unused) {
+    (void)unused;
+    return PyLong_FromLongLong(self->memory_bytes);
+}
+
+static PyObject *map_is_read_only(PagedMap *self, void *unused) {
+    (void)unused;
+    return PyBool_FromLong(self->is_read_only);
+}
+
+static int map_set_read_only(PagedMap *self, PyObject *value, void *unused) {
+    (void)unused;
+    int is_true = value ? PyObject_IsTrue(value) : -1;
+    if (!value) PyErr_SetString(PyExc_AttributeError, "is_read_only cannot be deleted");
+    if (is_true >= 0) self->is_read_only = is_true;
+    return is_true < 0 ? -1 : 0;
+}
+
+/* Return an attribute of the limits; larger numbers than an arena or the memory can have are the same. */
+static int parse_limit(PyObject *limits, PyObject *name, int64_t maximum, int64_t *limit) {
+    int overflow;
+    PyObject *number = PyObject_GetAttr(limits, name);
+    if (!number) return -1;
+    long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+    Py_DECREF(number);
+    if (value == -1 && PyErr_Occurred()) return -1;
+    if (overflow) value = overflow > 0 ? maximum : 0;
+    *limit = value > maximum ? maximum : value < -1 ? -1 : value;
+    return 0;
+}
+
+static PyObject *map_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"pages", "store", "layout", "limits", NULL};
+    PyObject *pages, *store = NULL, *layout = NULL, *limits = NULL;
+    State *state = PyType_GetModuleState(type);
+    if (!state || !PyArg_ParseTupleAndKeywords(args, kwargs, "O|UUO:PagedMap", names, &pages, &store, &layout, &limits))
+        return NULL;
+    PagedMap *self = (PagedMap *)PyType_GenericAlloc(type, 0);
+    if (!self) return NULL;
+    Slice empty = {NULL, 0};
+    self->busy = 1;
+    self->state = state;
+    if (store) Py_INCREF(store);
+    if (layout) Py_INCREF(layout);
+    self->store = store ? store : PyUnicode_FromString("");
+    self->layout = layout ? layout : PyUnicode_FromString("");
+    if (!self->store || !self->layout || reserve_directory(self, 1) < 0) goto failed;
+    self->directory[0] = new_page(1, empty);
+    if (!self->directory[0]) goto failed;
+    self->count = 1;
+    set_directory_prefixes(self);
+    if (!limits) limits = state->default_limits;
+    if (parse_limit(limits, state->names[PAGE_BYTES], MAX_PAGE_BYTES, &self->page_bytes) < 0 ||
+        parse_limit(limits, state->names[MEMORY_BYTES], INT64_MAX, &self->memory_limit) < 0)
+        goto failed;
+    /* The empty page of a new map stays in memory, because it cannot be read before it was written. */
+    if (self->memory_limit < HEAD_BYTES) self->memory_limit = HEAD_BYTES;
+    if (pages == Py_None) {
+        self->undo = PyDict_New();
+        if (!self->undo) goto failed;
+    } else {
+        Py_INCREF(pages);
+        self->pages = pages;
+    }
+    if (load(self) < 0) goto failed;
+    return (PyObject *)self;
+failed:
+    Py_DECREF(self);
+    return NULL;
+}
+
+static int map_traverse(PagedMap *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->pages);
+    Py_VISIT(self->undo);
+    Py_VISIT(self->encoded);
+    return 0;
+}
+
+/* Only the page store can be part of a reference cycle, and a finalizer may use the map after this call. */
+static int map_clear(PagedMap *self) {
+    Py_CLEAR(self->pages);
+    return 0;
+}
+
+static void map_dealloc(PagedMap *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack(self);
+    for (size_t i = 0; i < self->count; i++) free_page(self->directory[i]);
+    PyMem_Free(self->directory);
+    PyMem_Free(self->prefixes);
+    PyMem_Free(self->deleted);
+    Py_XDECREF(self->pages);
+    Py_XDECREF(self->store);
+    Py_XDECREF(self->layout);
+    Py_XDECREF(self->undo);
+    Py_XDECREF(self->encoded);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef map_methods[] = {
+    {"get", (PyCFunction)(void (*)(void))map_get, METH_O, "get($self, key, /)\n--\n\nSee pages.PagedMap.get."},
+    {"put", (PyCFunction)(void (*)(void))map_put, METH_FASTCALL,
+     "put($self, key, value, /)\n--\n\nSee pages.PagedMap.put."},
+    {"delete", (PyCFunction)(void (*)(void))map_delete, METH_O,
+     "delete($self, key, /)\n--\n\nSee pages.PagedMap.delete."},
+    {"scan", (PyCFunction)(void (*)(void))map_scan, METH_VARARGS | METH_KEYWORDS,
+     "scan($self, start=b'', stop=None, reverse=False)\n--\n\nSee pages.PagedMap.scan."},
+    {"discard", (PyCFunction)(void (*)(void))map_discard, METH_FASTCALL,
+     "discard($self, start, stop, /)\n--\n\nSee pages.PagedMap.discard."},
+    {"collect_changes", (PyCFunction)(void (*)(void))map_collect_changes, METH_NOARGS,
+     "collect_changes($self, /)\n--\n\nSee pages.PagedMap.collect_changes."},
+    {"write", (PyCFunction)(void (*)(void))map_write, METH_O,
+     "write($self, changes, /)\n--\n\nSee pages.PagedMap.write."},
+    {"finish_commit", (PyCFunction)(void (*)(void))map_finish_commit, METH_O,
+     "finish_commit($self, changes, /)\n--\n\nSee pages.PagedMap.finish_commit."},
+    {"rollback", (PyCFunction)(void (*)(void))map_rollback, METH_NOARGS,
+     "rollback($self, /)\n--\n\nSee pages.PagedMap.rollback."},
+    {"close", (PyCFunction)(void (*)(void))map_close, METH_NOARGS,
+     "close($self, /)\n--\n\nSee pages.PagedMap.close."},
+    {"require_writable", (PyCFunction)(void (*)(void))map_require_writable, METH_NOARGS,
+     "require_writable($self, /)\n--\n\nSee pages.PagedMap.require_writable."},
+    {"__sizeof__", (PyCFunction)(void (*)(void))map_sizeof, METH_NOARGS,
+     "__sizeof__($self, /)\n--\n\nReturn the bytes of this object and its pages."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef map_attributes[] = {
+    {"is_read_only", (getter)(void (*)(void))map_is_read_only, (setter)(void (*)(void))map_set_read_only,
+     "Whether changes raise an error.", NULL},
+    {"memory_bytes", (getter)(void (*)(void))map_memory_bytes, NULL, "Encoded bytes of the pages in memory.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot map_slots[] = {
+    {Py_tp_doc, "PagedMap(pages, store='', layout='', limits=...)\n--\n\nSee pages.PagedMap."},
+    {Py_tp_new, map_new},
+    {Py_tp_dealloc, map_dealloc},
+    {Py_tp_traverse, map_traverse},
+    {Py_tp_clear, map_clear},
+    {Py_tp_methods, map_methods},
+    {Py_tp_getset, map_attributes},
+    {Py_mp_length, map_length},
+    {0, NULL},
+};
+
+static PyType_Spec map_spec = {
+    STORES "_pages.PagedMap", sizeof(PagedMap), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    map_slots,
+};
+
+/* ---- SerdeMap --------------------------------------------------------------------------------- */
+
+/* The numbers of serdes.Codec. */
+enum { OTHER, BYTES, STRING, INTEGER, LONG, DOUBLE, TIMESTAMPED = 16 };
+
+typedef struct {
+    PyObject_HEAD
+    State *state;
+    PagedMap *entries; /* NULL after tp_clear */
+    PyObject *serialize_key, *serialize_value, *deserialize_value;
+    int key_codec, value_codec, result_codec;
+} SerdeMap;
+
+static void append_number(Encoded *encoded, uint64_t number, size_t bytes) {
+    uint8_t big[8];
+    store_big64(big, number);
+    memcpy(encoded->head + encoded->head_size, big + 8 - bytes, bytes);
+    encoded->head_size += bytes;
+}
+
+/* Return 1 and a number if an object is an int between two numbers; 0 if it is something else. */
+static int parse_integer(PyObject *object, int64_t minimum, int64_t maximum, int64_t *number) {
+    int overflow;
+    if (!PyLong_CheckExact(object)) return 0;
+    *number = PyLong_AsLongLongAndOverflow(object, &overflow); /* cannot fail for an int */
+    return !overflow && *number >= minimum && *number <= maximum;
+}
+
+/* Encode an object of the exact type of a codec. Return 0 for other objects, and -1 if an error was set. The bytes are
+ * those of the object, if it is bytes or text. */
+static int encode(PyObject *object, int codec, Encoded *encoded) {
+    int64_t number;
+    uint64_t bits;
+    double real;
+    char *at;
+    Py_ssize_t size;
+    switch (codec) {
+    case BYTES:
+        if (!PyBytes_CheckExact(object) || PyBytes_AsStringAndSize(object, &at, &size) < 0) return 0;
+        break;
+    case STRING:
+        if (!PyUnicode_CheckExact(object)) return 0;
+        at = (char *)PyUnicode_AsUTF8AndSize(object, &size);
+        if (at) break;
+        if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return -1;
+        PyErr_Clear();
+        return 0;
+    case INTEGER:
+        if (!parse_integer(object, INT32_MIN, INT32_MAX, &number)) return 0;
+        append_number(encoded, (uint64_t)number, 4);
+        return 1;
+    case LONG:
+        if (!parse_integer(object, INT64_MIN, INT64_MAX, &number)) return 0;
+        append_number(encoded, (uint64_t)number, 8);
+        return 1;
+    case DOUBLE:
+        if (!PyFloat_CheckExact(object)) return 0;
+        real = PyFloat_AsDouble(object);
+        memcpy(&bits, &real, 8);
+        append_number(encoded, bits, 8);
+        return 1;
+    default:
+        return 0;
+    }
+    encoded->tail.at = (const uint8_t *)at;
+    encoded->tail.size = (size_t)size;
+    return 1;
+}
+
+/* Encode a ValueAndTimestamp like encode(). Return 2 if its value is None. */
+static int encode_timestamped(const State *state, PyObject *object, int codec, Encoded *encoded) {
+    int64_t timestamp;
+    if (Py_TYPE(object) != state->value_and_timestamp || PyTuple_Size(object) != 2) return 0;
+    PyObject *value = PyTuple_GetItem(object, 0), *time = PyTuple_GetItem(object, 1);
+    if (value == Py_None && PyLong_CheckExact(time)) return 2;
+    if (!parse_integer(time, INT64_MIN, INT64_MAX, &timestamp)) return 0;
+    append_number(encoded, (uint64_t)timestamp, 8);
+    return encode(value, codec, encoded);
+}
+
+/* Return the object that bytes stand for. NULL without an error means that the function in Python has to decide. */
+static PyObject *decode(int codec, Slice data) {
+    uint64_t bits;
+    double real;
+    PyObject *text;
+    switch (codec) {
+    case BYTES:
+        return to_bytes(data);
+    case STRING:
+        text = PyUnicode_DecodeUTF8((const char *)data.at, (Py_ssize_t)data.size, NULL);
+        if (!text && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) PyErr_Clear();
+        return text;
+    case INTEGER:
+        return data.size == 4 ? PyLong_FromLong((int32_t)big32(load32(data.at))) : NULL;
+    case LONG:
+        return data.size == 8 ? PyLong_FromLongLong((int64_t)load_big64(data.at)) : NULL;
+    case DOUBLE:
+        if (data.size != 8) return NULL;
+        bits = load_big64(data.at);
+        memcpy(&real, &bits, 8);
+        return PyFloat_FromDouble(real);
+    default:
+        return NULL;
+    }
+}
+
+static PyObject *decode_timestamped(const State *state, int codec, Slice data) {
+    if (data.size < 8) return NULL;
+    Slice rest = {data.at + 8, data.size - 8};
+    PyObject *value = decode(codec, rest);
+    if (!value) return NULL;
+    /* The data is not used below, because the garbage collector may run. */
+    PyObject *timestamp = PyLong_FromLongLong((int64_t)load_big64(data.at));
+    PyObject *pair = timestamp ? PyType_GenericAlloc(state->value_and_timestamp, 2) : NULL;
+    if (!pair) {
+        Py_DECREF(value);
+        Py_XDECREF(timestamp);
+        return NULL;
+    }
+    PyTuple_SetItem(pair, 0, value);
+    PyTuple_SetItem(pair, 1, timestamp);
+    PyObject_GC_UnTrack(pair); /* it cannot be part of a reference cycle */
+    return pair;
+}
+
+/* Call a serializer for an object that encode() does not handle. Return 2 if it returned None. */
+static int call_serializer(PyObject *function, PyObject *object, Encoded *encoded) {
+    PyObject *data = PyObject_CallFunctionObjArgs(function, object, NULL);
+    if (!data) return -1;
+    if (data == Py_None) {
+        Py_DECREF(data);
+        return 2;
+    }
+    memset(encoded, 0, sizeof(*encoded));
+    if (parse_bytes(data, "serialized data", &encoded->tail) == 0 && !PyBytes_CheckExact(data)) {
+        /* The finalizer of an instance of a subclass could change the map when the reference is released. */
+        PyObject *copy = to_bytes(encoded->tail);
+        Py_DECREF(data);
+        data = copy;
+    }
+    if (!data || parse_bytes(data, "serialized data", &encoded->tail) < 0) {
+        Py_XDECREF(data);
+        return -1;
+    }
+    encoded->owner = data;
+    return 1;
+}
+
+/* Serialize a key into `encoded`; the key is in `slice`. */
+static int serialize_key(SerdeMap *self, PyObject *object, Encoded *encoded, Slice *slice) {
+    int done = encode(object, self->key_codec, encoded);
+    if (done == 0) done = call_serializer(self->serialize_key, object, encoded);
+    if (done == 2) {
+        PyErr_SetString(PyExc_TypeError, "serialize_key must return bytes, got None");
+        done = -1;
+    }
+    if (done < 0) return -1;
+    slice->at = encoded->head_size ? encoded->head : encoded->tail.at;
+    slice->size = value_size(encoded);
+    return 0;
+}
+
+/* Serialize a value. Return 2 if it deletes the key. */
+static int serialize_value(SerdeMap *self, PyObject *object, Encoded *encoded) {
+    if (object == Py_None) return 2;
+    int done = self->value_codec < TIMESTAMPED
+                   ? encode(object, self->value_codec, encoded)
+                   : encode_timestamped(self->state, object, self->value_codec - TIMESTAMPED, encoded);
+    return done ? done : call_serializer(self->serialize_value, object, encoded);
+}
+
+static PyObject *decode_value(const SerdeMap *self, Slice data) {
+    if (self->result_codec < TIMESTAMPED) return decode(self->result_codec, data);
+    return decode_timestamped(self->state, self->result_codec - TIMESTAMPED, data);
+}
+
+/* Return the entries, or NULL after the garbage collector has cleared this object. */
+static PagedMap *entries_of(SerdeMap *self) {
+    if (!self->entries) PyErr_SetString(PyExc_RuntimeError, "the map was cleared by the garbage collector");
+    return self->entries;
+}
+
+/* Deserialize bytes that decode_value() does not handle; the reference to them is released. */
+static PyObject *call_deserializer(SerdeMap *self, PyObject *data) {
+    PyObject *value = PyObject_CallFunctionObjArgs(self->deserialize_value, data, NULL);
+    Py_DECREF(data);
+    return value;
+}
+
+static PyObject *serde_get(SerdeMap *self, PyObject *object) {
+    Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
+    Slice key;
+    Place place;
+    PagedMap *entries = entries_of(self);
+    if (!entries || serialize_key(self, object, &encoded, &key) < 0) return NULL;
+    int done = check_usable(entries) < 0 ? -1 : find_place(entries, key, &place);
+    Py_XDECREF(encoded.owner);
+    if (done < 0) return NULL;
+    PyObject *value = Py_None, *data = NULL;
+    if (place.is_found) {
+        Slice slice = value_of(entry_at(place.page, place.position));
+        value = decode_value(self, slice);
+        if (!value && !PyErr_Occurred()) data = to_bytes(slice); /* no Python code was called before */
+    } else {
+        Py_INCREF(value);
+    }
+    if (place.was_read) evict(entries);
+    return data ? call_deserializer(self, data) : value;
+}
+
+static PyObject *serde_put(SerdeMap *self, PyObject *const *args, Py_ssize_t nargs) {
+    Encoded name = {{0}, 0, {NULL, 0}, NULL}, value = {{0}, 0, {NULL, 0}, NULL};
+    Slice key;
+    PagedMap *entries = entries_of(self);
+    if (!entries || count_arguments("put", 2, nargs) < 0 || serialize_key(self, args[0], &name, &key) < 0) return NULL;
+    int done = serialize_value(self, args[1], &value);
+    if (done > 0 && check_writable(entries) < 0) done = -1;
+    if (done == 2) {
+        PyObject *old;
+        done = delete(entries, key, &old);
+        Py_XDECREF(old);
+    } else if (done > 0) {
+        done = put(entries, key, &value);
+    }
+    Py_XDECREF(name.owner);
+    Py_XDECREF(value.owner);
+    return none_or_error(done);
+}
+
+static PyObject *serde_delete(SerdeMap *self, PyObject *object) {
+    Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
+    Slice key;
+    PyObject *old = NULL;
+    PagedMap *entries = entries_of(self);
+    if (!entries || serialize_key(self, object, &encoded, &key) < 0) return NULL;
+    int done = check_writable(entries) < 0 ? -1 : delete(entries, key, &old);
+    Py_XDECREF(encoded.owner);
+    if (done < 0) return NULL;
+    if (!old) Py_RETURN_NONE;
+    Slice slice = {(const uint8_t *)PyBytes_AsString(old), (size_t)PyBytes_Size(old)};
+    PyObject *value = decode_value(self, slice);
+    if (!value && !PyErr_Occurred()) return call_deserializer(self, old);
+    Py_DECREF(old);
+    return value;
+}
+
+/* Import the class of values with timestamps; its module imports this one. */
+static int import_value_and_timestamp(State *state) {
+    if (state->value_and_timestamp) return 0;
+    PyObject *module = PyImport_ImportModule(STORES "key_value");
+    PyObject *found = module ? PyObject_GetAttrString(module, "ValueAndTimestamp") : NULL;
+    Py_XDECREF(module);
+    if (!found) return -1;
+    if (!PyType_Check(found) || !PyType_IsSubtype((PyTypeObject *)found, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "ValueAndTimestamp must be a tuple type");
+        Py_DECREF(found);
+        return -1;
+    }
+    PyObject *before = (PyObject *)state->value_and_timestamp;
+    state->value_and_timestamp = (PyTypeObject *)found;
+    Py_XDECREF(before);
+    return 0;
+}
+
+static PyObject *serde_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"entries", "conversions", NULL};
+    PyObject *entries, *conversions, *serialize_key, *serialize_value, *deserialize_value;
+    int key_codec, value_codec, result_codec;
+    State *state = PyType_GetModuleState(type);
+    if (!state || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!O:SerdeMap", names, state->paged_map, &entries,
+                                               &conversions))
+        return NULL;
+    PyObject *fields = PySequence_Tuple(conversions);
+    SerdeMap *self = NULL;
+    if (!fields || !PyArg_ParseTuple(fields, "OOO(iii):SerdeMap", &serialize_key, &serialize_value, &deserialize_value,
+                                     &key_codec, &value_codec, &result_codec))
+        goto done;
+    if ((value_codec >= TIMESTAMPED || result_codec >= TIMESTAMPED) && import_value_and_timestamp(state) < 0) goto done;
+    self = (SerdeMap *)PyType_GenericAlloc(type, 0);
+    if (!self) goto done;
+    self->state = state;
+    Py_INCREF(entries);
+    Py_INCREF(serialize_key);
+    Py_INCREF(serialize_value);
+    Py_INCREF(deserialize_value);
+    self->entries = (PagedMap *)entries;
+    self->serialize_key = serialize_key;
+    self->serialize_value = serialize_value;
+    self->deserialize_value = deserialize_value;
+    self->key_codec = key_codec;
+    self->value_codec = value_codec;
+    self->result_codec = result_codec;
+done:
+    Py_XDECREF(fields);
+    return (PyObject *)self;
+}
+
+static int serde_traverse(SerdeMap *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT(self->entries);
+    Py_VISIT(self->serialize_key);
+    Py_VISIT(self->serialize_value);
+    Py_VISIT(self->deserialize_value);
+    return 0;
+}
+
+static int serde_clear(SerdeMap *self) {
+    Py_CLEAR(self->entries);
+    Py_CLEAR(self->serialize_key);
+    Py_CLEAR(self->serialize_value);
+    Py_CLEAR(self->deserialize_value);
+    return 0;
+}
+
+static void serde_dealloc(SerdeMap *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack(self);
+    serde_clear(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef serde_methods[] = {
+    {"get", (PyCFunction)(void (*)(void))serde_get, METH_O, "get($self, key, /)\n--\n\nSee serde_map.SerdeMap.get."},
+    {"put", (PyCFunction)(void (*)(void))serde_put, METH_FASTCALL,
+     "put($self, key, value, /)\n--\n\nSee serde_map.SerdeMap.put."},
+    {"delete", (PyCFunction)(void (*)(void))serde_delete, METH_O,
+     "delete($self, key, /)\n--\n\nSee serde_map.SerdeMap.delete."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot serde_slots[] = {
+    {Py_tp_doc, "SerdeMap(entries, conversions)\n--\n\nSee serde_map.SerdeMap."},
+    {Py_tp_new, serde_new},
+    {Py_tp_dealloc, serde_dealloc},
+    {Py_tp_traverse, serde_traverse},
+    {Py_tp_clear, serde_clear},
+    {Py_tp_methods, serde_methods},
+    {0, NULL},
+};
+
+static PyType_Spec serde_spec = {
+    STORES "_pages.SerdeMap", sizeof(SerdeMap), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    serde_slots,
+};
+
+/* ---- module ----------------------------------------------------------------------------------- */
+
+/* Import an attribute of a module of this package. */
+static int import_name(const char *module_name, const char *name, PyObject **target) {
+    PyObject *module = PyImport_ImportModule(module_name);
+    if (!module) return -1;
+    *target = PyObject_GetAttrString(module, name);
+    Py_DECREF(module);
+    return *target ? 0 : -1;
+}
+
+static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec) {
+    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    if (type && PyModule_AddType(module, type) < 0) Py_CLEAR(type);
+    return type;
+}
+
+static int module_exec(PyObject *module) {
+    State *state = PyModule_GetState(module);
+    for (int i = 0; i < N_NAMES; i++) {
+        state->names[i] = PyUnicode_InternFromString(name_texts[i]);
+        if (!state->names[i]) return -1;
+    }
+    if (import_name(STORES "page_reads", "read_entry_pages", &state->read_entry_pages) < 0 ||
+        import_name(STORES "page_reads", "decode_page", &state->decode_page) < 0 ||
+        import_name(STORES "page_reads", "load_directory", &state->load_directory) < 0 ||
+        import_name(STORES "page_reads", "read_only_error", &state->read_only_error) < 0 ||
+        import_name(STORES "page_reads", "reentrant_error", &state->reentrant_error) < 0 ||
+        import_name(STORES "page_format", "Header", &state->header) < 0 ||
+        import_name(STORES "directory", "EncodedDirectory", &state->encoded_directory) < 0 ||
+        import_name(STORES "pages", "ClosedPages", &state->closed_pages) < 0 ||
+        import_name(STORES "pages", "DEFAULT_LIMITS", &state->default_limits) < 0)
+        return -1;
+    state->paged_map = add_type(module, &map_spec);
+    state->serde_map = state->paged_map ? add_type(module, &serde_spec) : NULL;
+    return state->serde_map ? 0 : -1;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg) {
+    State *state = PyModule_GetState(module);
+    if (!state) return 0;
+    for (int i = 0; i < N_NAMES; i++) Py_VISIT(state->names[i]);
+    Py_VISIT(state->paged_map);
+    Py_VISIT(state->serde_map);
+    Py_VISIT(state->read_entry_pages);
+    Py_VISIT(state->decode_page);
+    Py_VISIT(state->load_directory);
+    Py_VISIT(state->read_only_error);
+    Py_VISIT(state->reentrant_error);
+    Py_VISIT(state->header);
+    Py_VISIT(state->encoded_directory);
+    Py_VISIT(state->closed_pages);
+    Py_VISIT(state->default_limits);
+    Py_VISIT(state->value_and_timestamp);
+    return 0;
+}
+
+/* Calls of functions that were cleared raise SystemError. */
+static int module_clear(PyObject *module) {
+    State *state = PyModule_GetState(module);
+    if (!state) return 0;
+    Py_CLEAR(state->paged_map);
+    Py_CLEAR(state->serde_map);
+    Py_CLEAR(state->read_entry_pages);
+    Py_CLEAR(state->decode_page);
+    Py_CLEAR(state->load_directory);
+    Py_CLEAR(state->read_only_error);
+    Py_CLEAR(state->reentrant_error);
+    Py_CLEAR(state->header);
+    Py_CLEAR(state->encoded_directory);
+    Py_CLEAR(state->closed_pages);
+    Py_CLEAR(state->default_limits);
+    Py_CLEAR(state->value_and_timestamp);
+    return 0;
+}
+
+static void module_free(void *module) {
+    State *state = PyModule_GetState(module);
+    module_clear((PyObject *)module);
+    for (int i = 0; state && i < N_NAMES; i++) Py_CLEAR(state->names[i]);
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+    {0, NULL},
+};
+
+static struct PyModuleDef module_def = {
+    PyModuleDef_HEAD_INIT, STORES "_pages", "Compiled maps; see pages and serde_map.",
+    sizeof(State), NULL, module_slots, module_traverse, module_clear, module_free,
+};
+
+PyMODINIT_FUNC PyInit__pages(void) { return PyModuleDef_Init(&module_def); }

@@ -1,0 +1,2 @@
+from zkconsumer.topology.stores.pages import PagedMap as PagedMap
+from zkconsumer.topology.stores.serde_map import SerdeMap as SerdeMap

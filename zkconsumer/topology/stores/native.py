@@ -1,0 +1,16 @@
+"""The maps in use: the compiled ones of ``_pages``, or those in Python if ``ZKCONSUMER_PURE=1`` is set."""
+
+from __future__ import annotations
+
+from zkconsumer.compiled import IS_PURE, explain_missing_module
+
+if IS_PURE:
+    from zkconsumer.topology.stores.pages import PagedMap
+    from zkconsumer.topology.stores.serde_map import SerdeMap
+else:
+    try:
+        from zkconsumer.topology.stores._pages import PagedMap, SerdeMap
+    except ImportError as error:
+        raise ImportError(explain_missing_module()) from error
+
+__all__ = ["PagedMap", "SerdeMap"]
