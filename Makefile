@@ -24,6 +24,7 @@ unit: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600)
+	$(BIN)/python -m tests.fuzz.pages --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.wire --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.znodes --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.offsets --seconds $(or $(SECONDS),600)

@@ -1,1 +1,1 @@
-"""Fuzzing: the compiled decoder with sanitizers, and the way of records from a socket to messages."""
+"""Fuzzing: the C modules with sanitizers, and the way of records from a socket to messages."""

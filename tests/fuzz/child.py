@@ -1,4 +1,4 @@
-"""The process that runs under the sanitizers; ``python -m tests.fuzz`` starts it.
+"""The process that calls the decoder under the sanitizers; ``python -m tests.fuzz`` starts it.
 
 Each buffer that is passed to the decoder is allocated with malloc in its exact size, so that the sanitizer detects an
 access to the first byte after it. Some of the results are compared with those of the decoder in Python. The random
@@ -21,7 +21,7 @@ import time
 import types
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 I64_MIN, I64_MAX = -(1 << 63), (1 << 63) - 1
 CORNERS_8 = (0, 1, 2, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
@@ -390,37 +390,66 @@ def bounds(data: bytearray) -> list[tuple[int, int]]:
     return found
 
 
-def load_extension(path: str) -> Any:
-    """Import the compiled decoder from a file."""
-    spec = importlib.util.spec_from_file_location("_decode", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def load_twin(package: str) -> Any:
-    """Import the decoder in Python, but not ``zkconsumer/__init__.py``, which imports pyarrow."""
-    stub = types.ModuleType("zkconsumer")
-    stub.__path__ = [package]
-    sys.modules["zkconsumer"] = stub
-    return importlib.import_module("zkconsumer.fetcher.decode_py")
-
-
 def main() -> None:
+    parser = create_parser()
+    parser.add_argument("--corpus", required=True)
+    parser.add_argument("--compared", type=int, default=4, help="compare each n-th execution; 0 for none")
+    options = parser.parse_args()
+    corpus = pickle.loads(Path(options.corpus).read_bytes())
+    create_stubs(options.package, "zkconsumer")
+    twin = importlib.import_module("zkconsumer.fetcher.decode_py")
+    fuzzer = Fuzzer(load_extension("_decode", options.module), twin, corpus, options.seed, options.compared)
+    run_executions(options, fuzzer)
+
+
+class Executor(Protocol):
+    """Runs executions.
+
+    Attributes:
+        calls: number of calls so far.
+        digest: of their results.
+    """
+
+    calls: int
+    digest: Any
+
+    def execute(self, number: int) -> None:
+        """Run one execution."""
+
+
+def create_parser() -> argparse.ArgumentParser:
+    """Return a parser of the arguments that all children have."""
     parser = argparse.ArgumentParser()
-    for name in ("--module", "--package", "--corpus", "--execution"):
+    for name in ("--module", "--package", "--execution"):
         parser.add_argument(name, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--runs", type=int)
     parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--compared", type=int, default=4, help="compare each n-th execution; 0 for none")
-    options = parser.parse_args()
-    corpus = pickle.loads(Path(options.corpus).read_bytes())
-    native, twin = load_extension(options.module), load_twin(options.package)
-    fuzzer = Fuzzer(native, twin, corpus, options.seed, options.compared)
+    return parser
+
+
+def create_stubs(package: str, *names: str) -> None:
+    """Let packages be importable without their ``__init__.py``, which import pyarrow."""
+    for name in names:
+        stub = types.ModuleType(name)
+        stub.__path__ = [str(Path(package, *name.split(".")[1:]))]
+        sys.modules[name] = stub
+
+
+def load_extension(name: str, path: str) -> Any:
+    """Import a C module from a file."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_executions(options: argparse.Namespace, fuzzer: Executor) -> None:
+    """Run executions up to the limit of their number or time."""
     Path(options.execution).write_bytes(struct.pack("<q", -1))
     started = time.monotonic()
     number = options.first

@@ -1,4 +1,4 @@
-"""Builds the decoder with sanitizers, and runs a Python process that can load it."""
+"""Builds a C module with sanitizers, and runs a Python process that can load it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-import zkconsumer.fetcher
+import zkconsumer
 
-SOURCE = Path(next(iter(zkconsumer.fetcher.__path__))) / "_decode.c"
+PACKAGE = Path(next(iter(zkconsumer.__path__)))
 
 _FLAGS = ["-shared", "-fPIC", "-std=c11", "-Wall", "-Wextra", "-g", "-O1", "-fno-omit-frame-pointer"]
 _SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -20,6 +22,28 @@ _PROBE = "int probe(const int *p) { return p[1] + 1; }\n"
 #: Options of AddressSanitizer; leaks are not detected, because the interpreter does not free all of its memory.
 _ASAN_OPTIONS = "detect_leaks=0:abort_on_error=0:exitcode=99:allocator_may_return_null=1:quarantine_size_mb=32"
 _UBSAN_OPTIONS = "print_stacktrace=1:halt_on_error=1:exitcode=99"
+
+
+class Target(NamedTuple):
+    """A C module to fuzz.
+
+    Attributes:
+        command: the fuzzer, as an argument of ``python -m``.
+        source: the C file, with the name of the module.
+        child: module of this package that calls it, in a process with the sanitizers.
+        prepare: creates files for a seed in a folder, and returns additional arguments of the child.
+        checks: name of a check to its text in the source, and the replacement; ``BROKEN`` is true while it is disabled.
+        other_reports: text of the error by check, if the sanitizer does not report it.
+        self_test_arguments: additional arguments of the child in the self-test.
+    """
+
+    command: str
+    source: Path
+    child: str
+    prepare: Callable[[int, Path], list[str]]
+    checks: Mapping[str, tuple[str, str]]
+    other_reports: Mapping[str, str]
+    self_test_arguments: list[str]
 
 
 class CannotRunError(Exception):
@@ -57,8 +81,8 @@ def runtimes() -> list[str]:
     return found
 
 
-def build(folder: Path, text: str, *extra: str) -> Path:
-    """Compile the text of ``_decode.c`` into a module.
+def build(folder: Path, target: Target, text: str, *extra: str) -> Path:
+    """Compile the text of the C file into a module.
 
     Raises:
         CannotRunError: there is no compiler, it lacks the sanitizers, or the source does not compile.
@@ -71,29 +95,29 @@ def build(folder: Path, text: str, *extra: str) -> Path:
         )
     runtimes()
     include = f"-I{sysconfig.get_paths()['include']}"
-    module, failure = _compile(folder, "_decode", text, "-DPy_LIMITED_API=0x030B0000", include, *extra)
+    module, failure = _compile(folder, target.source.stem, text, "-DPy_LIMITED_API=0x030B0000", include, *extra)
     if failure is not None:
-        raise CannotRunError(f"the decoder does not compile\n{failure}")
+        raise CannotRunError(f"{target.source.name} does not compile\n{failure}")
     return module
 
 
 def run_child(
     folder: Path,
+    target: Target,
     module: Path,
     arguments: list[str],
     *,
     capture: bool,
     environment: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str] | None:
-    """Run ``child.py`` with the module; return None if it succeeds, else the completed process.
+    """Run the child with the module; return None if it succeeds, else the completed process.
 
     The child imports neither pyarrow nor the package: an exception that C++ throws ends a process whose
     AddressSanitizer was loaded before libstdc++.
     """
     command = [
-        *(sys.executable, "-X", "faulthandler", str(Path(__file__).with_name("child.py"))),
-        *("--module", str(module), "--package", str(SOURCE.parent.parent)),
-        *("--corpus", str(folder / "corpus"), "--execution", str(folder / "execution")),
+        *(sys.executable, "-X", "faulthandler", "-m", f"{__package__}.{target.child}"),
+        *("--module", str(module), "--package", str(PACKAGE), "--execution", str(folder / "execution")),
         *arguments,
     ]
     preloaded = {
@@ -101,6 +125,7 @@ def run_child(
         "ASAN_OPTIONS": _ASAN_OPTIONS,
         "UBSAN_OPTIONS": _UBSAN_OPTIONS,
         "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": str(Path(__file__).parents[__package__.count(".") + 1]),
     }
     done = subprocess.run(
         command, env={**os.environ, **preloaded, **(environment or {})}, capture_output=capture, text=True

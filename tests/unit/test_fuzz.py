@@ -1,4 +1,4 @@
-"""Tests of the compiled decoder with the sanitizers, of the way from the socket to messages, and of the fuzzers."""
+"""Tests of the C modules with the sanitizers, of the way from the socket to messages, and of the fuzzers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz.selftest import CHECKS
+from fuzz import decoder, pages
 from fuzz.wire import WireFuzzer
 
 from zkconsumer.fetcher import _decode, batch_headers, decode, decode_py
@@ -48,15 +48,27 @@ def test_decoder_survives_mutated_batches() -> None:
 
 
 @pytest.mark.timeout(120)
+def test_maps_survive_mutated_pages() -> None:
+    done = fuzz("--seconds", "5", module="tests.fuzz.pages")
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(match(r"(\d+) calls", done.stdout)[1]) > 1_000
+
+
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("checks", "count"),
+    ("module", "checks", "count"),
     [
-        pytest.param(["entry-size", "row-room", "message-rows", "topic-reference"], 4, id="sample"),
-        pytest.param([], len(CHECKS), id="all", marks=pytest.mark.slow),
+        pytest.param(
+            "tests.fuzz", ["entry-size", "row-room", "message-rows", "topic-reference"], 4, id="decoder-sample"
+        ),
+        pytest.param("tests.fuzz", [], len(decoder.CHECKS), id="decoder-all", marks=pytest.mark.slow),
+        pytest.param("tests.fuzz.pages", ["lengths", "index-room", "joined-page", "busy"], 4, id="maps-sample"),
+        pytest.param("tests.fuzz.pages", [], len(pages.CHECKS), id="maps-all", marks=pytest.mark.slow),
     ],
 )
-def test_fuzzer_notices_each_missing_check(checks: list[str], count: int) -> None:
-    done = fuzz("--self-test", *checks, "--seed", "1")
+def test_fuzzer_notices_each_missing_check(module: str, checks: list[str], count: int) -> None:
+    done = fuzz("--self-test", *checks, "--seed", "1", module=module)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(": found in ") == count
 
@@ -77,9 +89,10 @@ def test_fault_report_has_reproducing_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_executions_of_seed_are_deterministic() -> None:
+@pytest.mark.parametrize("module", ["tests.fuzz", "tests.fuzz.pages"])
+def test_executions_of_seed_are_deterministic(module: str) -> None:
     line = r"fuzz: 300 executions, \d+ calls, digest \w+"
-    first, second, other = (fuzz("--runs", "300", "--seed", seed) for seed in ("3", "3", "4"))
+    first, second, other = (fuzz("--runs", "300", "--seed", seed, module=module) for seed in ("3", "3", "4"))
     assert first.returncode == 0, first.stderr
     digests = [match(line, done.stdout)[0] for done in (first, second, other)]
     assert digests[0] == digests[1] != digests[2]
