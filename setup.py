@@ -8,7 +8,7 @@ import os
 
 from setuptools import Extension, setup
 
-MODULES = ("zkconsumer.fetcher._decode", "zkconsumer.topology.stores._pages")
+MODULES = ("zkconsumer.fetcher._decode", "zkconsumer.topology._loop", "zkconsumer.topology.stores._pages")
 PURE = os.environ.get("ZKCONSUMER_PURE") == "1"
 
 

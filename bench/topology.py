@@ -1,17 +1,22 @@
-"""Throughput of a task of a topology: ``python -m bench.topology``.
+"""Cost of a task of a topology: ``python -m bench.topology``.
 
-One process on one core, records in memory whose keys are bytes, commits every 100,000 records. The limit of what Python
-can do is a loop with a dictionary that counts the same. The test drivers, of this package and of the JVM, serialize
-each record and commit after it.
+One process on one core. CPU time per record, from decoded Arrow columns to Arrow columns of the output, with a commit
+every 200,000 records; the stores are filled before the measurement. The test drivers, of this package and of Kafka
+Streams, serialize each record and commit after it; their rates are wall-clock.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
 import statistics
 import struct
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from bench.report import FOLDER, grid
 from tests.oracle.oracle import Oracle
@@ -21,7 +26,7 @@ from zkconsumer.topology import (
     Processor,
     ProcessorContext,
     Record,
-    SourceRecord,
+    StreamTask,
     TaskRuntime,
     Topology,
     TopologyTestDriver,
@@ -30,7 +35,8 @@ from zkconsumer.topology import (
 )
 from zkconsumer.topology.stores import MemoryPages, StateStore, StoreBuilder, Windowed
 
-RECORDS, COMMIT_RECORDS, DRIVER_RECORDS, RUNS = 1_000_000, 100_000, 50_000, 5
+COMMIT_RECORDS, COMMITS, DRIVER_RECORDS, RUNS = 200_000, 3, 50_000, 5
+VALUE = bytes(92)
 PARTITION = TopicPartition("in", 0)
 WINDOW_MS, GAP_MS = 60_000, 30_000
 
@@ -43,11 +49,14 @@ class Count(Processor):
 
     def init(self, context: ProcessorContext) -> None:
         """Get the store."""
+        self._context = context
         self._store = context.get_state_store("s")
 
     def process(self, record: Record) -> None:
-        """Count a record."""
-        self._store.put(record.key, (self._store.get(record.key) or 0) + 1)
+        """Count a record, and forward the count."""
+        count = (self._store.get(record.key) or 0) + 1
+        self._store.put(record.key, count)
+        self._context.forward(record.with_value(count))
 
 
 class CountByWindow(Count):
@@ -56,7 +65,9 @@ class CountByWindow(Count):
     def process(self, record: Record) -> None:
         """Count a record."""
         start = record.timestamp - record.timestamp % WINDOW_MS
-        self._store.put(record.key, (self._store.fetch(record.key, start) or 0) + 1, start)
+        count = (self._store.fetch(record.key, start) or 0) + 1
+        self._store.put(record.key, count, start)
+        self._context.forward(record.with_value(count))
 
 
 class CountBySession(Count):
@@ -70,128 +81,166 @@ class CountBySession(Count):
             start, end, count = min(start, session.start), max(end, session.end), count + earlier
             self._store.remove(session)
         self._store.put(Windowed(record.key, start, end), count)
+        self._context.forward(record.with_value(count))
 
 
-CASES: dict[str, tuple[int, type[Processor], Callable[[], StoreBuilder]]] = {
-    "count, 100,000 keys": (100_000, Count, lambda: stores.key_value("s", value=serdes.LONG)),
-    "count, 1 million keys": (1_000_000, Count, lambda: stores.key_value("s", value=serdes.LONG)),
-    "tumbling window of a minute, 1,000 keys": (
-        1_000,
-        CountByWindow,
-        lambda: stores.window("s", value=serdes.LONG, retention_ms=600_000, window_size_ms=WINDOW_MS),
-    ),
-    "session window, 1,000 keys": (
-        1_000,
-        CountBySession,
-        lambda: stores.session("s", value=serdes.LONG, retention_ms=600_000),
-    ),
+class Case(NamedTuple):
+    """A processor with a store, and the number of keys."""
+
+    keys: int
+    processor: type[Processor]
+    store: Callable[[], StoreBuilder]
+
+
+def count_store() -> StoreBuilder:
+    """Return a store of counts."""
+    return stores.key_value("s", value=serdes.LONG)
+
+
+def window_store() -> StoreBuilder:
+    """Return a store of counts by window."""
+    return stores.window("s", value=serdes.LONG, retention_ms=600_000, window_size_ms=WINDOW_MS)
+
+
+def session_store() -> StoreBuilder:
+    """Return a store of counts by session."""
+    return stores.session("s", value=serdes.LONG, retention_ms=600_000)
+
+
+CASES = {
+    "count, 12,500 keys": Case(12_500, Count, count_store),
+    "count, 125,000 keys": Case(125_000, Count, count_store),
+    "count, 1 million keys": Case(1_000_000, Count, count_store),
+    "tumbling window of a minute, 1,000 keys": Case(1_000, CountByWindow, window_store),
+    "session window, 1,000 keys": Case(1_000, CountBySession, session_store),
+}
+
+#: Cases of the test drivers: name in ``OracleRunner``, and the case.
+DRIVER_CASES = {
+    "count, 100,000 keys": ("count", Case(100_000, Count, count_store)),
+    "count, 1 million keys": ("count", Case(1_000_000, Count, count_store)),
+    "tumbling window of a minute, 1,000 keys": ("tumbling", Case(1_000, CountByWindow, window_store)),
+    "session window, 1,000 keys": ("session", Case(1_000, CountBySession, session_store)),
 }
 
 
-def records(keys: int) -> list[SourceRecord]:
-    """Return records with random keys of eight bytes."""
-    rng = random.Random(1)
-    pack = struct.Struct(">Q").pack
-    return [SourceRecord("in", 0, n, n * STEP_MS, pack(rng.randrange(keys)), b"") for n in range(RECORDS)]
+class Input:
+    """Generates batches of records with random keys of eight bytes."""
+
+    def __init__(self, keys: int) -> None:
+        self._keys, self._rng, self._offset = keys, random.Random(1), 0
+
+    def fill(self) -> Iterator[Any]:
+        """Return batches with all keys."""
+        for first in range(0, self._keys, COMMIT_RECORDS):
+            yield self._batch(range(first, min(first + COMMIT_RECORDS, self._keys)))
+
+    def batch(self) -> Any:
+        """Return a batch with random keys."""
+        return self._batch([self._rng.randrange(self._keys) for _ in range(COMMIT_RECORDS)])
+
+    def _batch(self, numbers: Any) -> Any:
+        offsets = range(self._offset, self._offset + len(numbers))
+        self._offset += len(numbers)
+        columns = {
+            "offset": pa.array(offsets, pa.int64()),
+            "timestamp": pa.array([offset * STEP_MS for offset in offsets], pa.int64()),
+            "key": pa.array(list(map(struct.Struct(">Q").pack, numbers)), pa.binary()),
+            "value": pa.array([VALUE] * len(numbers), pa.binary()),
+        }
+        return pa.record_batch(columns)
 
 
-def run_task(case: str, inputs: list[SourceRecord]) -> float:
-    """Return records per second of a task."""
-    _, processor, store = CASES[case]
-    topology = Topology().add_source("src", "in").add_processor("p", processor, "src", stores=[store()])
+def create_topology(case: Case) -> Topology:
+    """Return a topology with output of each change."""
+    topology = Topology().add_source("src", "in")
+    topology.add_processor("p", case.processor, "src", stores=[case.store()])
+    return topology.add_sink("out", "out", "p", value_serializer=serdes.LONG.serialize)
+
+
+def create_task(case: Case) -> StreamTask:
+    """Return a task whose pages are in a dictionary."""
     pages: dict[str, MemoryPages] = {}
 
     def pages_of(store: StateStore) -> MemoryPages:
         return pages.setdefault(store.name, MemoryPages())
 
     runtime = TaskRuntime(clock=lambda: 0, pages=pages_of, commit=int, rollback=int)
-    task = topology.combine().task(0, ApplicationConfig(), runtime)
+    config = ApplicationConfig(page_bytes=65_536, page_memory_bytes=1 << 30)
+    task = create_topology(case).subtopology(0).task(0, config, runtime)
     task.initialize()
-    started = time.perf_counter()
-    for first in range(0, len(inputs), COMMIT_RECORDS):
-        task.add_records(PARTITION, inputs[first : first + COMMIT_RECORDS])
-        while task.process():
-            pass
-        task.commit()
-    return len(inputs) / (time.perf_counter() - started)
+    return task
 
 
-def run_driver(case: str, keys: int) -> float:
+def process_batch(task: StreamTask, batch: Any) -> int:
+    """Process a batch and commit, and return the number of output records."""
+    task.add_columns(PARTITION, batch)
+    task.run()
+    task.commit()
+    return int(task.take_output().to_arrow().num_rows)
+
+
+def measure_task(case: Case) -> float:
+    """Return microseconds of CPU time per record of a task with filled stores."""
+    inputs, task = Input(case.keys), create_task(case)
+    for batch in inputs.fill():
+        process_batch(task, batch)
+    batches = [inputs.batch() for _ in range(COMMITS + 1)]
+    process_batch(task, batches.pop(0))
+    started = time.process_time()
+    for batch in batches:
+        if process_batch(task, batch) != COMMIT_RECORDS:
+            raise RuntimeError("each record must have one output record")
+    used = time.process_time() - started
+    task.close()
+    return used / (COMMITS * COMMIT_RECORDS) * 1e6
+
+
+def measure_driver(case: Case) -> float:
     """Return records per second of the test driver, which commits after each record."""
-    _, processor, store = CASES[case]
-    topology = Topology().add_source("src", "in").add_processor("p", processor, "src", stores=[store()])
     rng = random.Random(1)
     pack = struct.Struct(">Q").pack
-    with TopologyTestDriver(topology) as driver:
+    with TopologyTestDriver(create_topology(case)) as driver:
         topic = driver.create_input_topic("in")
         started = time.perf_counter()
         for number in range(DRIVER_RECORDS):
-            topic.pipe_input(pack(rng.randrange(keys)), b"", number * STEP_MS)
+            topic.pipe_input(pack(rng.randrange(case.keys)), b"", number * STEP_MS)
         return DRIVER_RECORDS / (time.perf_counter() - started)
 
 
-def count_in_dictionary(inputs: list[SourceRecord]) -> None:
-    """Count the records of each key."""
-    counts: dict[bytes | None, int] = {}
-    for record in inputs:
-        counts[record.key] = counts.get(record.key, 0) + 1
-
-
-def count_windows_in_dictionary(inputs: list[SourceRecord]) -> None:
-    """Count the records of each key and minute."""
-    counts: dict[tuple[bytes | None, int], int] = {}
-    for record in inputs:
-        window = record.key, record.timestamp - record.timestamp % WINDOW_MS
-        counts[window] = counts.get(window, 0) + 1
-
-
-def count_sessions_in_dictionary(inputs: list[SourceRecord]) -> None:
-    """Count the records of each key and session; the records are in the order of their times."""
-    sessions: dict[bytes | None, list[list[int]]] = {}
-    for record in inputs:
-        of_key = sessions.setdefault(record.key, [])
-        if of_key and record.timestamp <= of_key[-1][1] + GAP_MS:
-            of_key[-1][1] = record.timestamp
-            of_key[-1][2] += 1
-        else:
-            of_key.append([record.timestamp, record.timestamp, 1])
-
-
-def run_limit(case: str, inputs: list[SourceRecord]) -> float:
-    """Return records per second of a loop with a dictionary."""
-    count = {Count: count_in_dictionary, CountByWindow: count_windows_in_dictionary}.get(CASES[case][1])
-    started = time.perf_counter()
-    (count or count_sessions_in_dictionary)(inputs)
-    return len(inputs) / (time.perf_counter() - started)
-
-
-def run_jvm(oracle: Oracle, case: str, keys: int) -> float:
-    """Return records per second of the JVM's test driver."""
-    kind = case.split(",")[0].split(" ")[0]
-    [answer] = oracle.send([{"bench": kind, "keys": keys, "records": DRIVER_RECORDS}])
+def measure_jvm(oracle: Oracle, kind: str, case: Case) -> float:
+    """Return records per second of the test driver of Kafka Streams."""
+    [answer] = oracle.send([{"bench": kind, "keys": case.keys, "records": DRIVER_RECORDS}])
     return float(answer["rate"])
 
 
 def main() -> None:
-    """Run all cases alternately, and write the medians to ``bench/results/topology.rst``."""
-    rows = []
+    """Run all cases alternately, and write the medians to ``bench/results``."""
+    parser = argparse.ArgumentParser("bench.topology", description=__doc__)
+    parser.add_argument("--runs", type=int, default=RUNS, help="runs per case (default: %(default)s)")
+    parser.add_argument("--only", default="", help="run only the cases of tasks whose names contain this text")
+    options = parser.parse_args()
+    runs: dict[str, list[float]] = {}
+    for _ in range(options.runs):
+        for name, case in CASES.items():
+            if options.only in name:
+                runs.setdefault(name, []).append(measure_task(case))
+                print(f"{name}: {runs[name][-1]:.2f} us/record", file=sys.stderr, flush=True)
+    rows = [(name, f"{statistics.median(figures):.2f}") for name, figures in runs.items()]
+    print(grid(("CPU time per record", "us"), rows))
+    if options.only:
+        return
+    (FOLDER / "topology.rst").write_text(grid(("CPU time per record, one task, warm", "us"), rows))
+    rates: dict[str, list[tuple[float, float]]] = {}
     with Oracle() as oracle:
-        for case, (keys, _, _) in CASES.items():
-            inputs = records(keys)
-            runs = [
-                (
-                    run_task(case, inputs),
-                    run_limit(case, inputs),
-                    run_driver(case, keys),
-                    run_jvm(oracle, case, keys),
-                )
-                for _ in range(RUNS)
-            ]
-            medians = [statistics.median(rates) for rates in zip(*runs, strict=True)]
-            rows.append((case, *(f"{rate / 1000:,.0f}" for rate in medians)))
-            print(*rows[-1], sep="  ", flush=True)
-    header = ("thousand records/s, one core", "task", "dictionary", "test driver", "JVM's test driver")
-    (FOLDER / "topology.rst").write_text(grid(header, rows))
+        for _ in range(options.runs):
+            for name, (kind, case) in DRIVER_CASES.items():
+                rates.setdefault(name, []).append((measure_driver(case), measure_jvm(oracle, kind, case)))
+    medians = {name: map(statistics.median, zip(*found, strict=True)) for name, found in rates.items()}
+    rows = [(name, *(f"{rate / 1000:,.0f}" for rate in found)) for name, found in medians.items()]
+    header = ("thousand records/s", "TopologyTestDriver", "that of Kafka Streams")
+    (FOLDER / "topology-drivers.rst").write_text(grid(header, rows))
+    print(grid(header, rows))
 
 
 if __name__ == "__main__":

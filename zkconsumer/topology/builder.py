@@ -12,12 +12,10 @@ from zkconsumer.errors import TopologyError
 from zkconsumer.topology import description
 from zkconsumer.topology.checks import check_name, check_supplier, to_tuple
 from zkconsumer.topology.nodes import (
-    Deserializer,
     GlobalStore,
     Node,
     Partitioner,
     ProcessorNode,
-    Serializer,
     SinkNode,
     SourceNode,
     TopicExtractor,
@@ -34,6 +32,7 @@ from zkconsumer.topology.resolved import (
     resolve_topics,
     select_stores,
 )
+from zkconsumer.topology.serdes import Deserializer, Serializer
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.subtopology import Subtopology
 from zkconsumer.topology.timestamps import TimestampExtractor

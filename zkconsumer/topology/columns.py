@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from zkconsumer.topology.errors import InvalidArgumentError
+from zkconsumer.topology.loop import OutputColumns, read_column
 from zkconsumer.topology.records import Header, SinkRecord, SourceRecord
+from zkconsumer.topology.serdes import Codec, Deserializer, deserializer_codec
 
 
 class SourceColumns(NamedTuple):
@@ -62,19 +64,25 @@ class SourceColumns(NamedTuple):
         headers = batch.column("headers") if "headers" in names else None
         if headers is not None and headers.null_count == len(headers):
             headers = None
-        offsets, keys, values = (batch.column(name) for name in ("offset", "key", "value"))
-        return cls(topic, partition, offsets, timestamps, keys, values, headers)
+        keys, values = (_require_binary(batch.column(name)) for name in ("key", "value"))
+        return cls(topic, partition, batch.column("offset"), timestamps, keys, values, headers)
 
     @property
     def rows(self) -> int:
         """Number of records."""
         return len(self.offsets)
 
+    def offset(self, row: int) -> int:
+        """Return the offset of a record."""
+        offset = self.offsets[row]
+        return int(offset.as_py() if _is_arrow(self.offsets) else offset)
+
     def record(self, row: int) -> SourceRecord:
-        """Return one record of columns that were loaded."""
-        topic, partition, offsets, timestamps, keys, values, headers = self
-        of_row = () if headers is None else tuple(headers[row])
-        return SourceRecord(topic, partition, offsets[row], timestamps[row], keys[row], values[row], of_row)
+        """Return one record."""
+        topic, partition, *columns = self.slice(row, row + 1).loaded()
+        offset, timestamp, key, value = (column[0] for column in columns[:4])
+        headers = () if columns[4] is None else tuple(columns[4][0])
+        return SourceRecord(topic, partition, offset, timestamp, key, value, headers)
 
     def slice(self, first: int, end: int) -> SourceColumns:
         """Return the records from ``first`` up to ``end``, exclusive."""
@@ -90,80 +98,102 @@ class SourceColumns(NamedTuple):
 
     def loaded(self) -> SourceColumns:
         """Return the same records with lists instead of Arrow arrays."""
-        if not hasattr(self.offsets, "to_pylist"):
+        if not _is_arrow(self.offsets):
             return self
-        headers = None
-        if self.headers is not None:
-            headers = [tuple(tuple(header.values()) for header in of_row or ()) for of_row in self.headers.to_pylist()]
         return self._replace(
             offsets=self.offsets.to_pylist(),
             timestamps=self.timestamps.to_pylist(),
             keys=self.keys.to_pylist(),
             values=self.values.to_pylist(),
-            headers=headers,
+            headers=self.load_headers(),
         )
+
+    def load_timestamps(self) -> Sequence[int]:
+        """Return the timestamps as a sequence of ints."""
+        array = self.timestamps
+        if not _is_arrow(array):
+            return array  # type: ignore[no-any-return]
+        return memoryview(array.buffers()[1]).cast("B").cast("q")[array.offset : array.offset + len(array)]
+
+    def load_headers(self) -> Sequence[Sequence[Header]] | None:
+        """Return the headers of each record."""
+        if self.headers is None or not _is_arrow(self.headers):
+            return self.headers  # type: ignore[no-any-return]
+        return [tuple(tuple(header.values()) for header in of_row or ()) for of_row in self.headers.to_pylist()]
+
+
+def deserialize_column(deserialize: Deserializer, topic: str, column: Any) -> list[Any]:
+    """Return the deserialized rows of a column; it raises what ``deserialize`` raises."""
+    codec = deserializer_codec(deserialize)
+    if not _is_arrow(column):
+        return list(column) if codec is Codec.BYTES else [deserialize(topic, data) for data in column]
+    if codec is Codec.OTHER:
+        return [deserialize(topic, data) for data in column.to_pylist()]
+    valid, ends, data = column.buffers()
+    return read_column(codec, valid, ends, data, column.offset, len(column))
 
 
 class SinkColumns:
     """The records that sinks have written, in their order.
 
-    Attributes:
-        topics: topic names.
-        partitions: partition numbers that partitioners selected; None for the producer's choice.
-        timestamps: milliseconds since the epoch.
-        keys: serialized keys, or None.
-        values: serialized values, or None.
-        headers: headers of each record.
+    Args:
+        columns: the records.
     """
 
-    __slots__ = ("headers", "keys", "partitions", "timestamps", "topics", "values")
-
-    def __init__(self) -> None:
-        self.topics: list[str] = []
-        self.partitions: list[int | None] = []
-        self.timestamps: list[int] = []
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.headers: list[tuple[Header, ...]] = []
+    def __init__(self, columns: OutputColumns) -> None:
+        self._columns = columns
 
     def __len__(self) -> int:
-        return len(self.topics)
-
-    def append(self, record: SinkRecord) -> None:
-        """Add a record."""
-        topic, partition, timestamp, key, value, headers = record
-        self.topics.append(topic)
-        self.partitions.append(partition)
-        self.timestamps.append(timestamp)
-        self.keys.append(key)
-        self.values.append(value)
-        self.headers.append(headers)
-
-    def take(self) -> SinkColumns:
-        """Remove all records, and return them."""
-        taken = SinkColumns()
-        for name in self.__slots__:
-            setattr(taken, name, getattr(self, name))
-            setattr(self, name, [])
-        return taken
+        return len(self._columns)
 
     def records(self) -> Iterator[SinkRecord]:
         """Return the records one by one."""
-        columns = self.topics, self.partitions, self.timestamps, self.keys, self.values, self.headers
-        return map(SinkRecord, *columns)
+        return map(SinkRecord._make, self._columns.rows())
 
     def to_arrow(self) -> Any:
-        """Return an Arrow record batch with the columns topic, partition, timestamp, key, value and headers."""
-        import pyarrow as pa
+        """Return an Arrow record batch with the columns topic, partition, timestamp, key, value and headers.
 
-        header = pa.struct([("key", pa.string()), ("value", pa.binary())])
-        headers = [[dict(zip(("key", "value"), one, strict=True)) for one in of_row] or None for of_row in self.headers]
+        A partition is null if the producer selects it.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        rows = len(self)
+        topics, partitions, timestamps, *binaries = map(pa.py_buffer, self._columns.buffers())
+        numbers = pa.Array.from_buffers(pa.int32(), rows, [None, partitions])
+        headers = [
+            [{"key": name, "value": value} for name, value in of_row] for of_row in self._columns.headers.values()
+        ]
+        of_rows = pa.array(headers, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+        index = {row: number for number, row in enumerate(self._columns.headers)}
         columns = {
-            "topic": pa.array(self.topics, pa.string()).dictionary_encode(),
-            "partition": pa.array(self.partitions, pa.int32()),
-            "timestamp": pa.array(self.timestamps, pa.int64()),
-            "key": pa.array(self.keys, pa.binary()),
-            "value": pa.array(self.values, pa.binary()),
-            "headers": pa.array(headers, pa.list_(header)),
+            "topic": pa.DictionaryArray.from_arrays(
+                pa.Array.from_buffers(pa.int32(), rows, [None, topics]),
+                pa.array(list(self._columns.topics), pa.string()),
+            ),
+            "partition": pc.if_else(pc.less(numbers, 0), None, numbers),
+            "timestamp": pa.Array.from_buffers(pa.int64(), rows, [None, timestamps]),
+            "key": _to_binary(rows, binaries[:3]),
+            "value": _to_binary(rows, binaries[3:]),
+            "headers": of_rows.take(pa.array([index.get(row) for row in range(rows)], pa.int32()))
+            if index
+            else pa.nulls(rows, of_rows.type),
         }
         return pa.record_batch(columns)
+
+
+def _to_binary(rows: int, buffers: Sequence[Any]) -> Any:
+    """Return an Arrow array from bytes, ends of the rows, and a byte for each row that is not null."""
+    import pyarrow as pa
+
+    data, ends, valid = buffers
+    bits = pa.Array.from_buffers(pa.uint8(), rows, [None, valid]).cast(pa.bool_()).buffers()[1]
+    return pa.Array.from_buffers(pa.binary(), rows, [bits, pa.py_buffer(bytes(4) + bytes(ends)), data])
+
+
+def _require_binary(column: Any) -> Any:
+    return column if str(column.type) == "binary" else column.cast("binary")
+
+
+def _is_arrow(column: Any) -> bool:
+    return hasattr(column, "to_pylist")

@@ -6,14 +6,15 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.topology import owners, serdes, timestamps
-from zkconsumer.topology.columns import SinkColumns, SourceColumns
+from zkconsumer.topology import owners, timestamps
+from zkconsumer.topology.columns import SourceColumns, deserialize_column
 from zkconsumer.topology.error_handling import ErrorHandling, FailedNodeError, describe_error
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
-from zkconsumer.topology.loop import Guarded, Process
-from zkconsumer.topology.nodes import Deserializer, ProcessorNode, Serializer, SinkNode, SourceNode
+from zkconsumer.topology.loop import Guarded, OutputColumns, Process, SinkWriter, has_negative
+from zkconsumer.topology.nodes import ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.processor import Processor, ProcessorContext
-from zkconsumer.topology.records import PUNCTUATION_METADATA, Record, SinkRecord, SourceRecord, copy_headers
+from zkconsumer.topology.records import PUNCTUATION_METADATA, Record, SourceRecord, copy_headers
+from zkconsumer.topology.serdes import Deserializer, Serializer, serializer_codec
 from zkconsumer.topology.task_context import TaskContext
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.timestamps import TimestampExtractor
@@ -68,12 +69,11 @@ class RunningSource(RunningNode):
 
     def decode_columns(self, columns: SourceColumns) -> tuple[list[Any], list[Any]] | None:
         """Return all keys and values; None if a record has to be dropped, or needs its timestamp extractor."""
-        if not self._is_plain or min(columns.timestamps) < 0:
+        if not self._is_plain or has_negative(columns.load_timestamps()):
             return None
         try:
-            return _deserialize(self._key, columns.topic, columns.keys), _deserialize(
-                self._value, columns.topic, columns.values
-            )
+            keys = deserialize_column(self._key, columns.topic, columns.keys)
+            return keys, deserialize_column(self._value, columns.topic, columns.values)
         except Exception:
             return None
 
@@ -104,14 +104,21 @@ class RunningSink(RunningNode):
     """Serializes records and sends them."""
 
     def __init__(
-        self, node: SinkNode, task: TaskContext, errors: ErrorHandling, runtime: TaskRuntime, output: SinkColumns
+        self, node: SinkNode, task: TaskContext, errors: ErrorHandling, runtime: TaskRuntime, output: OutputColumns
     ) -> None:
-        super().__init__(node.name, self._send)
         self._task, self._errors, self._output = task, errors, output
         self._partition_count = runtime.partition_count
         self._topic, self._extractor, self._partitioner = node.topic, node.extractor, node.partitioner
         self._key: Serializer = node.key_serializer or task.config.key_serde.serialize
         self._value: Serializer = node.value_serializer or task.config.value_serde.serialize
+        super().__init__(node.name, self._create_writer())
+
+    def _create_writer(self) -> Process:
+        """Return the function that sends a record: a compiled one for those that need nothing else."""
+        if self._topic is None or self._partitioner is not None:
+            return self._send
+        codecs = serializer_codec(self._key), serializer_codec(self._value)
+        return SinkWriter(self._output, self._topic, *codecs, self._send)
 
     def _send(self, record: Record) -> None:
         topic = self._topic
@@ -132,7 +139,7 @@ class RunningSink(RunningNode):
             self._errors.on_production_error(self.name, self._task.source_record, topic, record, error)
             return
         for partition in partitions:
-            self._output.append(SinkRecord(topic, partition, record.timestamp, key, value, headers))
+            self._output.append(topic, partition, record.timestamp, key, value, headers)
 
     def _extract_topic(self, record: Record) -> str:
         assert self._extractor is not None
@@ -227,12 +234,6 @@ class RunningProcessor(RunningNode):
             raise StreamsError(
                 f"task {self._task.task_id}: supplier of processor {self.name!r} failed: {describe_error(error)}"
             ) from error
-
-
-def _deserialize(deserialize: Deserializer, topic: str, column: Sequence[bytes | None]) -> list[Any]:
-    if deserialize is serdes.BYTES.deserialize:
-        return list(column)
-    return [deserialize(topic, data) for data in column]
 
 
 def _check_bytes(data: Any) -> bytes | None:

@@ -10,14 +10,9 @@ from zkconsumer.errors import TopologyError
 from zkconsumer.topology.checks import check_functions, check_name
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.records import Record, RecordMetadata
+from zkconsumer.topology.serdes import Deserializer, Serializer
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.timestamps import TimestampExtractor
-
-#: Returns an object for the topic and the serialized bytes, which may be None.
-Deserializer = Callable[[str, bytes | None], Any]
-
-#: Returns the serialized bytes for the topic and an object, which may be None.
-Serializer = Callable[[str, Any], bytes | None]
 
 #: Returns the topic to write to, from a record and the metadata of the source record.
 TopicExtractor = Callable[[Record, RecordMetadata], str]

@@ -6,13 +6,13 @@ Source: Kafka 3.9 RecordQueue and PartitionGroup.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.columns import SourceColumns
 from zkconsumer.topology.java_order import PriorityQueue, hash_order, topic_partition_hash
-from zkconsumer.topology.records import Record, SourceRecord
+from zkconsumer.topology.records import Header, Record, SourceRecord
 
 #: Time of a partition or task before its first record.
 UNKNOWN = -1
@@ -53,13 +53,17 @@ class Window(NamedTuple):
 
     Attributes:
         columns: the serialized records.
+        timestamps: milliseconds since the epoch.
         keys: deserialized keys; empty if the records are deserialized one by one.
         values: deserialized values, as ``keys``.
+        headers: headers of each record; None if no record has headers.
     """
 
     columns: SourceColumns
+    timestamps: Sequence[int]
     keys: list[Any]
     values: list[Any]
+    headers: Sequence[Sequence[Header]] | None
 
 
 class QueueState(NamedTuple):
@@ -120,14 +124,14 @@ class RecordQueue:
         """The timestamp of the head; ``UNKNOWN`` if all records were dropped."""
         if self._head is not None:
             return self._head.timestamp
-        return UNKNOWN if self.window is None else self.window.columns.timestamps[self.row]
+        return UNKNOWN if self.window is None else self.window.timestamps[self.row]
 
     @property
     def next_offset(self) -> int | None:
         """The offset of the head, or after the last record if the queue is empty; None before the first record."""
         if self._head is not None:
             return self._head.source.offset
-        return self._end if self.window is None else self.window.columns.offsets[self.row]
+        return self._end if self.window is None else int(self.window.columns.offset(self.row))
 
     def add(self, columns: SourceColumns) -> None:
         """Append records, and deserialize the first ones if there is no head."""
@@ -148,14 +152,17 @@ class RecordQueue:
             record = Record(window.keys[row], window.values[row], source.timestamp, source.headers)
             head = Stamped(source, record, source.timestamp)
         self.time_ms = max(self.time_ms, head.timestamp)
-        self.skip(1, head.source.offset)
+        self.skip(1)
         return head
 
-    def skip(self, count: int, last_offset: int) -> None:
-        """Remove the head and ``count - 1`` records after it in the window; ``last_offset`` is that of the last one."""
-        self._end = last_offset + 1
-        self._head = None
-        if self.window is not None:
+    def skip(self, count: int) -> None:
+        """Remove the head and ``count - 1`` records after it in the window."""
+        head, self._head = self._head, None
+        if self.window is None:
+            assert head is not None
+            self._end = head.source.offset + 1
+        else:
+            self._end = self.window.columns.offset(self.row + count - 1) + 1
             self.row += count
             self._size -= count
         self._advance()
@@ -201,9 +208,9 @@ class RecordQueue:
         self.row = 0
         if not self._waiting:
             return None
-        columns = self._waiting.popleft().loaded()
+        columns = self._waiting.popleft()
         keys, values = self._decoder.decode_columns(columns) or ([], [])
-        return Window(columns, keys, values)
+        return Window(columns, columns.load_timestamps(), keys, values, columns.load_headers())
 
 
 class PartitionGroup:
@@ -270,11 +277,11 @@ class PartitionGroup:
             return queue, None
         return queue, others[0].head_timestamp if len(others) == 1 else UNKNOWN
 
-    def skip(self, count: int, last_offset: int) -> None:
-        """Remove the next record and ``count - 1`` records after it in its window; see ``RecordQueue.skip``."""
+    def skip(self, count: int) -> None:
+        """Remove the next record and ``count - 1`` records after it in its window."""
         queue = self._nonempty.poll()
         assert queue is not None
-        queue.skip(count, last_offset)
+        queue.skip(count)
         if not queue.is_empty:
             self._nonempty.add(queue)
 

@@ -13,6 +13,12 @@ from typing import Any, NamedTuple
 
 from zkconsumer.topology.function_names import function_name
 
+#: Returns an object for the topic and the serialized bytes, which may be None.
+Deserializer = Callable[[str, bytes | None], Any]
+
+#: Returns the serialized bytes for the topic and an object, which may be None.
+Serializer = Callable[[str, Any], bytes | None]
+
 
 class Serde(NamedTuple):
     """A serializer and the deserializer that reverses it. Sources and sinks also call them with None; stores do not.

@@ -15,7 +15,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.topology.columns import SinkColumns, SourceColumns
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import ErrorHandling, FailedNodeError, describe_error, fatal_error
-from zkconsumer.topology.loop import NEVER, RunState, run_rows
+from zkconsumer.topology.loop import NEVER, OutputColumns, RunState, run_rows
 from zkconsumer.topology.processor import Cancellable, Processor, PunctuationType, Punctuator, Remembered
 from zkconsumer.topology.punctuation import Schedule, TaskSchedules
 from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue, Window
@@ -71,10 +71,10 @@ class StreamTask:
         self._lifecycle = TaskLifecycle(self.task_id)
         self._source: SourceRecord | None = None
         self._window: Window | None = None
-        self._output = SinkColumns()
+        self._output = OutputColumns()
         self._sequence = 0
         self._remembered: dict[str, dict[str, Remembered]] = defaultdict(dict)
-        self._errors = ErrorHandling(self.task_id, config, self.metrics, self._output.append)
+        self._errors = ErrorHandling(self.task_id, config, self.metrics, lambda record: self._output.append(*record))
         self._schedules = TaskSchedules(self.task_id, runtime.takes_snapshots)
         self._nodes = TaskNodes(declaration.nodes, self, self._errors, runtime, self._output)
         self._stores = TaskStores(
@@ -277,7 +277,7 @@ class StreamTask:
 
     def take_output(self) -> SinkColumns:
         """Return the records that sinks have written since the last call."""
-        taken = self._output.take()
+        taken = SinkColumns(self._output.take())
         self._sequence += len(taken)
         return taken
 
@@ -357,15 +357,14 @@ class StreamTask:
         state, first = self.state, queue.row
         state.row, state.partition_time_ms, state.due_ms = first, queue.time_ms, self._schedules.stream_time_due_ms
         self.system_time_ms = self._clock()
-        columns = window.columns
         self._window = window
         state.is_processing = True
         try:
-            rows = (window.keys, window.values, columns.timestamps, columns.headers)
+            rows = (window.keys, window.values, window.timestamps, window.headers)
             end = run_rows(state, rows, stop, before_ms, self._sources[queue.partition].children)
             queue.time_ms = state.partition_time_ms
             self._window = None
-            self._group.skip(end - first, columns.offsets[end - 1])
+            self._group.skip(end - first)
         except BaseException as error:
             self._raise_fatal(error)
         finally:

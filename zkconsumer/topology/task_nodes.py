@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zkconsumer.topology.columns import SinkColumns
 from zkconsumer.topology.context import NodeContext
 from zkconsumer.topology.error_handling import ErrorHandling
+from zkconsumer.topology.loop import OutputColumns
 from zkconsumer.topology.node_runtime import RunningNode, RunningProcessor, RunningSink, RunningSource
 from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.punctuation import TaskSchedules
@@ -35,7 +35,7 @@ class TaskNodes:
         task: TaskContext,
         errors: ErrorHandling,
         runtime: TaskRuntime,
-        output: SinkColumns,
+        output: OutputColumns,
     ) -> None:
         self._task = task
         self._by_name: dict[str, RunningNode] = {}
@@ -79,7 +79,7 @@ class TaskNodes:
 
 
 def _create_node(
-    node: Node, task: TaskContext, errors: ErrorHandling, runtime: TaskRuntime, output: SinkColumns
+    node: Node, task: TaskContext, errors: ErrorHandling, runtime: TaskRuntime, output: OutputColumns
 ) -> RunningNode:
     match node:
         case SourceNode():

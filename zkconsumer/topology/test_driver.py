@@ -17,8 +17,8 @@ from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.checks import check_functions
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import describe_error
-from zkconsumer.topology.nodes import Deserializer, Serializer
 from zkconsumer.topology.records import SinkRecord
+from zkconsumer.topology.serdes import Deserializer, Serializer
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.pages import PageStore
 from zkconsumer.topology.task_runtime import TaskRuntime

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from zkconsumer.topology.nodes import Deserializer, Serializer
 from zkconsumer.topology.records import Header, Record, SinkRecord, copy_headers
+from zkconsumer.topology.serdes import Deserializer, Serializer
 
 
 @dataclass(frozen=True, slots=True)

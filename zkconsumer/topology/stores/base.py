@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from zkconsumer.topology.errors import WrongTypeError
+from zkconsumer.topology.loop import Deserialize, Serialize
 from zkconsumer.topology.serdes import Serde, deserializer_codec, serializer_codec
 from zkconsumer.topology.stores.pages import PagedMap
 
@@ -116,12 +117,12 @@ class SerdeStore(StateStore):
     def __init__(self, name: str, serdes: tuple[Serde, Serde], is_persistent: bool, layout: str | None = None) -> None:
         super().__init__(name, is_persistent, layout)
         key_serde, value_serde = serdes
-        self._serialize_key = key_serializer(name, key_serde)
-        self._deserialize_key = deserializer(name, key_serde)
-        self._serialize_value = value_serializer(name, value_serde)
-        self._deserialize_value = deserializer(name, value_serde)
         self._codecs = (
             serializer_codec(key_serde.serialize),
             serializer_codec(value_serde.serialize),
             deserializer_codec(value_serde.deserialize),
         )
+        self._serialize_key = Serialize(self._codecs[0], key_serializer(name, key_serde))
+        self._deserialize_key = Deserialize(deserializer_codec(key_serde.deserialize), deserializer(name, key_serde))
+        self._serialize_value = Serialize(self._codecs[1], value_serializer(name, value_serde))
+        self._deserialize_value = Deserialize(self._codecs[2], deserializer(name, value_serde))

@@ -90,24 +90,28 @@ class SegmentedMap:
 
     def put(self, time_ms: int, key: bytes, value: bytes | None) -> bool:
         """Set or delete an entry, and return whether its segment still exists."""
-        self._map.require_writable()
-        self.advance_stream_time(time_ms)
-        if self._segment_number(time_ms) < self._first_live:
+        if time_ms > self.stream_time_ms or self._map.is_read_only:
+            self.advance_stream_time(time_ms)
+        number = time_ms // self._interval_ms
+        if number < self._first_live:
             return False
         if value is None:
-            self._map.delete(self._encode_key(time_ms, key))
+            self._map.delete(_SEGMENT.pack(number) + key)
         else:
-            self._map.put(self._encode_key(time_ms, key), value)
+            self._map.put(_SEGMENT.pack(number) + key, value)
         return True
 
     def remove(self, time_ms: int, key: bytes) -> None:
         """Delete an entry."""
-        self.advance_stream_time(time_ms)
-        self._map.delete(self._encode_key(time_ms, key))
+        if time_ms > self.stream_time_ms or self._map.is_read_only:
+            self.advance_stream_time(time_ms)
+        self._map.delete(_SEGMENT.pack(time_ms // self._interval_ms) + key)
 
     def get(self, time_ms: int, key: bytes) -> bytes | None:
         """Return an entry that has not expired, or None."""
-        return self._map.get(self._encode_key(time_ms, key)) if time_ms >= self.live_from else None
+        if time_ms <= self.stream_time_ms - self._retention_ms:
+            return None
+        return self._map.get(_SEGMENT.pack(time_ms // self._interval_ms) + key)
 
     def scan(
         self, first_ms: int, last_ms: int, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
@@ -124,7 +128,11 @@ class SegmentedMap:
         if start == b"" and stop is None:
             low, high = _SEGMENT.pack(self._segment_number(first_ms)), _SEGMENT.pack(self._segment_number(last_ms) + 1)
             return [(key[8:], value) for key, value in self._map.scan(low, high, reverse)]
-        numbers = self._segment_numbers(first_ms, last_ms)
+        first, last = self._segment_number(first_ms), self._segment_number(min(last_ms, self.stream_time_ms))
+        numbers = range(max(first, self._first_live), last + 1)
+        if len(numbers) == 1 and stop is not None:
+            prefix = _SEGMENT.pack(numbers[0])
+            return [(key[8:], value) for key, value in self._map.scan(prefix + start, prefix + stop, reverse)]
         found: list[tuple[bytes, bytes]] = []
         for number in reversed(numbers) if reverse else numbers:
             prefix = _SEGMENT.pack(number)
@@ -144,15 +152,8 @@ class SegmentedMap:
             self._map.discard(b"", _SEGMENT.pack(first_live))
             self._first_live = first_live
 
-    def _segment_numbers(self, first_ms: int, last_ms: int) -> range:
-        last = min(self._segment_number(last_ms), self._segment_number(max(self.stream_time_ms, 0)))
-        return range(max(self._segment_number(first_ms), self._first_live), last + 1)
-
     def _segment_number(self, time_ms: int) -> int:
         return time_ms // self._interval_ms if time_ms > 0 else 0
-
-    def _encode_key(self, time_ms: int, key: bytes) -> bytes:
-        return _SEGMENT.pack(self._segment_number(time_ms)) + key
 
 
 class SegmentedStore(SerdeStore):

@@ -1,0 +1,1251 @@
+/* What a task does for each record: the types and functions of loop.py, records.py and columns.py, compiled.
+ *
+ * The Python modules document them, and have the same results and errors. Errors of a record, a sink or a
+ * call of forward() are raised by functions of these modules, so that their texts exist once.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+enum { BYTES = 1, STRING = 2, INTEGER = 3, LONG = 4, DOUBLE = 5 }; /* serdes.Codec */
+
+/* One of so many calls of a node is timed. */
+enum { TIMED_CALLS = 64 };
+
+typedef struct {
+    PyObject *record_type, *state_type, *guarded_type, *forwarder_type, *columns_type, *writer_type;
+    PyObject *serializer_type, *deserializer_type;
+    PyObject *copy_headers, *reject_timestamp; /* functions of headers.py */
+} Module;
+
+static struct PyModuleDef definition;
+
+#define module_of(object) ((Module *)PyType_GetModuleState(Py_TYPE((PyObject *)(object))))
+
+/* ---- records -------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD PyObject *key, *value, *headers; /* headers: NULL for none */
+    int64_t timestamp;
+} Record;
+
+static PyObject *record_create(PyTypeObject *type, PyObject *key, PyObject *value, int64_t timestamp) {
+    Record *self = PyObject_GC_New(Record, type);
+    if (self == NULL) return NULL;
+    Py_INCREF(key);
+    Py_INCREF(value);
+    self->key = key;
+    self->value = value;
+    self->headers = NULL;
+    self->timestamp = timestamp;
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+/* Copies headers, if there are any; returns -1 after an error. */
+static int record_set_headers(Record *self, PyObject *headers) {
+    if (headers == NULL || headers == Py_None) return 0;
+    int has_headers = PyObject_IsTrue(headers);
+    if (has_headers <= 0) return has_headers;
+    Module *module = module_of(self);
+    PyObject *copied = PyObject_CallFunctionObjArgs(module->copy_headers, headers, NULL);
+    if (copied == NULL) return -1;
+    PyObject *old = self->headers;
+    self->headers = copied;
+    Py_XDECREF(old);
+    return 0;
+}
+
+/* Returns a timestamp, or -1 after an error. */
+static int64_t to_timestamp(Module *module, PyObject *timestamp) {
+    if (PyLong_Check(timestamp)) {
+        int64_t number = PyLong_AsLongLong(timestamp);
+        if (number >= 0) return number;
+        PyErr_Clear();
+    }
+    PyObject *result = PyObject_CallFunctionObjArgs(module->reject_timestamp, timestamp, NULL);
+    if (result != NULL) {
+        Py_DECREF(result);
+        PyErr_SetString(PyExc_SystemError, "reject_timestamp() has returned");
+    }
+    return -1;
+}
+
+static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"key", "value", "timestamp", "headers", NULL};
+    PyObject *key, *value, *timestamp, *headers = NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOO|O:Record", names, &key, &value, &timestamp, &headers)) return NULL;
+    int64_t number = to_timestamp(PyType_GetModuleState(type), timestamp);
+    if (number < 0) return NULL;
+    PyObject *self = record_create(type, key, value, number);
+    if (self != NULL && record_set_headers((Record *)self, headers) < 0) Py_CLEAR(self);
+    return self;
+}
+
+static PyObject *record_copy(Record *self, PyObject *key, PyObject *value, int64_t timestamp, PyObject *headers) {
+    PyObject *copy = record_create(Py_TYPE((PyObject *)self), key, value, timestamp);
+    if (copy != NULL && record_set_headers((Record *)copy, headers) < 0) Py_CLEAR(copy);
+    return copy;
+}
+
+static PyObject *record_with_key(PyObject *object, PyObject *key) {
+    Record *self = (Record *)object;
+    return record_copy(self, key, self->value, self->timestamp, self->headers);
+}
+
+static PyObject *record_with_value(PyObject *object, PyObject *value) {
+    Record *self = (Record *)object;
+    return record_copy(self, self->key, value, self->timestamp, self->headers);
+}
+
+static PyObject *record_with_timestamp(PyObject *object, PyObject *timestamp) {
+    Record *self = (Record *)object;
+    int64_t number = to_timestamp(module_of(self), timestamp);
+    return number < 0 ? NULL : record_copy(self, self->key, self->value, number, self->headers);
+}
+
+static PyObject *record_with_headers(PyObject *object, PyObject *headers) {
+    Record *self = (Record *)object;
+    return record_copy(self, self->key, self->value, self->timestamp, headers);
+}
+
+static PyObject *record_get_headers(PyObject *object, void *Py_UNUSED(closure)) {
+    Record *self = (Record *)object;
+    if (self->headers == NULL && (self->headers = PyList_New(0)) == NULL) return NULL;
+    Py_INCREF(self->headers);
+    return self->headers;
+}
+
+static int record_assign_headers(PyObject *object, PyObject *headers, void *Py_UNUSED(closure)) {
+    Record *self = (Record *)object;
+    if (headers == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "headers");
+        return -1;
+    }
+    PyObject *old = self->headers;
+    Py_INCREF(headers);
+    self->headers = headers;
+    Py_XDECREF(old);
+    return 0;
+}
+
+static PyObject *record_get_timestamp(PyObject *object, void *Py_UNUSED(closure)) {
+    return PyLong_FromLongLong(((Record *)object)->timestamp);
+}
+
+static int record_assign_timestamp(PyObject *object, PyObject *timestamp, void *Py_UNUSED(closure)) {
+    if (timestamp == NULL) {
+        PyErr_SetString(PyExc_AttributeError, "timestamp");
+        return -1;
+    }
+    int64_t number = to_timestamp(module_of(object), timestamp);
+    if (number < 0) return -1;
+    ((Record *)object)->timestamp = number;
+    return 0;
+}
+
+/* Returns the attributes as a tuple. */
+static PyObject *record_fields(PyObject *object) {
+    Record *self = (Record *)object;
+    PyObject *headers = record_get_headers(object, NULL);
+    if (headers == NULL) return NULL;
+    PyObject *fields = Py_BuildValue("(OOLO)", self->key, self->value, (long long)self->timestamp, headers);
+    Py_DECREF(headers);
+    return fields;
+}
+
+static PyObject *record_reduce(PyObject *self, PyObject *Py_UNUSED(unused)) {
+    PyObject *fields = record_fields(self);
+    return fields == NULL ? NULL : Py_BuildValue("(ON)", (PyObject *)Py_TYPE(self), fields);
+}
+
+static PyObject *record_repr(PyObject *self) {
+    PyObject *headers = record_get_headers(self, NULL);
+    if (headers == NULL) return NULL;
+    Record *record = (Record *)self;
+    PyObject *text = PyUnicode_FromFormat(
+        "Record(key=%R, value=%R, timestamp=%lld, headers=%R)", record->key, record->value, (long long)record->timestamp, headers);
+    Py_DECREF(headers);
+    return text;
+}
+
+static PyObject *record_compare(PyObject *self, PyObject *other, int operation) {
+    if ((operation != Py_EQ && operation != Py_NE) || Py_TYPE(self) != Py_TYPE(other)) Py_RETURN_NOTIMPLEMENTED;
+    PyObject *fields = record_fields(self), *others = fields == NULL ? NULL : record_fields(other), *result = NULL;
+    if (others != NULL) result = PyObject_RichCompare(fields, others, operation);
+    Py_XDECREF(fields);
+    Py_XDECREF(others);
+    return result;
+}
+
+static int record_traverse(PyObject *object, visitproc visit, void *arg) {
+    Record *self = (Record *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->key);
+    Py_VISIT(self->value);
+    Py_VISIT(self->headers);
+    return 0;
+}
+
+static int record_clear(PyObject *object) {
+    Record *self = (Record *)object;
+    /* Other threads and finalizers can still see the record: its attributes are never NULL. */
+    PyObject *key = self->key, *value = self->value;
+    Py_INCREF(Py_None);
+    Py_INCREF(Py_None);
+    self->key = self->value = Py_None;
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+    Py_CLEAR(self->headers);
+    return 0;
+}
+
+static void record_dealloc(PyObject *object) {
+    Record *self = (Record *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_XDECREF(self->key);
+    Py_XDECREF(self->value);
+    Py_XDECREF(self->headers);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef record_methods[] = {
+    {"with_key", record_with_key, METH_O, "Return a copy with another key."},
+    {"with_value", record_with_value, METH_O, "Return a copy with another value."},
+    {"with_timestamp", record_with_timestamp, METH_O, "Return a copy with another timestamp in milliseconds."},
+    {"with_headers", record_with_headers, METH_O, "Return a copy with other headers."},
+    {"__reduce__", record_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyMemberDef record_members[] = {
+    {"key", T_OBJECT_EX, offsetof(Record, key), 0, NULL},
+    {"value", T_OBJECT_EX, offsetof(Record, value), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyGetSetDef record_properties[] = {
+    {"timestamp", record_get_timestamp, record_assign_timestamp, NULL, NULL},
+    {"headers", record_get_headers, record_assign_headers, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot record_slots[] = {
+    {Py_tp_doc, "A record inside a topology; see ``zkconsumer.topology.records.Record``."},
+    {Py_tp_new, record_new},
+    {Py_tp_methods, record_methods},
+    {Py_tp_members, record_members},
+    {Py_tp_getset, record_properties},
+    {Py_tp_repr, record_repr},
+    {Py_tp_richcompare, record_compare},
+    {Py_tp_hash, PyObject_HashNotImplemented},
+    {Py_tp_traverse, record_traverse},
+    {Py_tp_clear, record_clear},
+    {Py_tp_dealloc, record_dealloc},
+    {0, NULL},
+};
+static PyType_Spec record_spec = {
+    "zkconsumer.topology.records.Record", sizeof(Record), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, record_slots};
+
+/* ---- the state of a task -------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD long long row, partition_time_ms, stream_time_ms, due_ms;
+    char is_processing;
+} State;
+
+static PyObject *state_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, ":RunState", names)) return NULL;
+    State *self = PyObject_New(State, type);
+    if (self == NULL) return NULL;
+    self->row = 0;
+    self->partition_time_ms = self->stream_time_ms = -1;
+    self->due_ms = INT64_MAX;
+    self->is_processing = 0;
+    return (PyObject *)self;
+}
+
+static void state_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef state_members[] = {
+    {"row", T_LONGLONG, offsetof(State, row), 0, NULL},
+    {"partition_time_ms", T_LONGLONG, offsetof(State, partition_time_ms), 0, NULL},
+    {"stream_time_ms", T_LONGLONG, offsetof(State, stream_time_ms), 0, NULL},
+    {"due_ms", T_LONGLONG, offsetof(State, due_ms), 0, NULL},
+    {"is_processing", T_BOOL, offsetof(State, is_processing), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot state_slots[] = {
+    {Py_tp_new, state_new}, {Py_tp_members, state_members}, {Py_tp_dealloc, state_dealloc}, {0, NULL}};
+static PyType_Spec state_spec = {
+    "zkconsumer.topology._loop.RunState", sizeof(State), 0, Py_TPFLAGS_DEFAULT, state_slots};
+
+/* ---- nodes ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD PyObject *process, *on_error;
+    long long calls, nanoseconds;
+} Guarded;
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Calls a processor; its errors go to on_error. Returns -1 after an error. */
+static int guarded_process(Guarded *self, PyObject *record) {
+    if (self->process == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the node was deleted");
+        return -1;
+    }
+    int is_timed = self->calls++ % TIMED_CALLS == 0;
+    int64_t started = is_timed ? now_ns() : 0;
+    PyObject *result = PyObject_CallFunctionObjArgs(self->process, record, NULL);
+    if (is_timed) self->nanoseconds += TIMED_CALLS * (now_ns() - started);
+    if (result == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+        PyObject *type, *error, *traceback;
+        PyErr_Fetch(&type, &error, &traceback);
+        PyErr_NormalizeException(&type, &error, &traceback);
+        if (traceback != NULL) PyException_SetTraceback(error, traceback);
+        result = PyObject_CallFunctionObjArgs(self->on_error, record, error, NULL);
+        Py_XDECREF(type);
+        Py_XDECREF(error);
+        Py_XDECREF(traceback);
+        if (result == NULL) return -1;
+    }
+    Py_DECREF(result);
+    return 0;
+}
+
+typedef struct Columns Columns;
+typedef struct Writer Writer;
+static int writer_process(Writer *self, PyObject *record);
+
+/* Calls a node; returns -1 after an error. */
+static int call_node(Module *module, PyObject *node, PyObject *record) {
+    PyObject *type = (PyObject *)Py_TYPE(node);
+    if (type == module->guarded_type) return guarded_process((Guarded *)node, record);
+    if (type == module->writer_type) return writer_process((Writer *)node, record);
+    PyObject *result = PyObject_CallFunctionObjArgs(node, record, NULL);
+    if (result == NULL) return -1;
+    Py_DECREF(result);
+    return 0;
+}
+
+static int call_nodes(Module *module, PyObject *nodes, PyObject *record) {
+    for (Py_ssize_t i = 0; i < PyList_Size(nodes); i++) {
+        PyObject *node = PyList_GetItem(nodes, i);
+        Py_INCREF(node);
+        int failed = call_node(module, node, record);
+        Py_DECREF(node);
+        if (failed) return -1;
+    }
+    return 0;
+}
+
+static PyObject *guarded_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"process", "on_error", NULL};
+    PyObject *process, *on_error;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:Guarded", names, &process, &on_error)) return NULL;
+    Guarded *self = PyObject_GC_New(Guarded, type);
+    if (self == NULL) return NULL;
+    Py_INCREF(process);
+    Py_INCREF(on_error);
+    self->process = process;
+    self->on_error = on_error;
+    self->calls = self->nanoseconds = 0;
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+static PyObject *guarded_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"record", NULL};
+    PyObject *record;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:process", names, &record)) return NULL;
+    if (guarded_process((Guarded *)self, record) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static int guarded_traverse(PyObject *object, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((Guarded *)object)->process);
+    Py_VISIT(((Guarded *)object)->on_error);
+    return 0;
+}
+
+static int guarded_clear(PyObject *object) {
+    Py_CLEAR(((Guarded *)object)->process);
+    Py_CLEAR(((Guarded *)object)->on_error);
+    return 0;
+}
+
+static void guarded_dealloc(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    guarded_clear(object);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyMemberDef guarded_members[] = {
+    {"calls", T_LONGLONG, offsetof(Guarded, calls), READONLY, NULL},
+    {"nanoseconds", T_LONGLONG, offsetof(Guarded, nanoseconds), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot guarded_slots[] = {
+    {Py_tp_new, guarded_new},         {Py_tp_call, guarded_call},   {Py_tp_members, guarded_members},
+    {Py_tp_traverse, guarded_traverse}, {Py_tp_clear, guarded_clear}, {Py_tp_dealloc, guarded_dealloc},
+    {0, NULL},
+};
+static PyType_Spec guarded_spec = {
+    "zkconsumer.topology._loop.Guarded", sizeof(Guarded), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, guarded_slots};
+
+/* ---- forward -------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD PyObject *state, *children, *by_name, *reject;
+} Forwarder;
+
+static PyObject *forwarder_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"state", "children", "by_name", "reject", NULL};
+    Module *module = PyType_GetModuleState(type);
+    PyObject *state, *children, *by_name, *reject;
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O!O!O!O:Forwarder", names, module->state_type, &state, &PyList_Type, &children, &PyDict_Type, &by_name,
+            &reject))
+        return NULL;
+    Forwarder *self = PyObject_GC_New(Forwarder, type);
+    if (self == NULL) return NULL;
+    Py_INCREF(state);
+    Py_INCREF(children);
+    Py_INCREF(by_name);
+    Py_INCREF(reject);
+    self->state = state;
+    self->children = children;
+    self->by_name = by_name;
+    self->reject = reject;
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+static PyObject *forwarder_call(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"record", "child", NULL};
+    Forwarder *self = (Forwarder *)object;
+    Module *module = module_of(object);
+    PyObject *record, *child = Py_None, *node = NULL;
+    if (kwargs == NULL && PyTuple_Size(args) == 1)
+        record = PyTuple_GetItem(args, 0);
+    else if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:forward", names, &record, &child))
+        return NULL;
+    int is_valid = ((State *)self->state)->is_processing && (PyObject *)Py_TYPE(record) == module->record_type;
+    if (is_valid && child != Py_None) {
+        node = PyDict_GetItemWithError(self->by_name, child);
+        if (node == NULL && PyErr_Occurred()) return NULL;
+        is_valid = node != NULL;
+    }
+    if (!is_valid) return PyObject_CallFunctionObjArgs(self->reject, record, child, NULL);
+    int failed;
+    if (node == NULL) {
+        failed = call_nodes(module, self->children, record);
+    } else {
+        Py_INCREF(node);
+        failed = call_node(module, node, record);
+        Py_DECREF(node);
+    }
+    if (failed) return NULL;
+    Py_RETURN_NONE;
+}
+
+static int forwarder_traverse(PyObject *object, visitproc visit, void *arg) {
+    Forwarder *self = (Forwarder *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->state);
+    Py_VISIT(self->children);
+    Py_VISIT(self->by_name);
+    Py_VISIT(self->reject);
+    return 0;
+}
+
+/* The cycles that it is part of are cut in guarded_clear and in lists; its own fields stay valid for calls. */
+static void forwarder_dealloc(PyObject *object) {
+    Forwarder *self = (Forwarder *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_DECREF(self->state);
+    Py_DECREF(self->children);
+    Py_DECREF(self->by_name);
+    Py_DECREF(self->reject);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyType_Slot forwarder_slots[] = {
+    {Py_tp_new, forwarder_new},
+    {Py_tp_call, forwarder_call},
+    {Py_tp_traverse, forwarder_traverse},
+    {Py_tp_dealloc, forwarder_dealloc},
+    {0, NULL},
+};
+static PyType_Spec forwarder_spec = {
+    "zkconsumer.topology._loop.Forwarder", sizeof(Forwarder), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, forwarder_slots};
+
+/* ---- output columns ------------------------------------------------------------------------- */
+
+/* A growing buffer. */
+typedef struct {
+    char *data;
+    size_t size, capacity;
+} Buffer;
+
+/* Returns room for more bytes, or NULL after an error. */
+static char *buffer_reserve(Buffer *buffer, size_t count) {
+    if (count > buffer->capacity - buffer->size) {
+        size_t capacity = buffer->capacity ? buffer->capacity : 1024;
+        while (capacity - buffer->size < count) {
+            if (capacity > SIZE_MAX / 4) {
+                PyErr_NoMemory();
+                return NULL;
+            }
+            capacity *= 2;
+        }
+        char *data = PyMem_Realloc(buffer->data, capacity);
+        if (data == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        buffer->data = data;
+        buffer->capacity = capacity;
+    }
+    return buffer->data + buffer->size;
+}
+
+static int buffer_append(Buffer *buffer, const void *data, size_t count) {
+    if (count == 0) return 0;
+    char *end = buffer_reserve(buffer, count);
+    if (end == NULL) return -1;
+    memcpy(end, data, count);
+    buffer->size += count;
+    return 0;
+}
+
+/* One binary column: the bytes, the end of each row in them, and a byte for each row: 0 for null. */
+typedef struct {
+    Buffer bytes, ends, valid;
+} Binary;
+
+struct Columns {
+    PyObject_HEAD PyObject *topics; /* name to number */
+    PyObject *headers;              /* row to tuple */
+    Buffer topic, partition, timestamp;
+    Binary key, value;
+    Py_ssize_t rows;
+};
+
+static int binary_append(Binary *column, const void *data, Py_ssize_t size, int is_valid) {
+    if (column->bytes.size + (size_t)size > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "the output of a task must be less than 2 GiB; commit more often");
+        return -1;
+    }
+    char flag = (char)is_valid;
+    if (buffer_append(&column->bytes, data, (size_t)size) < 0) return -1;
+    int32_t end = (int32_t)column->bytes.size;
+    if (buffer_append(&column->ends, &end, sizeof end) < 0) return -1;
+    return buffer_append(&column->valid, &flag, 1);
+}
+
+/* Removes what was appended to the columns of a row that is not complete. */
+static void columns_truncate(Columns *self) {
+    size_t rows = (size_t)self->rows;
+    Binary *binaries[] = {&self->key, &self->value};
+    for (int i = 0; i < 2; i++) {
+        Binary *column = binaries[i];
+        column->ends.size = rows * sizeof(int32_t);
+        column->valid.size = rows;
+        int32_t end = 0;
+        if (rows) memcpy(&end, column->ends.data + (rows - 1) * sizeof end, sizeof end);
+        column->bytes.size = (size_t)end;
+    }
+    self->topic.size = self->partition.size = rows * sizeof(int32_t);
+    self->timestamp.size = rows * sizeof(int64_t);
+}
+
+/* Returns the number of a topic, or -1 after an error. */
+static int32_t columns_topic(Columns *self, PyObject *topic) {
+    PyObject *number = PyDict_GetItemWithError(self->topics, topic);
+    if (number != NULL) return (int32_t)PyLong_AsLong(number);
+    if (PyErr_Occurred()) return -1;
+    Py_ssize_t count = PyDict_Size(self->topics);
+    if ((number = PyLong_FromSsize_t(count)) == NULL) return -1;
+    int failed = PyDict_SetItem(self->topics, topic, number);
+    Py_DECREF(number);
+    return failed ? -1 : (int32_t)count;
+}
+
+static int columns_end_row(Columns *self, PyObject *topic, int32_t partition, int64_t timestamp) {
+    int32_t number = columns_topic(self, topic);
+    if (number < 0 || buffer_append(&self->topic, &number, sizeof number) < 0 ||
+        buffer_append(&self->partition, &partition, sizeof partition) < 0 ||
+        buffer_append(&self->timestamp, &timestamp, sizeof timestamp) < 0)
+        return -1;
+    self->rows++;
+    return 0;
+}
+
+static PyObject *columns_create(PyTypeObject *type) {
+    Columns *self = PyObject_GC_New(Columns, type);
+    if (self == NULL) return NULL;
+    memset((char *)self + offsetof(Columns, topics), 0, sizeof(Columns) - offsetof(Columns, topics));
+    PyObject_GC_Track(self);
+    self->topics = PyDict_New();
+    self->headers = PyDict_New();
+    if (self->topics == NULL || self->headers == NULL) Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static PyObject *columns_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {NULL};
+    return PyArg_ParseTupleAndKeywords(args, kwargs, ":OutputColumns", names) ? columns_create(type) : NULL;
+}
+
+static int append_bytes(Binary *column, PyObject *data) {
+    if (data == Py_None) return binary_append(column, NULL, 0, 0);
+    char *start;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(data, &start, &size) < 0) return -1;
+    return binary_append(column, start, size, 1);
+}
+
+static PyObject *columns_append(PyObject *object, PyObject *args) {
+    Columns *self = (Columns *)object;
+    PyObject *topic, *partition, *key, *value, *headers;
+    long long timestamp;
+    if (!PyArg_ParseTuple(args, "UOLOOO!:append", &topic, &partition, &timestamp, &key, &value, &PyTuple_Type, &headers)) return NULL;
+    long number = partition == Py_None ? -1 : PyLong_AsLong(partition);
+    if (number == -1 && PyErr_Occurred()) return NULL;
+    Py_ssize_t count = PyTuple_Size(headers);
+    if (count > 0) {
+        PyObject *row = PyLong_FromSsize_t(self->rows);
+        if (row == NULL) return NULL;
+        int failed = PyDict_SetItem(self->headers, row, headers);
+        Py_DECREF(row);
+        if (failed) return NULL;
+    }
+    if (append_bytes(&self->key, key) < 0 || append_bytes(&self->value, value) < 0 ||
+        columns_end_row(self, topic, (int32_t)number, timestamp) < 0) {
+        columns_truncate(self);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *columns_take(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    Columns *self = (Columns *)object, *taken = (Columns *)columns_create(Py_TYPE(object));
+    if (taken == NULL) return NULL;
+    size_t start = offsetof(Columns, topics), size = sizeof(Columns) - start;
+    char swapped[sizeof(Columns)];
+    memcpy(swapped, (char *)self + start, size);
+    memcpy((char *)self + start, (char *)taken + start, size);
+    memcpy((char *)taken + start, swapped, size);
+    return (PyObject *)taken;
+}
+
+/* Returns the bytes of a row, or None. */
+static PyObject *binary_get(const Binary *column, Py_ssize_t row) {
+    if (!column->valid.data[row]) Py_RETURN_NONE;
+    int32_t bounds[2] = {0, 0};
+    if (row)
+        memcpy(bounds, column->ends.data + (row - 1) * 4, sizeof bounds);
+    else
+        memcpy(bounds + 1, column->ends.data, 4);
+    return PyBytes_FromStringAndSize(column->bytes.data == NULL ? "" : column->bytes.data + bounds[0], bounds[1] - bounds[0]);
+}
+
+static PyObject *columns_row(Columns *self, PyObject *topics, Py_ssize_t row) {
+    int32_t topic, partition;
+    int64_t timestamp;
+    memcpy(&topic, self->topic.data + row * 4, 4);
+    memcpy(&partition, self->partition.data + row * 4, 4);
+    memcpy(&timestamp, self->timestamp.data + row * 8, 8);
+    PyObject *name = PyList_GetItem(topics, topic), *number = PyLong_FromSsize_t(row), *headers = NULL;
+    if (name == NULL || number == NULL) goto failed;
+    headers = PyDict_GetItemWithError(self->headers, number);
+    if (headers == NULL && PyErr_Occurred()) goto failed;
+    Py_DECREF(number);
+    number = NULL;
+    if (headers == NULL) headers = PyTuple_New(0);
+    else Py_INCREF(headers);
+    PyObject *where = partition < 0 ? Py_None : NULL;
+    if (where != NULL) Py_INCREF(where);
+    else where = PyLong_FromLong(partition);
+    return Py_BuildValue("(ONLNNN)", name, where, (long long)timestamp, binary_get(&self->key, row), binary_get(&self->value, row), headers);
+failed:
+    Py_XDECREF(number);
+    return NULL;
+}
+
+/* Returns the records as tuples of topic, partition, timestamp, key, value and headers. */
+static PyObject *columns_rows(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    Columns *self = (Columns *)object;
+    PyObject *topics = PyDict_Keys(self->topics), *result = topics == NULL ? NULL : PyList_New(self->rows);
+    for (Py_ssize_t row = 0; result != NULL && row < self->rows && row < PyList_Size(result); row++) {
+        PyObject *item = columns_row(self, topics, row);
+        if (item == NULL || PyList_SetItem(result, row, item) < 0) Py_CLEAR(result);
+    }
+    Py_XDECREF(topics);
+    return result;
+}
+
+static PyObject *to_bytes(const Buffer *buffer) {
+    return PyBytes_FromStringAndSize(buffer->data, (Py_ssize_t)buffer->size);
+}
+
+/* Returns the columns as bytes: numbers of topics, partitions, timestamps, and for key and value the bytes,
+ * the end of each row in them, and whether it is not null. */
+static PyObject *columns_buffers(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    Columns *self = (Columns *)object;
+    const Buffer *buffers[] = {&self->topic,      &self->partition,  &self->timestamp,   &self->key.bytes,  &self->key.ends,
+                               &self->key.valid, &self->value.bytes, &self->value.ends, &self->value.valid};
+    enum { COUNT = sizeof buffers / sizeof buffers[0] };
+    PyObject *result = PyTuple_New(COUNT);
+    for (Py_ssize_t i = 0; result != NULL && i < COUNT; i++) {
+        PyObject *bytes = to_bytes(buffers[i]);
+        if (bytes == NULL || PyTuple_SetItem(result, i, bytes) < 0) Py_CLEAR(result);
+    }
+    return result;
+}
+
+static Py_ssize_t columns_length(PyObject *self) { return ((Columns *)self)->rows; }
+
+static int columns_traverse(PyObject *object, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((Columns *)object)->topics);
+    Py_VISIT(((Columns *)object)->headers);
+    return 0;
+}
+
+static void columns_dealloc(PyObject *object) {
+    Columns *self = (Columns *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_XDECREF(self->topics);
+    Py_XDECREF(self->headers);
+    Buffer *buffers[] = {&self->topic,      &self->partition,  &self->timestamp,   &self->key.bytes,  &self->key.ends,
+                         &self->key.valid, &self->value.bytes, &self->value.ends, &self->value.valid};
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) PyMem_Free(buffers[i]->data);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef columns_methods[] = {
+    {"append", columns_append, METH_VARARGS, "Add a record: topic, partition, timestamp, key, value and headers."},
+    {"take", columns_take, METH_NOARGS, "Remove all records, and return them."},
+    {"rows", columns_rows, METH_NOARGS, "Return the records as tuples."},
+    {"buffers", columns_buffers, METH_NOARGS, "Return the columns as bytes."},
+    {NULL, NULL, 0, NULL},
+};
+static PyMemberDef columns_members[] = {
+    {"topics", T_OBJECT_EX, offsetof(Columns, topics), READONLY, NULL},
+    {"headers", T_OBJECT_EX, offsetof(Columns, headers), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot columns_slots[] = {
+    {Py_tp_new, columns_new},           {Py_tp_methods, columns_methods}, {Py_tp_members, columns_members},
+    {Py_sq_length, columns_length},     {Py_tp_traverse, columns_traverse}, {Py_tp_dealloc, columns_dealloc},
+    {0, NULL},
+};
+static PyType_Spec columns_spec = {
+    "zkconsumer.topology._loop.OutputColumns", sizeof(Columns), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, columns_slots};
+
+/* ---- sinks ---------------------------------------------------------------------------------- */
+
+struct Writer {
+    PyObject_HEAD Columns *columns;
+    PyObject *topic, *otherwise;
+    int key_codec, value_codec;
+};
+
+/* The bytes of an object: a view of the object, or the room for numbers. */
+typedef struct {
+    const char *data;
+    Py_ssize_t size;
+    char number[8];
+} Encoded;
+
+/* Encodes an object of the exact type of a codec. Returns whether it is one that the codec can encode. */
+static int encode_object(Encoded *encoded, int codec, PyObject *object) {
+    if (codec == BYTES && PyBytes_CheckExact(object)) {
+        encoded->data = PyBytes_AsString(object);
+        encoded->size = PyBytes_Size(object);
+        return 1;
+    }
+    if (codec == STRING && PyUnicode_CheckExact(object)) {
+        encoded->data = PyUnicode_AsUTF8AndSize(object, &encoded->size);
+        if (encoded->data == NULL) PyErr_Clear();
+        return encoded->data != NULL;
+    }
+    uint64_t bits = 0;
+    int size = 8;
+    if ((codec == LONG || codec == INTEGER) && PyLong_CheckExact(object)) {
+        long long number = PyLong_AsLongLong(object);
+        if (number == -1 && PyErr_Occurred()) {
+            PyErr_Clear();
+            return 0;
+        }
+        if (codec == INTEGER && (number < INT32_MIN || number > INT32_MAX)) return 0;
+        bits = (uint64_t)number;
+        size = codec == LONG ? 8 : 4;
+    } else if (codec == DOUBLE && PyFloat_CheckExact(object)) {
+        double number = PyFloat_AsDouble(object);
+        memcpy(&bits, &number, sizeof bits);
+    } else {
+        return 0;
+    }
+    for (int i = 0; i < size; i++) encoded->number[i] = (char)(bits >> (8 * (size - 1 - i)));
+    encoded->data = encoded->number;
+    encoded->size = size;
+    return 1;
+}
+
+/* Appends an object of the exact type of a codec. Returns 1, 0 for another object, or -1 after an error. */
+static int append_object(Binary *column, int codec, PyObject *object) {
+    if (object == Py_None) return codec ? binary_append(column, NULL, 0, 0) < 0 ? -1 : 1 : 0;
+    Encoded encoded;
+    if (!encode_object(&encoded, codec, object)) return 0;
+    return binary_append(column, encoded.data, encoded.size, 1) < 0 ? -1 : 1;
+}
+
+static int writer_process(Writer *self, PyObject *object) {
+    Record *record = (Record *)object;
+    Columns *columns = self->columns;
+    Module *module = module_of(self);
+    int done = (PyObject *)Py_TYPE(object) == module->record_type && (record->headers == NULL || PyObject_Size(record->headers) == 0);
+    if (done && (done = append_object(&columns->key, self->key_codec, record->key)) > 0 &&
+        (done = append_object(&columns->value, self->value_codec, record->value)) > 0)
+        done = columns_end_row(columns, self->topic, -1, record->timestamp) < 0 ? -1 : 1;
+    if (done > 0) return 0;
+    columns_truncate(columns);
+    if (done < 0) return -1;
+    PyObject *result = PyObject_CallFunctionObjArgs(self->otherwise, object, NULL);
+    if (result == NULL) return -1;
+    Py_DECREF(result);
+    return 0;
+}
+
+static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"columns", "topic", "key_codec", "value_codec", "otherwise", NULL};
+    Module *module = PyType_GetModuleState(type);
+    PyObject *columns, *topic, *otherwise;
+    int key_codec, value_codec;
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O!UiiO:SinkWriter", names, module->columns_type, &columns, &topic, &key_codec, &value_codec, &otherwise))
+        return NULL;
+    Writer *self = PyObject_GC_New(Writer, type);
+    if (self == NULL) return NULL;
+    Py_INCREF(columns);
+    Py_INCREF(topic);
+    Py_INCREF(otherwise);
+    self->columns = (Columns *)columns;
+    self->topic = topic;
+    self->otherwise = otherwise;
+    self->key_codec = key_codec;
+    self->value_codec = value_codec;
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+static PyObject *writer_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"record", NULL};
+    PyObject *record;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:send", names, &record)) return NULL;
+    if (writer_process((Writer *)self, record) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static int writer_traverse(PyObject *object, visitproc visit, void *arg) {
+    Writer *self = (Writer *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT((PyObject *)self->columns);
+    Py_VISIT(self->otherwise);
+    return 0;
+}
+
+static void writer_dealloc(PyObject *object) {
+    Writer *self = (Writer *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_DECREF((PyObject *)self->columns);
+    Py_DECREF(self->topic);
+    Py_DECREF(self->otherwise);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyType_Slot writer_slots[] = {
+    {Py_tp_new, writer_new},
+    {Py_tp_call, writer_call},
+    {Py_tp_traverse, writer_traverse},
+    {Py_tp_dealloc, writer_dealloc},
+    {0, NULL},
+};
+static PyType_Spec writer_spec = {
+    "zkconsumer.topology._loop.SinkWriter", sizeof(Writer), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, writer_slots};
+
+/* ---- objects from bytes --------------------------------------------------------------------- */
+
+static uint64_t big_endian(const unsigned char *data, int size) {
+    uint64_t bits = 0;
+    for (int i = 0; i < size; i++) bits = bits << 8 | data[i];
+    return bits;
+}
+
+/* Returns an object, or NULL with an error set. */
+static PyObject *decode_object(int codec, const char *data, Py_ssize_t size) {
+    const unsigned char *raw = (const unsigned char *)data;
+    switch (codec) {
+    case BYTES:
+        return PyBytes_FromStringAndSize(data, size);
+    case STRING:
+        return PyUnicode_DecodeUTF8(data, size, NULL);
+    case INTEGER:
+        if (size == 4) return PyLong_FromLong((int32_t)(uint32_t)big_endian(raw, 4));
+        break;
+    case LONG:
+        if (size == 8) return PyLong_FromLongLong((int64_t)big_endian(raw, 8));
+        break;
+    case DOUBLE:
+        if (size == 8) {
+            uint64_t bits = big_endian(raw, 8);
+            double number;
+            memcpy(&number, &bits, sizeof number);
+            return PyFloat_FromDouble(number);
+        }
+    }
+    PyErr_SetString(PyExc_ValueError, "the bytes have the wrong length");
+    return NULL;
+}
+
+/* ---- serializers ---------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD PyObject *otherwise;
+    int codec;
+} Conversion;
+
+static PyObject *conversion_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"codec", "otherwise", NULL};
+    PyObject *otherwise;
+    int codec;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO", names, &codec, &otherwise)) return NULL;
+    Conversion *self = PyObject_GC_New(Conversion, type);
+    if (self == NULL) return NULL;
+    Py_INCREF(otherwise);
+    self->otherwise = otherwise;
+    self->codec = codec;
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+/* Returns the only argument of a call, or NULL with an error set. */
+static PyObject *only_argument(PyObject *args, PyObject *kwargs) {
+    if (kwargs != NULL || PyTuple_Size(args) != 1) {
+        PyErr_SetString(PyExc_TypeError, "expected one argument");
+        return NULL;
+    }
+    return PyTuple_GetItem(args, 0);
+}
+
+static PyObject *serializer_call(PyObject *object, PyObject *args, PyObject *kwargs) {
+    Conversion *self = (Conversion *)object;
+    PyObject *value = only_argument(args, kwargs);
+    if (value == NULL) return NULL;
+    Encoded encoded;
+    if (self->codec == BYTES && PyBytes_CheckExact(value)) {
+        Py_INCREF(value);
+        return value;
+    }
+    if (encode_object(&encoded, self->codec, value)) return PyBytes_FromStringAndSize(encoded.data, encoded.size);
+    return PyObject_CallFunctionObjArgs(self->otherwise, value, NULL);
+}
+
+static PyObject *deserializer_call(PyObject *object, PyObject *args, PyObject *kwargs) {
+    Conversion *self = (Conversion *)object;
+    PyObject *data = only_argument(args, kwargs);
+    if (data == NULL) return NULL;
+    if (self->codec != 0 && PyBytes_CheckExact(data)) {
+        if (self->codec == BYTES) {
+            Py_INCREF(data);
+            return data;
+        }
+        PyObject *value = decode_object(self->codec, PyBytes_AsString(data), PyBytes_Size(data));
+        if (value != NULL || !PyErr_ExceptionMatches(PyExc_ValueError)) return value;
+        PyErr_Clear();
+    }
+    return PyObject_CallFunctionObjArgs(self->otherwise, data, NULL);
+}
+
+static int conversion_traverse(PyObject *object, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((Conversion *)object)->otherwise);
+    return 0;
+}
+
+static void conversion_dealloc(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_DECREF(((Conversion *)object)->otherwise);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyType_Slot serializer_slots[] = {
+    {Py_tp_new, conversion_new},
+    {Py_tp_call, serializer_call},
+    {Py_tp_traverse, conversion_traverse},
+    {Py_tp_dealloc, conversion_dealloc},
+    {0, NULL},
+};
+static PyType_Spec serializer_spec = {
+    "zkconsumer.topology._loop.Serialize", sizeof(Conversion), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, serializer_slots};
+static PyType_Slot deserializer_slots[] = {
+    {Py_tp_new, conversion_new},
+    {Py_tp_call, deserializer_call},
+    {Py_tp_traverse, conversion_traverse},
+    {Py_tp_dealloc, conversion_dealloc},
+    {0, NULL},
+};
+static PyType_Spec deserializer_spec = {
+    "zkconsumer.topology._loop.Deserialize", sizeof(Conversion), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, deserializer_slots};
+
+/* ---- rows of Arrow arrays ------------------------------------------------------------------- */
+
+static PyObject *read_column(PyObject *Py_UNUSED(module), PyObject *args) {
+    int codec;
+    Py_ssize_t first, count;
+    PyObject *objects[3]; /* validity or None, ends, bytes or None */
+    if (!PyArg_ParseTuple(args, "iOOOnn:read_column", &codec, &objects[0], &objects[1], &objects[2], &first, &count)) return NULL;
+    Py_buffer views[3];
+    int held = 0;
+    PyObject *result = NULL;
+    for (; held < 3; held++) {
+        views[held].buf = NULL;
+        views[held].len = 0;
+        views[held].obj = NULL;
+        if (objects[held] != Py_None && PyObject_GetBuffer(objects[held], &views[held], PyBUF_SIMPLE) < 0) goto release;
+    }
+    if (first < 0 || count < 0 || first > PY_SSIZE_T_MAX - count - 1 || (first + count + 1) > views[1].len / 4 ||
+        (views[0].buf != NULL && (first + count + 7) / 8 > views[0].len)) {
+        PyErr_SetString(PyExc_ValueError, "the buffers are shorter than the column");
+        goto release;
+    }
+    const unsigned char *valid = views[0].buf;
+    const char *ends = (const char *)views[1].buf + first * 4;
+    if ((result = PyList_New(count)) == NULL) goto release;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *item;
+        int32_t start, end;
+        memcpy(&start, ends + i * 4, 4);
+        memcpy(&end, ends + i * 4 + 4, 4);
+        if (valid != NULL && !(valid[(first + i) / 8] >> ((first + i) % 8) & 1)) {
+            item = Py_None;
+            Py_INCREF(item);
+        } else if (start < 0 || end < start || end > views[2].len) {
+            PyErr_SetString(PyExc_ValueError, "a row is outside of the buffer");
+            item = NULL;
+        } else {
+            item = decode_object(codec, (const char *)views[2].buf + start, end - start);
+        }
+        if (item == NULL || PyList_SetItem(result, i, item) < 0) {
+            Py_CLEAR(result);
+            break;
+        }
+    }
+release:
+    for (int i = 0; i < held; i++)
+        if (views[i].obj != NULL) PyBuffer_Release(&views[i]);
+    return result;
+}
+
+/* ---- the loop ------------------------------------------------------------------------------- */
+
+/* A column of timestamps: a buffer of int64, or a sequence of ints. */
+typedef struct {
+    Py_buffer view;
+    const char *numbers; /* NULL for a sequence */
+    PyObject *sequence;
+    Py_ssize_t rows;
+} Timestamps;
+
+static int timestamps_open(Timestamps *self, PyObject *object) {
+    self->numbers = NULL;
+    self->sequence = object;
+    self->view.obj = NULL;
+    if (PyList_Check(object) || PyTuple_Check(object)) return (self->rows = PyObject_Size(object)) < 0 ? -1 : 0;
+    if (PyObject_GetBuffer(object, &self->view, PyBUF_SIMPLE) < 0) return -1;
+    self->numbers = self->view.buf;
+    self->rows = self->view.len / 8;
+    return 0;
+}
+
+static void timestamps_close(Timestamps *self) {
+    if (self->view.obj != NULL) PyBuffer_Release(&self->view);
+}
+
+/* Returns a timestamp; sets an error if it is not an int. */
+static int64_t timestamps_get(const Timestamps *self, Py_ssize_t row) {
+    if (self->numbers != NULL) {
+        int64_t number;
+        memcpy(&number, self->numbers + row * 8, 8);
+        return number;
+    }
+    PyObject *item = PyList_Check(self->sequence) ? PyList_GetItem(self->sequence, row) : PyTuple_GetItem(self->sequence, row);
+    return item == NULL ? -1 : PyLong_AsLongLong(item);
+}
+
+static PyObject *has_negative(PyObject *Py_UNUSED(module), PyObject *object) {
+    Timestamps times;
+    if (timestamps_open(&times, object) < 0) return NULL;
+    int found = 0;
+    for (Py_ssize_t row = 0; row < times.rows && !found; row++) found = timestamps_get(&times, row) < 0;
+    timestamps_close(&times);
+    if (PyErr_Occurred()) return NULL;
+    return PyBool_FromLong(found);
+}
+
+static PyObject *run_rows(PyObject *module_object, PyObject *args) {
+    Module *module = PyModule_GetState(module_object);
+    State *state;
+    PyObject *keys, *values, *timestamps, *headers, *children;
+    Py_ssize_t stop;
+    long long before_ms;
+    if (!PyArg_ParseTuple(
+            args, "O!(O!O!OO)nLO!:run_rows", module->state_type, &state, &PyList_Type, &keys, &PyList_Type, &values, &timestamps,
+            &headers, &stop, &before_ms, &PyList_Type, &children))
+        return NULL;
+    Timestamps times;
+    if (timestamps_open(&times, timestamps) < 0) return NULL;
+    Py_ssize_t row = (Py_ssize_t)state->row;
+    if (row < 0 || row >= stop || stop > times.rows || stop > PyList_Size(keys) || stop > PyList_Size(values)) {
+        PyErr_SetString(PyExc_IndexError, "the rows are outside of the columns");
+        goto failed;
+    }
+    int64_t timestamp = timestamps_get(&times, row);
+    for (;;) {
+        if (timestamp < 0) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a timestamp is negative");
+            goto failed;
+        }
+        state->row = row;
+        if (timestamp > state->partition_time_ms) {
+            state->partition_time_ms = timestamp;
+            if (timestamp > state->stream_time_ms) state->stream_time_ms = timestamp;
+        }
+        /* A processor can change the lists. */
+        PyObject *key = PyList_GetItem(keys, row), *value = key == NULL ? NULL : PyList_GetItem(values, row);
+        if (value == NULL) goto failed;
+        PyObject *record = record_create((PyTypeObject *)module->record_type, key, value, timestamp);
+        if (record == NULL) goto failed;
+        int is_failed = 0;
+        if (headers != Py_None) {
+            PyObject *of_row = PySequence_GetItem(headers, row);
+            is_failed = of_row == NULL || record_set_headers((Record *)record, of_row) < 0;
+            Py_XDECREF(of_row);
+        }
+        is_failed = is_failed || call_nodes(module, children, record) < 0;
+        Py_DECREF(record);
+        if (is_failed) goto failed;
+        row++;
+        if (row >= stop || state->stream_time_ms >= state->due_ms) break;
+        timestamp = timestamps_get(&times, row);
+        if (timestamp >= before_ms) break;
+    }
+    timestamps_close(&times);
+    return PyLong_FromSsize_t(row);
+failed:
+    timestamps_close(&times);
+    return NULL;
+}
+
+/* ---- the module ----------------------------------------------------------------------------- */
+
+static PyMethodDef functions[] = {
+    {"run_rows", run_rows, METH_VARARGS, "Process consecutive records; see loop.py."},
+    {"read_column", read_column, METH_VARARGS, "Deserialize rows of an Arrow binary array; see columns.py."},
+    {"has_negative", has_negative, METH_O, "Return whether a column has a negative timestamp."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int add_type(PyObject *object, PyObject **place, PyType_Spec *spec) {
+    *place = PyType_FromModuleAndSpec(object, spec, NULL);
+    return *place == NULL ? -1 : PyModule_AddType(object, (PyTypeObject *)*place);
+}
+
+static int execute(PyObject *object) {
+    Module *module = PyModule_GetState(object);
+    if (add_type(object, &module->record_type, &record_spec) < 0 || add_type(object, &module->state_type, &state_spec) < 0 ||
+        add_type(object, &module->guarded_type, &guarded_spec) < 0 ||
+        add_type(object, &module->forwarder_type, &forwarder_spec) < 0 ||
+        add_type(object, &module->columns_type, &columns_spec) < 0 || add_type(object, &module->writer_type, &writer_spec) < 0 ||
+        add_type(object, &module->serializer_type, &serializer_spec) < 0 ||
+        add_type(object, &module->deserializer_type, &deserializer_spec) < 0)
+        return -1;
+    PyObject *names = Py_BuildValue("(ssss)", "key", "value", "timestamp", "headers");
+    if (names == NULL) return -1;
+    int failed = PyObject_SetAttrString(module->record_type, "__match_args__", names);
+    Py_DECREF(names);
+    if (failed) return -1;
+    PyObject *headers = PyImport_ImportModule("zkconsumer.topology.headers");
+    if (headers == NULL) return -1;
+    module->copy_headers = PyObject_GetAttrString(headers, "copy_headers");
+    module->reject_timestamp = PyObject_GetAttrString(headers, "reject_timestamp");
+    Py_DECREF(headers);
+    return module->copy_headers == NULL || module->reject_timestamp == NULL ? -1 : 0;
+}
+
+static int module_traverse(PyObject *object, visitproc visit, void *arg) {
+    Module *module = PyModule_GetState(object);
+    Py_VISIT(module->record_type);
+    Py_VISIT(module->state_type);
+    Py_VISIT(module->guarded_type);
+    Py_VISIT(module->forwarder_type);
+    Py_VISIT(module->columns_type);
+    Py_VISIT(module->writer_type);
+    Py_VISIT(module->serializer_type);
+    Py_VISIT(module->deserializer_type);
+    Py_VISIT(module->copy_headers);
+    Py_VISIT(module->reject_timestamp);
+    return 0;
+}
+
+static int module_clear(PyObject *object) {
+    Module *module = PyModule_GetState(object);
+    Py_CLEAR(module->record_type);
+    Py_CLEAR(module->state_type);
+    Py_CLEAR(module->guarded_type);
+    Py_CLEAR(module->forwarder_type);
+    Py_CLEAR(module->columns_type);
+    Py_CLEAR(module->writer_type);
+    Py_CLEAR(module->serializer_type);
+    Py_CLEAR(module->deserializer_type);
+    Py_CLEAR(module->copy_headers);
+    Py_CLEAR(module->reject_timestamp);
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_loop", "Compiled parts of a task; see loop.py.", sizeof(Module), functions, slots,
+    module_traverse, module_clear, NULL,
+};
+
+PyMODINIT_FUNC PyInit__loop(void) { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,416 @@
+"""What a task does for each record, in Python; ``_loop.c`` has the same classes and functions.
+
+A task calls ``run_rows`` for consecutive records of a partition. Nodes are functions that take a record; the children
+of a node are called one after another.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NoReturn
+
+from zkconsumer.topology.headers import MAX_TIMESTAMP, Header, copy_headers, reject_timestamp
+from zkconsumer.topology.serdes import Codec
+
+#: A node, or the function that a node calls.
+Process = Callable[["Record"], object]
+
+#: One of so many calls of a node is timed.
+_TIMED_CALLS = 64
+
+
+class Record:
+    """A record inside a topology. Do not change its attributes: all children of a node receive the same object.
+
+    Source: Kafka 3.9 org.apache.kafka.streams.processor.api.Record. As in Kafka Streams, a child that changes the list
+    of headers in place changes it for its later siblings.
+
+    Args:
+        key: any object, or None.
+        value: any object, or None.
+        timestamp: milliseconds since the epoch, not negative.
+        headers: names and values; they are copied.
+
+    Raises:
+        StreamsError: the timestamp is negative or not an integer, or a header is invalid.
+    """
+
+    __slots__ = ("_timestamp", "headers", "key", "value")
+    __match_args__ = ("key", "value", "timestamp", "headers")
+    __hash__ = None  # type: ignore[assignment]
+
+    key: Any
+    value: Any
+    headers: list[Header]
+
+    def __init__(self, key: Any, value: Any, timestamp: int, headers: Iterable[Header] | None = None) -> None:
+        self.key = key
+        self.value = value
+        self.timestamp = timestamp
+        self.headers = copy_headers(headers) if headers else []
+
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since the epoch."""
+        return self._timestamp
+
+    @timestamp.setter
+    def timestamp(self, timestamp: int) -> None:
+        if not isinstance(timestamp, int) or not 0 <= timestamp <= MAX_TIMESTAMP:
+            reject_timestamp(timestamp)
+        self._timestamp = int(timestamp)
+
+    def with_key(self, key: Any) -> Record:
+        """Return a copy with another key."""
+        return Record(key, self.value, self.timestamp, self.headers)
+
+    def with_value(self, value: Any) -> Record:
+        """Return a copy with another value."""
+        return Record(self.key, value, self.timestamp, self.headers)
+
+    def with_timestamp(self, timestamp: int) -> Record:
+        """Return a copy with another timestamp in milliseconds."""
+        return Record(self.key, self.value, timestamp, self.headers)
+
+    def with_headers(self, headers: Iterable[Header]) -> Record:
+        """Return a copy with other headers."""
+        return Record(self.key, self.value, self.timestamp, headers)
+
+    def __eq__(self, other: object) -> bool:
+        return self._fields() == other._fields() if type(other) is Record else NotImplemented
+
+    def __repr__(self) -> str:
+        key, value, timestamp, headers = self._fields()
+        return f"Record(key={key!r}, value={value!r}, timestamp={timestamp!r}, headers={headers!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Record, self._fields()
+
+    def _fields(self) -> tuple[Any, Any, int, list[Header]]:
+        return self.key, self.value, self.timestamp, self.headers
+
+
+class RunState:
+    """The times of a task, and the record that it processes.
+
+    Attributes:
+        row: number of the current record in its window.
+        partition_time_ms: the highest timestamp of the records of the current partition.
+        stream_time_ms: the highest timestamp of the records of all partitions.
+        due_ms: stream time at which the next schedule is due.
+        is_processing: whether a node is called that may forward records.
+    """
+
+    __slots__ = ("due_ms", "is_processing", "partition_time_ms", "row", "stream_time_ms")
+
+    def __init__(self) -> None:
+        self.row = 0
+        self.partition_time_ms = self.stream_time_ms = -1
+        self.due_ms = MAX_TIMESTAMP
+        self.is_processing = False
+
+
+def run_rows(
+    state: RunState,
+    columns: tuple[Sequence[Any], Sequence[Any], Sequence[int], Sequence[Sequence[Header]] | None],
+    stop: int,
+    before_ms: int,
+    children: Sequence[Process],
+) -> int:
+    """Process consecutive records, and return the number of the row after the last one.
+
+    It ends before the row ``stop``, before a record whose timestamp is ``before_ms`` or later, and after a record with
+    which a schedule is due. The first record is processed in any case.
+
+    Args:
+        state: its row is that of the first record; it is updated with each record.
+        columns: keys, values, timestamps, and headers or None.
+        stop: row after the last record.
+        before_ms: timestamp from which on a record of another partition is next.
+        children: the children of the source.
+    """
+    keys, values, timestamps, headers = columns
+    row = state.row
+    while True:
+        timestamp = timestamps[row]
+        state.row = row
+        if timestamp > state.partition_time_ms:
+            state.partition_time_ms = timestamp
+            if timestamp > state.stream_time_ms:
+                state.stream_time_ms = timestamp
+        record = Record(keys[row], values[row], timestamp, None if headers is None else headers[row])
+        for process in children:
+            process(record)
+        row += 1
+        if row >= stop or timestamps[row] >= before_ms or state.stream_time_ms >= state.due_ms:
+            return row
+
+
+class Guarded:
+    """A processor's function, and what to do about its errors.
+
+    Args:
+        process: the function of the processor.
+        on_error: called with the record and an Exception that ``process`` raised.
+
+    Attributes:
+        calls: number of calls.
+        nanoseconds: estimated duration of all calls, with that of the nodes below, from every 64th call.
+    """
+
+    __slots__ = ("_on_error", "_process", "calls", "nanoseconds")
+
+    def __init__(self, process: Process, on_error: Callable[[Record, Exception], object]) -> None:
+        self._process, self._on_error = process, on_error
+        self.calls = self.nanoseconds = 0
+
+    def __call__(self, record: Record) -> None:
+        is_timed = self.calls % _TIMED_CALLS == 0
+        self.calls += 1
+        started = time.perf_counter_ns() if is_timed else 0
+        try:
+            self._process(record)
+        except Exception as error:
+            self._on_error(record, error)
+        finally:
+            if is_timed:
+                self.nanoseconds += _TIMED_CALLS * (time.perf_counter_ns() - started)
+
+
+class Forwarder:
+    """``ProcessorContext.forward`` of a node.
+
+    Args:
+        state: that of the task.
+        children: the children of the node.
+        by_name: the same by name.
+        reject: raises the error about arguments or a moment that are not valid.
+    """
+
+    __slots__ = ("_by_name", "_children", "_reject", "_state")
+
+    def __init__(
+        self,
+        state: RunState,
+        children: Sequence[Process],
+        by_name: Mapping[str, Process],
+        reject: Callable[[object, str | None], NoReturn],
+    ) -> None:
+        self._state, self._children, self._by_name, self._reject = state, children, by_name, reject
+
+    def __call__(self, record: Record, child: str | None = None) -> None:
+        if not self._state.is_processing or not isinstance(record, Record):
+            self._reject(record, child)
+        elif child is None:
+            for process in self._children:
+                process(record)
+        elif child in self._by_name:
+            self._by_name[child](record)
+        else:
+            self._reject(record, child)
+
+
+class OutputColumns:
+    """Records that sinks have written, as columns.
+
+    Attributes:
+        topics: number of each topic, in the order of their first records.
+        headers: headers by row; rows without headers are missing.
+    """
+
+    __slots__ = ("_rows", "headers", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str, int] = {}
+        self.headers: dict[int, tuple[Header, ...]] = {}
+        self._rows: list[tuple[str, int, int, bytes | None, bytes | None]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def append(
+        self,
+        topic: str,
+        partition: int | None,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[Header, ...],
+    ) -> None:
+        """Add a record; a partition of None is the producer's choice."""
+        if headers:
+            self.headers[len(self._rows)] = headers
+        self.topics.setdefault(topic, len(self.topics))
+        self._rows.append((topic, -1 if partition is None else partition, timestamp, key, value))
+
+    def take(self) -> OutputColumns:
+        """Remove all records, and return them."""
+        taken = OutputColumns()
+        taken.topics, taken.headers, taken._rows = self.topics, self.headers, self._rows
+        self.topics, self.headers, self._rows = {}, {}, []
+        return taken
+
+    def rows(self) -> list[tuple[str, int | None, int, bytes | None, bytes | None, tuple[Header, ...]]]:
+        """Return the records as tuples of topic, partition, timestamp, key, value and headers."""
+        return [
+            (topic, None if partition < 0 else partition, timestamp, key, value, self.headers.get(row, ()))
+            for row, (topic, partition, timestamp, key, value) in enumerate(self._rows)
+        ]
+
+    def buffers(self) -> tuple[bytes, ...]:
+        """Return the columns as bytes.
+
+        Returns:
+            numbers of topics (int32), partitions (int32), timestamps (int64), and for keys and values their bytes, the
+            end of each row in them (int32), and a byte for each row, which is 0 for None.
+        """
+        topics, partitions, timestamps, keys, values = zip(*self._rows, strict=True) if self._rows else [()] * 5
+        return (
+            array("i", map(self.topics.__getitem__, topics)).tobytes(),
+            array("i", partitions).tobytes(),
+            array("q", timestamps).tobytes(),
+            *_pack(keys),
+            *_pack(values),
+        )
+
+
+class SinkWriter:
+    """Serializes the records of a sink and adds them to columns.
+
+    Args:
+        columns: the columns.
+        topic: the topic of the sink.
+        key_codec: ``serdes.Codec`` of keys.
+        value_codec: ``serdes.Codec`` of values.
+        otherwise: called with each record that has headers, or objects of other types than those of the codecs.
+    """
+
+    __slots__ = ("_columns", "_key_codec", "_otherwise", "_topic", "_value_codec")
+
+    def __init__(
+        self, columns: OutputColumns, topic: str, key_codec: int, value_codec: int, otherwise: Process
+    ) -> None:
+        self._columns, self._topic, self._otherwise = columns, topic, otherwise
+        self._key_codec, self._value_codec = key_codec, value_codec
+
+    def __call__(self, record: Record) -> None:
+        try:
+            if type(record) is not Record or record.headers:
+                raise TypeError
+            key, value = _encode(self._key_codec, record.key), _encode(self._value_codec, record.value)
+        except (TypeError, UnicodeError, struct.error):
+            self._otherwise(record)
+        else:
+            self._columns.append(self._topic, None, record.timestamp, key, value, ())
+
+
+class Serialize:
+    """Serializes objects.
+
+    Args:
+        codec: ``serdes.Codec`` of the objects.
+        otherwise: called with objects of another type; it returns the bytes, or raises an error.
+    """
+
+    __slots__ = ("_otherwise",)
+
+    def __init__(self, codec: int, otherwise: Callable[[Any], bytes]) -> None:  # noqa: ARG002
+        self._otherwise = otherwise
+
+    def __call__(self, value: Any) -> bytes:
+        return self._otherwise(value)
+
+
+class Deserialize:
+    """Deserializes bytes.
+
+    Args:
+        codec: ``serdes.Codec`` of the bytes.
+        otherwise: called with bytes that the codec does not decode; it returns the object, or raises an error.
+    """
+
+    __slots__ = ("_otherwise",)
+
+    def __init__(self, codec: int, otherwise: Callable[[bytes], Any]) -> None:  # noqa: ARG002
+        self._otherwise = otherwise
+
+    def __call__(self, data: bytes) -> Any:
+        return self._otherwise(data)
+
+
+_TYPES = {Codec.BYTES: bytes, Codec.STRING: str, Codec.INTEGER: int, Codec.LONG: int, Codec.DOUBLE: float}
+_FORMATS = {Codec.INTEGER: ">i", Codec.LONG: ">q", Codec.DOUBLE: ">d"}
+
+
+def read_column(codec: int, valid: Any, ends: Any, data: Any, first: int, count: int) -> list[Any]:
+    """Deserialize rows of an Arrow binary array.
+
+    Args:
+        codec: ``serdes.Codec`` of the rows.
+        valid: bitmap of the rows that are not null; None if none is.
+        ends: offsets of the rows in ``data`` (int32); a row ends where the next one begins.
+        data: bytes of the rows; None if there are none.
+        first: number of the first row.
+        count: number of rows.
+
+    Raises:
+        ValueError: a row cannot be deserialized, or the buffers are too short.
+    """
+    bounds = memoryview(ends).cast("B").cast("i")
+    content = b"" if data is None else memoryview(data)
+    bits = None if valid is None else memoryview(valid).cast("B")
+    rows = range(first, first + count)
+    if first < 0 or count < 0 or first + count >= len(bounds) or (bits is not None and first + count > 8 * len(bits)):
+        raise ValueError("the buffers are shorter than the column")
+    if any(not 0 <= bounds[row] <= bounds[row + 1] <= len(content) for row in rows if _is_valid(bits, row)):
+        raise ValueError("a row is outside of the buffer")
+    return [
+        _decode(codec, bytes(content[bounds[row] : bounds[row + 1]])) if _is_valid(bits, row) else None for row in rows
+    ]
+
+
+def has_negative(timestamps: Sequence[int]) -> bool:
+    """Return whether a column has a negative timestamp."""
+    return min(timestamps, default=0) < 0
+
+
+def _is_valid(bits: memoryview | None, row: int) -> bool:
+    return bits is None or bool(bits[row // 8] >> row % 8 & 1)
+
+
+def _encode(codec: int, value: Any) -> bytes | None:
+    """Return the bytes of an object of the exact type of a codec, or raise an error."""
+    if not codec:
+        raise TypeError
+    if value is None:
+        return None
+    if type(value) is not _TYPES[Codec(codec)]:
+        raise TypeError
+    if codec in _FORMATS:
+        return struct.pack(_FORMATS[Codec(codec)], value)
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _decode(codec: int, data: bytes) -> Any:
+    if codec == Codec.BYTES:
+        return data
+    if codec == Codec.STRING:
+        return data.decode()
+    kind = _FORMATS[Codec(codec)]
+    if len(data) != struct.calcsize(kind):
+        raise ValueError("the bytes have the wrong length")
+    return struct.unpack(kind, data)[0]
+
+
+def _pack(column: Sequence[bytes | None]) -> tuple[bytes, bytes, bytes]:
+    """Return the bytes, the end of each row, and whether it is not None."""
+    ends = accumulate(0 if data is None else len(data) for data in column)
+    valid = bytes(data is not None for data in column)
+    return b"".join(data for data in column if data is not None), array("i", ends).tobytes(), valid
+
+
+Record.__module__ = "zkconsumer.topology.records"
