@@ -151,11 +151,13 @@ class Input:
         return pa.record_batch(columns)
 
 
-def create_topology(case: Case) -> Topology:
-    """Return a topology with output of each change."""
+def create_topology(case: Case, has_output: bool = True) -> Topology:
+    """Return a topology, with output of each change or none."""
     topology = Topology().add_source("src", "in")
     topology.add_processor("p", case.processor, "src", stores=[case.store()])
-    return topology.add_sink("out", "out", "p", value_serializer=serdes.LONG.serialize)
+    if has_output:
+        topology.add_sink("out", "out", "p", value_serializer=serdes.LONG.serialize)
+    return topology
 
 
 def create_task(case: Case) -> StreamTask:
@@ -197,10 +199,10 @@ def measure_task(case: Case) -> float:
 
 
 def measure_driver(case: Case) -> float:
-    """Return records per second of the test driver, which commits after each record."""
+    """Return records per second of the test driver, which commits after each record, without output."""
     rng = random.Random(1)
     pack = struct.Struct(">Q").pack
-    with TopologyTestDriver(create_topology(case)) as driver:
+    with TopologyTestDriver(create_topology(case, has_output=False)) as driver:
         topic = driver.create_input_topic("in")
         started = time.perf_counter()
         for number in range(DRIVER_RECORDS):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from zkconsumer.topology.errors import InvalidArgumentError
 from zkconsumer.topology.loop import OutputColumns, read_column
 from zkconsumer.topology.records import Header, SinkRecord, SourceRecord
-from zkconsumer.topology.serdes import Codec, Deserializer, deserializer_codec
+from zkconsumer.topology.serdes import Codec, Deserializer
 
 
 class SourceColumns(NamedTuple):
@@ -122,9 +122,15 @@ class SourceColumns(NamedTuple):
         return [tuple(tuple(header.values()) for header in of_row or ()) for of_row in self.headers.to_pylist()]
 
 
-def deserialize_column(deserialize: Deserializer, topic: str, column: Any) -> list[Any]:
-    """Return the deserialized rows of a column; it raises what ``deserialize`` raises."""
-    codec = deserializer_codec(deserialize)
+def deserialize_column(codec: Codec, deserialize: Deserializer, topic: str, column: Any) -> list[Any]:
+    """Return the deserialized rows of a column; it raises what ``deserialize`` raises.
+
+    Args:
+        codec: that of ``deserialize``.
+        deserialize: the deserializer.
+        topic: topic name.
+        column: the serialized rows.
+    """
     if not _is_arrow(column):
         return list(column) if codec is Codec.BYTES else [deserialize(topic, data) for data in column]
     if codec is Codec.OTHER:

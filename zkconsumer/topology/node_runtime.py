@@ -14,7 +14,7 @@ from zkconsumer.topology.loop import Guarded, OutputColumns, Process, SinkWriter
 from zkconsumer.topology.nodes import ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.records import PUNCTUATION_METADATA, Record, SourceRecord, copy_headers
-from zkconsumer.topology.serdes import Deserializer, Serializer, serializer_codec
+from zkconsumer.topology.serdes import Deserializer, Serializer, deserializer_codec, serializer_codec
 from zkconsumer.topology.task_context import TaskContext
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.timestamps import TimestampExtractor
@@ -59,6 +59,7 @@ class RunningSource(RunningNode):
         self._errors = errors
         self._key: Deserializer = node.key_deserializer or config.key_serde.deserialize
         self._value: Deserializer = node.value_deserializer or config.value_serde.deserialize
+        self._key_codec, self._value_codec = deserializer_codec(self._key), deserializer_codec(self._value)
         extract = node.timestamp_extractor or config.timestamp_extractor
         self._extract: TimestampExtractor = (lambda *_: clock()) if extract is timestamps.wall_clock else extract
         self._is_plain = extract in _PLAIN_EXTRACTORS
@@ -72,8 +73,8 @@ class RunningSource(RunningNode):
         if not self._is_plain or has_negative(columns.load_timestamps()):
             return None
         try:
-            keys = deserialize_column(self._key, columns.topic, columns.keys)
-            return keys, deserialize_column(self._value, columns.topic, columns.values)
+            keys = deserialize_column(self._key_codec, self._key, columns.topic, columns.keys)
+            return keys, deserialize_column(self._value_codec, self._value, columns.topic, columns.values)
         except Exception:
             return None
 

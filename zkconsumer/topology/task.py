@@ -275,6 +275,11 @@ class StreamTask:
         self._lifecycle.require("add_columns", TaskState.RUNNING)
         self._add(partition, SourceColumns.from_arrow(*partition, columns))
 
+    @property
+    def has_output(self) -> bool:
+        """Whether sinks have written records since the last call of ``take_output``."""
+        return len(self._output) > 0
+
     def take_output(self) -> SinkColumns:
         """Return the records that sinks have written since the last call."""
         taken = SinkColumns(self._output.take())

@@ -221,15 +221,14 @@ class TopologyTestDriver:
 
     def _deliver(self) -> None:
         """Move what sinks sent to the output topics, and to the sources that read them."""
-        sent = self._tasks.take_output()
-        while sent or self._to_sources:
-            for record in sent:
+        while True:
+            for record in self._tasks.take_output():
                 self._outputs.setdefault(record.topic, deque()).append(record)
                 self._produced.add(record.topic)
-            self._to_sources.extend(sent)
-            if self._to_sources:
-                self._tasks.add_record(self._to_sources.popleft())  # may send records to the quarantine topic
-            sent = self._tasks.take_output()
+                self._to_sources.append(record)
+            if not self._to_sources:
+                return
+            self._tasks.add_record(self._to_sources.popleft())  # may send records to the quarantine topic
 
     def _check_running(self) -> None:
         if not self._is_open:

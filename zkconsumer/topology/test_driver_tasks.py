@@ -50,6 +50,7 @@ class DriverTasks:
     ) -> None:
         self._offsets: dict[TopicPartition, int] = {} if state is None else state.offsets
         self._partitions: tuple[TopicPartition, ...] = ()
+        self._queues: dict[str, TopicPartition | None] = {}  # by topic, as far as they were looked up
         self._patterns: dict[TopicPartition, TopicFilter] = {}
         self._global: dict[str, GlobalTask] = {}
         self.global_stores: dict[str, StateStore] = {}
@@ -85,7 +86,7 @@ class DriverTasks:
 
     def take_output(self) -> list[SinkRecord]:
         """Return the records that the sinks of all tasks have written since the last call."""
-        tasks = (self.main, *self._global.values())
+        tasks = [task for task in (self.main, *self._global.values()) if task.has_output]
         return [record for task in tasks for record in task.take_output().records()]
 
     def suspend(self) -> None:
@@ -99,7 +100,7 @@ class DriverTasks:
 
     def reads(self, topic: str) -> bool:
         """Return whether a task reads a topic."""
-        return topic in self._global or self._find_queue(topic) is not None
+        return topic in self._global or self._queue_of(topic) is not None
 
     def add_record(self, record: SinkRecord) -> None:
         """Add a record to the tasks that read its topic. Those of global stores process it.
@@ -107,7 +108,7 @@ class DriverTasks:
         Raises:
             StreamsError: a task failed.
         """
-        partition = self._find_queue(record.topic)
+        partition = self._queue_of(record.topic)
         if partition is not None:
             self.main.add_records(partition, [self._to_source_record(partition, record)])
         task = self._global.get(record.topic)
@@ -125,6 +126,11 @@ class DriverTasks:
         main = combined.task(0, config, runtime, snapshot)
         self._partitions = tuple(main.partitions)
         return main
+
+    def _queue_of(self, topic: str) -> TopicPartition | None:
+        if topic not in self._queues:
+            self._queues[topic] = self._find_queue(topic)
+        return self._queues[topic]
 
     def _find_queue(self, topic: str) -> TopicPartition | None:
         partition = TopicPartition(topic, 0)
