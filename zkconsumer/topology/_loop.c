@@ -7,6 +7,7 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>

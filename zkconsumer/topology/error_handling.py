@@ -41,7 +41,7 @@ class ErrorHandling:
     Args:
         task_id: the task.
         config: has the handlers.
-        metrics: numbers of the task; ``dropped`` is increased.
+        metrics: numbers of the task; ``dropped`` and ``dropped/`` with the reason are increased.
         send: called with records for the quarantine topic.
     """
 
@@ -96,8 +96,10 @@ class ErrorHandling:
             ) from error
 
     def drop(self, source: SourceRecord | None, **values: Unpack[EventValues]) -> None:
-        """Count and log a record that is dropped."""
+        """Count and log a record that is dropped; ``reason`` must be one of the values."""
         self._metrics["dropped"] += 1
+        by_reason = f"dropped/{values['reason']}"
+        self._metrics[by_reason] = self._metrics.get(by_reason, 0) + 1
         log = self._log
         if source is not None:
             log = log.bind(topic=source.topic, partition=source.partition, offset=source.offset)

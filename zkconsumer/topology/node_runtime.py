@@ -176,7 +176,8 @@ class RunningProcessor(RunningNode):
         self._is_initialized = False
         self.name = node.name
         self.processor = self._create_processor(node)
-        super().__init__(node.name, Guarded(self.processor.process, self._handle_error))
+        self.calls = Guarded(self.processor.process, self._handle_error)
+        super().__init__(node.name, self.calls)
 
     @property
     def is_initialized(self) -> bool:

@@ -225,6 +225,7 @@ class PartitionGroup:
     Attributes:
         queues: the queues by partition.
         deadlines: time until which the task waits for each empty partition without a lag, in milliseconds.
+        is_enforced: whether the next record is processed although a partition is empty.
     """
 
     def __init__(
@@ -233,6 +234,7 @@ class PartitionGroup:
         ordered = hash_order(queues, lambda queue: topic_partition_hash(*queue.partition))
         self.queues: Mapping[TopicPartition, RecordQueue] = {queue.partition: queue for queue in ordered}
         self.deadlines: dict[TopicPartition, int] = {}
+        self.is_enforced = False
         self._max_idle_ms = max_idle_ms
         self._lag_of = lag_of
         self._lags: dict[TopicPartition, int] = {}
@@ -307,6 +309,7 @@ class PartitionGroup:
                 return False
             else:
                 has_empty = True
+        self.is_enforced = has_records and has_empty
         return has_records or not has_empty
 
     def times(self) -> dict[TopicPartition, int]:

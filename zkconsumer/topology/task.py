@@ -43,7 +43,6 @@ class StreamTask:
         snapshot: continue from this result of ``snapshot``.
 
     Attributes:
-        metrics: numbers by name: ``processed``, ``punctuated``, ``dropped``, and the counters of processors.
         commit_requested: whether a processor called ``commit`` since the last one.
         stores: the stores by name.
         state: times of the task, and whether a node is called that may forward records.
@@ -63,7 +62,8 @@ class StreamTask:
         self.task_id, self.config = declaration.task_id, config
         self._fingerprint = declaration.fingerprint
         saved = None if snapshot is None else Snapshot.decode(snapshot, self.task_id, self._fingerprint)
-        self.metrics = {"processed": 0, "punctuated": 0, "dropped": 0}
+        self._counts = {"processed": 0, "punctuated": 0, "dropped": 0, "enforced": 0}
+        self._reported: dict[str, int] = {}
         self.commit_requested = False
         self.system_time_ms = runtime.clock()
         self.state = RunState()
@@ -74,7 +74,7 @@ class StreamTask:
         self._output = OutputColumns()
         self._sequence = 0
         self._remembered: dict[str, dict[str, Remembered]] = defaultdict(dict)
-        self._errors = ErrorHandling(self.task_id, config, self.metrics, lambda record: self._output.append(*record))
+        self._errors = ErrorHandling(self.task_id, config, self._counts, lambda record: self._output.append(*record))
         self._schedules = TaskSchedules(self.task_id, runtime.takes_snapshots)
         self._nodes = TaskNodes(declaration.nodes, self, self._errors, runtime, self._output)
         self._stores = TaskStores(
@@ -104,7 +104,7 @@ class StreamTask:
             self._stores.open()
             if self._saved is not None:
                 self._restore(self._saved)
-            self._nodes.initialize(self._stores, self.metrics, self._schedules)
+            self._nodes.initialize(self._stores, self._counts, self._schedules)
         except BaseException as error:
             try:
                 self.close()
@@ -134,7 +134,7 @@ class StreamTask:
         self._lifecycle.require("resume", TaskState.SUSPENDED)
         try:
             self._schedules.restore(self._schedules.save())
-            self._nodes.initialize(self._stores, self.metrics, self._schedules)
+            self._nodes.initialize(self._stores, self._counts, self._schedules)
         except BaseException as error:
             self._raise_fatal(error)
         self._lifecycle.move(TaskState.RUNNING)
@@ -186,7 +186,7 @@ class StreamTask:
             deadlines=self._group.deadlines,
             schedules=self._schedules.save(),
             remembered=remembered,
-            metrics=self.metrics,
+            metrics=self._counts,
             sequence=self._sequence + len(self._output),
         ).encode()
 
@@ -208,7 +208,8 @@ class StreamTask:
         for node, values in saved.remembered.items():
             self._remembered[node] = {name: Remembered(value) for name, value in values.items()}
         self.state.stream_time_ms = saved.stream_time_ms
-        self.metrics.update(saved.metrics)
+        self._counts.update(saved.metrics)
+        self._reported = dict(self._counts)
         self._sequence = saved.sequence
 
     def _raise_fatal(self, error: BaseException, what: str = "") -> NoReturn:
@@ -276,6 +277,23 @@ class StreamTask:
         self._add(partition, SourceColumns.from_arrow(*partition, columns))
 
     @property
+    def metrics(self) -> dict[str, int]:
+        """Totals by name; those with a slash belong to a node, a store, or a reason for which records were dropped.
+
+        ``processed``, ``punctuated`` and ``dropped``; ``enforced``: records that were processed although a partition
+        was empty; ``node/processed`` and ``node/nanoseconds``, which is estimated and includes the nodes below;
+        ``store/gets``, ``store/puts``, ``store/pages_read`` and ``store/pages_written``; and the counters of
+        processors. Those of nodes and stores start at 0 in a task that continues from a snapshot.
+        """
+        return {**self._counts, **self._nodes.metrics(), **self._stores.metrics()}
+
+    def take_metrics(self) -> dict[str, int]:
+        """Return the changes of ``metrics`` since the last call, without those of 0."""
+        before, self._reported = self._reported, self.metrics
+        changes = {name: number - before.get(name, 0) for name, number in self._reported.items()}
+        return {name: change for name, change in changes.items() if change}
+
+    @property
     def has_output(self) -> bool:
         """Whether sinks have written records since the last call of ``take_output``."""
         return len(self._output) > 0
@@ -337,11 +355,12 @@ class StreamTask:
             self.state.stream_time_ms = max(self.state.stream_time_ms, timestamp)
             if record is None:
                 return True
+            self._counts["enforced"] += self._group.is_enforced
             self._source = source
             self.system_time_ms = self._clock()
             self.state.is_processing = True
             self._sources[partition].process(record)
-            self.metrics["processed"] += 1
+            self._counts["processed"] += 1
         except BaseException as error:
             self._raise_fatal(error)
         finally:
@@ -375,7 +394,8 @@ class StreamTask:
         finally:
             state.is_processing = False
             self._window = None
-        self.metrics["processed"] += end - first
+        self._counts["processed"] += end - first
+        self._counts["enforced"] += (end - first) * self._group.is_enforced
         return end - first
 
     # ---- punctuation ----
@@ -435,7 +455,7 @@ class StreamTask:
         try:
             try:
                 schedule.punctuator(now_ms)
-                self.metrics["punctuated"] += 1
+                self._counts["punctuated"] += 1
             except FailedNodeError:
                 raise
             except Exception as error:

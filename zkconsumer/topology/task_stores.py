@@ -83,6 +83,11 @@ class TaskStores:
         for entries, pages in changes:
             entries.finish_commit(pages)
 
+    def metrics(self) -> dict[str, int]:
+        """Return numbers of reads, changes, and pages of each store, as ``store/gets`` and so on."""
+        names = ("gets", "puts", "pages_read", "pages_written")
+        return {f"{store}/{name}": getattr(entries, name) for store, entries in self._maps.items() for name in names}
+
     def rollback(self) -> list[tuple[str, BaseException]]:
         """Discard the changes of all stores since the last commit, and return the name and error of what failed."""
         steps: list[tuple[str, Callable[[], object]]] = [("storage", self._runtime.rollback)]

@@ -19,6 +19,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -539,6 +540,7 @@ typedef struct {
     int64_t *deleted;
     size_t n_deleted, deleted_room;
     int64_t next_id, entries, memory_bytes, page_bytes, memory_limit;
+    int64_t gets, puts, pages_read, pages_written;
     int is_directory_changed, is_read_only, busy;
     Page *hint_page; /* NULL if no position is remembered */
     size_t hint_index, hint_position, hint_size;
@@ -757,6 +759,7 @@ static int read_missing(PagedMap *self, size_t from, size_t to) {
     if (!ids) goto done;
     found = PyObject_CallFunctionObjArgs(self->state->read_entry_pages, self->pages, self->store, ids, NULL);
     if (!found) goto done;
+    self->pages_read += PyList_Size(ids);
     Py_ssize_t next = 0;
     for (size_t i = from; i < to; i++) {
         if (self->directory[i]->state != NOT_IN_MEMORY) continue;
@@ -963,6 +966,7 @@ static int split_page(PagedMap *self, size_t index) {
 static int put(PagedMap *self, Slice key, const Encoded *value) {
     Place place;
     size_t size = value_size(value), bytes = LENGTHS_BYTES + key.size + size;
+    self->puts++;
     if (find_place(self, key, &place) < 0) return -1;
     Page *page = place.page;
     if (key.size > UINT32_MAX || size > UINT32_MAX) {
@@ -994,6 +998,7 @@ static int put(PagedMap *self, Slice key, const Encoded *value) {
 static int delete(PagedMap *self, Slice key, PyObject **old) {
     Place place;
     *old = NULL;
+    self->puts++;
     if (find_place(self, key, &place) < 0) return -1;
     if (!place.is_found) {
         evict(self);
@@ -1093,6 +1098,7 @@ static int append_pairs(PyObject *found, const Page *page, size_t from, size_t t
 
 static int scan(PagedMap *self, PyObject *found, Slice start, const Slice *stop) {
     size_t first = find_page(self, start), end = stop ? find_first_key(self, *stop) : self->count;
+    self->gets++;
     for (size_t low = first; low < end; low += SCAN_PAGES) {
         size_t high = least(low + SCAN_PAGES, end);
         int is_missing = 0;
@@ -1266,6 +1272,7 @@ static PyObject *map_get(PagedMap *self, PyObject *name) {
     Slice key;
     Place place;
     if (parse_bytes(name, "key", &key) < 0 || check_usable(self) < 0) return NULL;
+    self->gets++;
     if (find_place(self, key, &place) < 0) return NULL;
     PyObject *value = Py_None;
     if (place.is_found) value = to_bytes(value_of(entry_at(place.page, place.position)));
@@ -1346,8 +1353,11 @@ static int call_pages(PagedMap *self, int method, PyObject *changes) {
 }
 
 static PyObject *map_write(PagedMap *self, PyObject *changes) {
-    if (check_usable(self) < 0) return NULL;
-    return none_or_error(call_pages(self, WRITE, changes));
+    if (check_usable(self) < 0 || call_pages(self, WRITE, changes) < 0) return NULL;
+    Py_ssize_t pages = self->pages ? PyObject_Size(changes) : 0;
+    if (pages < 0) return NULL;
+    self->pages_written += pages;
+    Py_RETURN_NONE;
 }
 
 static PyObject *map_finish_commit(PagedMap *self, PyObject *changes) {
@@ -1413,6 +1423,13 @@ static PyObject *map_sizeof(PagedMap *self, PyObject *unused) {
 static PyObject *map_memory_bytes(PagedMap *self, void *unused) {
     (void)unused;
     return PyLong_FromLongLong(self->memory_bytes);
+}
+
+/* Return the counter that begins at an offset of the map. */
+static PyObject *map_counter(PagedMap *self, void *offset) {
+    int64_t number;
+    memcpy(&number, (const char *)self + (uintptr_t)offset, sizeof number);
+    return PyLong_FromLongLong(number);
 }
 
 static PyObject *map_is_read_only(PagedMap *self, void *unused) {
@@ -1542,6 +1559,13 @@ static PyGetSetDef map_attributes[] = {
     {"is_read_only", (getter)(void (*)(void))map_is_read_only, (setter)(void (*)(void))map_set_read_only,
      "Whether changes raise an error.", NULL},
     {"memory_bytes", (getter)(void (*)(void))map_memory_bytes, NULL, "Encoded bytes of the pages in memory.", NULL},
+    {"gets", (getter)(void (*)(void))map_counter, NULL, "Number of reads of keys and ranges.",
+     (void *)offsetof(PagedMap, gets)},
+    {"puts", (getter)(void (*)(void))map_counter, NULL, "Number of changes of keys.", (void *)offsetof(PagedMap, puts)},
+    {"pages_read", (getter)(void (*)(void))map_counter, NULL, "Number of pages of entries that were read.",
+     (void *)offsetof(PagedMap, pages_read)},
+    {"pages_written", (getter)(void (*)(void))map_counter, NULL, "Number of pages that were written or deleted.",
+     (void *)offsetof(PagedMap, pages_written)},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -1760,6 +1784,7 @@ static PyObject *serde_get(SerdeMap *self, PyObject *object) {
     int done = check_usable(entries) < 0 ? -1 : find_place(entries, key, &place);
     Py_XDECREF(encoded.owner);
     if (done < 0) return NULL;
+    entries->gets++;
     PyObject *value = Py_None, *data = NULL;
     if (place.is_found) {
         Slice slice = value_of(entry_at(place.page, place.position));

@@ -105,6 +105,10 @@ class PagedMap:
     Attributes:
         is_read_only: whether changes raise an error.
         memory_bytes: encoded bytes of the pages in memory.
+        gets: number of reads of keys and ranges.
+        puts: number of changes of keys.
+        pages_read: number of pages of entries that were read.
+        pages_written: number of pages that were written or deleted.
 
     Raises:
         StreamsError: the pages are corrupt, or have another layout or the format of a later release. All methods can
@@ -123,8 +127,12 @@ class PagedMap:
         "_store",
         "_unchanged",
         "_undo",
+        "gets",
         "is_read_only",
         "memory_bytes",
+        "pages_read",
+        "pages_written",
+        "puts",
     )
 
     def __init__(
@@ -135,6 +143,7 @@ class PagedMap:
         self._limits = limits._replace(memory_bytes=max(limits.memory_bytes, HEAD_BYTES))
         self._join_bytes = limits.page_bytes // 4
         self.is_read_only = False
+        self.gets = self.puts = self.pages_read = self.pages_written = 0
         self._load()
 
     def _load(self) -> None:
@@ -157,6 +166,7 @@ class PagedMap:
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, or None."""
+        self.gets += 1
         directory = self._directory
         index = bisect_right(directory.first_keys, key) - 1
         page_id = directory.ids[index]
@@ -170,6 +180,7 @@ class PagedMap:
         """Set the value of a key."""
         if self.is_read_only:
             self.require_writable()
+        self.puts += 1
         directory = self._directory
         index = bisect_right(directory.first_keys, key) - 1
         page = self._changed.get(directory.ids[index]) or self._mark_changed(index)
@@ -189,6 +200,7 @@ class PagedMap:
     def delete(self, key: bytes) -> bytes | None:
         """Remove a key, and return its value, or None if there was none."""
         self.require_writable()
+        self.puts += 1
         directory = self._directory
         index = bisect_right(directory.first_keys, key) - 1
         page = self._page(index)
@@ -218,6 +230,7 @@ class PagedMap:
         found: list[tuple[bytes, bytes]] = []
         if stop is not None and stop <= start:
             return found
+        self.gets += 1
         first_keys = self._directory.first_keys
         first = bisect_right(first_keys, start) - 1
         end = len(first_keys) if stop is None else bisect_left(first_keys, stop)
@@ -271,6 +284,7 @@ class PagedMap:
         """Write what ``collect_changes`` returned to the storage of the pages."""
         if changes and self._pages is not None:
             self._pages.write(changes)
+            self.pages_written += len(changes)
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
         """Mark what ``collect_changes`` returned as committed."""
@@ -327,6 +341,7 @@ class PagedMap:
         missing = [index for index in indexes if self._find_in_memory(ids[index]) is None]
         if missing and self._pages is not None:
             found = read_entry_pages(self._pages, self._store, [ids[index] for index in missing])
+            self.pages_read += len(missing)
             for index, data in zip(missing, found, strict=True):
                 key_range = self._directory.key_range(index)
                 page = decode_page(self._pages, self._store, ids[index], data, *key_range)
