@@ -35,10 +35,15 @@ typedef struct {
 } Record;
 
 static PyObject *record_create(PyTypeObject *type, PyObject *key, PyObject *value, int64_t timestamp) {
-    Record *self = PyObject_GC_New(Record, type);
-    if (self == NULL) return NULL;
+    /* The allocation can run finalizers, which can change the list or record that the objects are from. */
     Py_INCREF(key);
     Py_INCREF(value);
+    Record *self = PyObject_GC_New(Record, type);
+    if (self == NULL) {
+        Py_DECREF(key);
+        Py_DECREF(value);
+        return NULL;
+    }
     self->key = key;
     self->value = value;
     self->headers = NULL;
@@ -52,8 +57,7 @@ static int record_set_headers(Record *self, PyObject *headers) {
     if (headers == NULL || headers == Py_None) return 0;
     int has_headers = PyObject_IsTrue(headers);
     if (has_headers <= 0) return has_headers;
-    Module *module = module_of(self);
-    PyObject *copied = PyObject_CallFunctionObjArgs(module->copy_headers, headers, NULL);
+    PyObject *copied = PyObject_CallFunctionObjArgs(module_of(self)->copy_headers, headers, NULL);
     if (copied == NULL) return -1;
     PyObject *old = self->headers;
     self->headers = copied;
@@ -87,9 +91,27 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return self;
 }
 
+/* Returns whether key and value are set: their descriptors can delete them. Raises AttributeError otherwise. */
+static int record_is_whole(Record *self) {
+    const char *missing = self->key == NULL ? "key" : self->value == NULL ? "value" : NULL;
+    if (missing == NULL) return 1;
+    PyObject *found = PyObject_GetAttrString((PyObject *)self, missing);
+    if (found != NULL) {
+        Py_DECREF(found);
+        PyErr_SetString(PyExc_AttributeError, missing);
+    }
+    return 0;
+}
+
 static PyObject *record_copy(Record *self, PyObject *key, PyObject *value, int64_t timestamp, PyObject *headers) {
+    if (key == NULL || value == NULL) {
+        record_is_whole(self);
+        return NULL;
+    }
+    Py_XINCREF(headers); /* a finalizer that the allocation runs can change those of the record */
     PyObject *copy = record_create(Py_TYPE((PyObject *)self), key, value, timestamp);
     if (copy != NULL && record_set_headers((Record *)copy, headers) < 0) Py_CLEAR(copy);
+    Py_XDECREF(headers);
     return copy;
 }
 
@@ -105,6 +127,7 @@ static PyObject *record_with_value(PyObject *object, PyObject *value) {
 
 static PyObject *record_with_timestamp(PyObject *object, PyObject *timestamp) {
     Record *self = (Record *)object;
+    if (!record_is_whole(self)) return NULL;
     int64_t number = to_timestamp(module_of(self), timestamp);
     return number < 0 ? NULL : record_copy(self, self->key, self->value, number, self->headers);
 }
@@ -154,9 +177,13 @@ static PyObject *record_fields(PyObject *object) {
     Record *self = (Record *)object;
     PyObject *headers = record_get_headers(object, NULL);
     if (headers == NULL) return NULL;
-    PyObject *fields = Py_BuildValue("(OOLO)", self->key, self->value, (long long)self->timestamp, headers);
-    Py_DECREF(headers);
-    return fields;
+    if (!record_is_whole(self)) {
+        Py_DECREF(headers);
+        return NULL;
+    }
+    Py_INCREF(self->key);
+    Py_INCREF(self->value);
+    return Py_BuildValue("(NNLN)", self->key, self->value, (long long)self->timestamp, headers);
 }
 
 static PyObject *record_reduce(PyObject *self, PyObject *Py_UNUSED(unused)) {
@@ -165,13 +192,19 @@ static PyObject *record_reduce(PyObject *self, PyObject *Py_UNUSED(unused)) {
 }
 
 static PyObject *record_repr(PyObject *self) {
-    PyObject *headers = record_get_headers(self, NULL);
-    if (headers == NULL) return NULL;
-    Record *record = (Record *)self;
+    PyObject *fields = record_fields(self); /* it keeps the objects if one of them changes the record */
+    if (fields == NULL) return NULL;
     PyObject *text = PyUnicode_FromFormat(
-        "Record(key=%R, value=%R, timestamp=%lld, headers=%R)", record->key, record->value, (long long)record->timestamp, headers);
-    Py_DECREF(headers);
+        "Record(key=%R, value=%R, timestamp=%R, headers=%R)", PyTuple_GetItem(fields, 0), PyTuple_GetItem(fields, 1),
+        PyTuple_GetItem(fields, 2), PyTuple_GetItem(fields, 3));
+    Py_DECREF(fields);
     return text;
+}
+
+static int record_set_attribute(PyObject *self, PyObject *name, PyObject *value) {
+    if (value != NULL) return PyObject_GenericSetAttr(self, name, value);
+    PyErr_Format(PyExc_AttributeError, "attribute %R of a record cannot be deleted", name);
+    return -1;
 }
 
 static PyObject *record_compare(PyObject *self, PyObject *other, int operation) {
@@ -241,6 +274,7 @@ static PyType_Slot record_slots[] = {
     {Py_tp_members, record_members},
     {Py_tp_getset, record_properties},
     {Py_tp_repr, record_repr},
+    {Py_tp_setattro, record_set_attribute},
     {Py_tp_richcompare, record_compare},
     {Py_tp_hash, PyObject_HashNotImplemented},
     {Py_tp_traverse, record_traverse},

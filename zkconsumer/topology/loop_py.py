@@ -80,6 +80,12 @@ class Record:
         """Return a copy with other headers."""
         return Record(self.key, self.value, self.timestamp, headers)
 
+    def __init_subclass__(cls) -> None:
+        raise TypeError("type 'zkconsumer.topology.records.Record' is not an acceptable base type")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"attribute {name!r} of a record cannot be deleted")
+
     def __eq__(self, other: object) -> bool:
         return self._fields() == other._fields() if type(other) is Record else NotImplemented
 
