@@ -345,19 +345,23 @@ static int guarded_process(Guarded *self, PyObject *record) {
     int is_timed = self->calls++ % TIMED_CALLS == 0;
     int64_t started = is_timed ? now_ns() : 0;
     PyObject *result = PyObject_CallFunctionObjArgs(self->process, record, NULL);
-    if (is_timed) self->nanoseconds += TIMED_CALLS * (now_ns() - started);
-    if (result == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+    if (result == NULL && PyErr_ExceptionMatches(PyExc_Exception)) {
         PyObject *type, *error, *traceback;
         PyErr_Fetch(&type, &error, &traceback);
         PyErr_NormalizeException(&type, &error, &traceback);
         if (traceback != NULL) PyException_SetTraceback(error, traceback);
+        /* As in an except block: sys.exc_info() returns the error, and it is the context of further ones. */
+        PyObject *outer = PyErr_GetHandledException();
+        PyErr_SetHandledException(error);
         result = PyObject_CallFunctionObjArgs(self->on_error, record, error, NULL);
+        PyErr_SetHandledException(outer);
+        Py_XDECREF(outer);
         Py_XDECREF(type);
         Py_XDECREF(error);
         Py_XDECREF(traceback);
-        if (result == NULL) return -1;
     }
+    if (is_timed) self->nanoseconds += TIMED_CALLS * (now_ns() - started);
+    if (result == NULL) return -1;
     Py_DECREF(result);
     return 0;
 }
