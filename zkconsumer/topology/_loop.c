@@ -492,9 +492,12 @@ static PyObject *forwarder_call(PyObject *object, PyObject *args, PyObject *kwar
         if (node == NULL && PyErr_Occurred()) return NULL;
         is_valid = node != NULL;
     }
-    if (!is_valid) return PyObject_CallFunctionObjArgs(self->reject, record, child, NULL);
     int failed;
-    if (node == NULL) {
+    if (!is_valid) {
+        PyObject *result = PyObject_CallFunctionObjArgs(self->reject, record, child, NULL);
+        failed = result == NULL;
+        Py_XDECREF(result);
+    } else if (node == NULL) {
         failed = call_nodes(module, self->children, record);
     } else {
         Py_INCREF(node);

@@ -117,7 +117,7 @@ class NodeContext:
                 f"processor {self._node.name!r}: forward() was called outside process() and punctuators, or by another "
                 "task. Return a new Processor from the supplier for each task"
             )
-        if not isinstance(record, Record):
+        if type(record) is not Record:
             raise WrongTypeError(f"the argument of forward() must be a Record, got {record!r}")
         children = ", ".join(self._node.child_by_name) or "none"
         raise StreamsError(f"processor {self._node.name!r} has no child {child!r}; its children are: {children}")

@@ -209,7 +209,7 @@ class Forwarder:
         self._state, self._children, self._by_name, self._reject = state, children, by_name, reject
 
     def __call__(self, record: Record, child: str | None = None) -> None:
-        if not self._state.is_processing or not isinstance(record, Record):
+        if not self._state.is_processing or type(record) is not Record:
             self._reject(record, child)
         elif child is None:
             for process in self._children:
