@@ -549,35 +549,32 @@ typedef struct {
     size_t size, capacity;
 } Buffer;
 
-/* Returns room for more bytes, or NULL after an error. */
-static char *buffer_reserve(Buffer *buffer, size_t count) {
-    if (count > buffer->capacity - buffer->size) {
-        size_t capacity = buffer->capacity ? buffer->capacity : 1024;
-        while (capacity - buffer->size < count) {
-            if (capacity > SIZE_MAX / 4) {
-                PyErr_NoMemory();
-                return NULL;
-            }
-            capacity *= 2;
-        }
-        char *data = PyMem_Realloc(buffer->data, capacity);
-        if (data == NULL) {
+/* Makes room for more bytes; returns -1 after an error. */
+static int buffer_reserve(Buffer *buffer, size_t count) {
+    if (count <= buffer->capacity - buffer->size) return 0;
+    size_t capacity = buffer->capacity ? buffer->capacity : 1024;
+    while (capacity - buffer->size < count) {
+        if (capacity > SIZE_MAX / 4) {
             PyErr_NoMemory();
-            return NULL;
+            return -1;
         }
-        buffer->data = data;
-        buffer->capacity = capacity;
+        capacity *= 2;
     }
-    return buffer->data + buffer->size;
+    char *data = PyMem_Realloc(buffer->data, capacity);
+    if (data == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    buffer->data = data;
+    buffer->capacity = capacity;
+    return 0;
 }
 
-static int buffer_append(Buffer *buffer, const void *data, size_t count) {
-    if (count == 0) return 0;
-    char *end = buffer_reserve(buffer, count);
-    if (end == NULL) return -1;
-    memcpy(end, data, count);
+/* Appends bytes for which there is room. */
+static void buffer_append(Buffer *buffer, const void *data, size_t count) {
+    if (count == 0) return;
+    memcpy(buffer->data + buffer->size, data, count);
     buffer->size += count;
-    return 0;
 }
 
 /* One binary column: the bytes, the end of each row in them, and a byte for each row: 0 for null. */
@@ -593,54 +590,126 @@ struct Columns {
     Py_ssize_t rows;
 };
 
-static int binary_append(Binary *column, const void *data, Py_ssize_t size, int is_valid) {
-    if (column->bytes.size + (size_t)size > INT32_MAX) {
+/* The bytes of an object: a view of the object, or the room for numbers. */
+typedef struct {
+    const char *data; /* NULL for None */
+    Py_ssize_t size;
+    char number[8];
+} Encoded;
+
+/* Encodes an object of the exact type of a codec. Returns whether it is one that the codec can encode. */
+static int encode_object(Encoded *encoded, int codec, PyObject *object) {
+    if (codec == BYTES && PyBytes_CheckExact(object)) {
+        encoded->data = PyBytes_AsString(object);
+        encoded->size = PyBytes_Size(object);
+        return 1;
+    }
+    if (codec == STRING && PyUnicode_CheckExact(object)) {
+        encoded->data = PyUnicode_AsUTF8AndSize(object, &encoded->size);
+        if (encoded->data == NULL) PyErr_Clear();
+        return encoded->data != NULL;
+    }
+    uint64_t bits = 0;
+    int size = 8;
+    if ((codec == LONG || codec == INTEGER) && PyLong_CheckExact(object)) {
+        long long number = PyLong_AsLongLong(object);
+        if (number == -1 && PyErr_Occurred()) {
+            PyErr_Clear();
+            return 0;
+        }
+        if (codec == INTEGER && (number < INT32_MIN || number > INT32_MAX)) return 0;
+        bits = (uint64_t)number;
+        size = codec == LONG ? 8 : 4;
+    } else if (codec == DOUBLE && PyFloat_CheckExact(object)) {
+        double number = PyFloat_AsDouble(object);
+        memcpy(&bits, &number, sizeof bits);
+    } else {
+        return 0;
+    }
+    for (int i = 0; i < size; i++) encoded->number[i] = (char)(bits >> (8 * (size - 1 - i)));
+    encoded->data = encoded->number;
+    encoded->size = size;
+    return 1;
+}
+
+/* Makes room for a row; returns -1 after an error. */
+static int binary_reserve(Binary *column, const Encoded *object) {
+    if ((size_t)object->size > INT32_MAX - column->bytes.size) {
         PyErr_SetString(PyExc_OverflowError, "the output of a task must be less than 2 GiB; commit more often");
         return -1;
     }
-    char flag = (char)is_valid;
-    if (buffer_append(&column->bytes, data, (size_t)size) < 0) return -1;
-    int32_t end = (int32_t)column->bytes.size;
-    if (buffer_append(&column->ends, &end, sizeof end) < 0) return -1;
-    return buffer_append(&column->valid, &flag, 1);
+    if (buffer_reserve(&column->bytes, (size_t)object->size) < 0) return -1;
+    return buffer_reserve(&column->ends, sizeof(int32_t)) < 0 ? -1 : buffer_reserve(&column->valid, 1);
 }
 
-/* Removes what was appended to the columns of a row that is not complete. */
-static void columns_truncate(Columns *self) {
-    size_t rows = (size_t)self->rows;
-    Binary *binaries[] = {&self->key, &self->value};
-    for (int i = 0; i < 2; i++) {
-        Binary *column = binaries[i];
-        column->ends.size = rows * sizeof(int32_t);
-        column->valid.size = rows;
-        int32_t end = 0;
-        if (rows) memcpy(&end, column->ends.data + (rows - 1) * sizeof end, sizeof end);
-        column->bytes.size = (size_t)end;
-    }
-    self->topic.size = self->partition.size = rows * sizeof(int32_t);
-    self->timestamp.size = rows * sizeof(int64_t);
+/* Appends a row for which there is room. */
+static void binary_append(Binary *column, const Encoded *object) {
+    char is_valid = object->data != NULL;
+    buffer_append(&column->bytes, object->data, (size_t)object->size);
+    int32_t end = (int32_t)column->bytes.size;
+    buffer_append(&column->ends, &end, sizeof end);
+    buffer_append(&column->valid, &is_valid, 1);
 }
 
 /* Returns the number of a topic, or -1 after an error. */
-static int32_t columns_topic(Columns *self, PyObject *topic) {
-    PyObject *number = PyDict_GetItemWithError(self->topics, topic);
-    if (number != NULL) return (int32_t)PyLong_AsLong(number);
+static int32_t find_topic(PyObject *topics, PyObject *topic, int *is_new) {
+    PyObject *number = PyDict_GetItemWithError(topics, topic);
+    if (number != NULL) {
+        long found = PyLong_CheckExact(number) ? PyLong_AsLong(number) : -1;
+        if (found >= 0 && found <= INT32_MAX) return (int32_t)found;
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "the numbers of the topics were changed");
+        return -1;
+    }
     if (PyErr_Occurred()) return -1;
-    Py_ssize_t count = PyDict_Size(self->topics);
+    Py_ssize_t count = PyDict_Size(topics);
     if ((number = PyLong_FromSsize_t(count)) == NULL) return -1;
-    int failed = PyDict_SetItem(self->topics, topic, number);
+    int failed = PyDict_SetItem(topics, topic, number);
     Py_DECREF(number);
+    *is_new = !failed;
     return failed ? -1 : (int32_t)count;
 }
 
-static int columns_end_row(Columns *self, PyObject *topic, int32_t partition, int64_t timestamp) {
-    int32_t number = columns_topic(self, topic);
-    if (number < 0 || buffer_append(&self->topic, &number, sizeof number) < 0 ||
-        buffer_append(&self->partition, &partition, sizeof partition) < 0 ||
-        buffer_append(&self->timestamp, &timestamp, sizeof timestamp) < 0)
-        return -1;
+/* Removes an item after an error, which stays set. */
+static void remove_item(PyObject *dict, PyObject *key) {
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    if (PyDict_DelItem(dict, key) < 0) PyErr_Clear();
+    PyErr_Restore(type, error, traceback);
+}
+
+/* Appends a row, or nothing; returns -1 after an error. The headers can be NULL. */
+static int columns_add(
+    Columns *self, PyObject *topic, int32_t partition, int64_t timestamp, const Encoded *key, const Encoded *value,
+    PyObject *headers) {
+    PyObject *topics = self->topics, *of_rows = self->headers, *row = NULL;
+    Py_INCREF(topics);
+    Py_INCREF(of_rows);
+    int is_new = 0, has_headers = 0, failed = 1;
+    int32_t number = find_topic(topics, topic, &is_new);
+    if (number < 0) goto done;
+    if (headers != NULL) {
+        if ((row = PyLong_FromSsize_t(self->rows)) == NULL || PyDict_SetItem(of_rows, row, headers) < 0) goto done;
+        has_headers = 1;
+    }
+    /* No other code runs from here on. */
+    if (buffer_reserve(&self->topic, sizeof number) < 0 || buffer_reserve(&self->partition, sizeof partition) < 0 ||
+        buffer_reserve(&self->timestamp, sizeof timestamp) < 0 || binary_reserve(&self->key, key) < 0 ||
+        binary_reserve(&self->value, value) < 0)
+        goto done;
+    buffer_append(&self->topic, &number, sizeof number);
+    buffer_append(&self->partition, &partition, sizeof partition);
+    buffer_append(&self->timestamp, &timestamp, sizeof timestamp);
+    binary_append(&self->key, key);
+    binary_append(&self->value, value);
     self->rows++;
-    return 0;
+    failed = 0;
+done:
+    if (failed && has_headers) remove_item(of_rows, row);
+    if (failed && is_new) remove_item(topics, topic);
+    Py_XDECREF(row);
+    Py_DECREF(topics);
+    Py_DECREF(of_rows);
+    return failed ? -1 : 0;
 }
 
 static PyObject *columns_create(PyTypeObject *type) {
@@ -659,34 +728,36 @@ static PyObject *columns_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     return PyArg_ParseTupleAndKeywords(args, kwargs, ":OutputColumns", names) ? columns_create(type) : NULL;
 }
 
-static int append_bytes(Binary *column, PyObject *data) {
-    if (data == Py_None) return binary_append(column, NULL, 0, 0);
-    char *start;
-    Py_ssize_t size;
-    if (PyBytes_AsStringAndSize(data, &start, &size) < 0) return -1;
-    return binary_append(column, start, size, 1);
+/* Stores the bytes of an object in encoded; returns -1 after an error. */
+static int view_bytes(Encoded *encoded, PyObject *data) {
+    char *start = NULL;
+    encoded->size = 0;
+    if (data != Py_None && PyBytes_AsStringAndSize(data, &start, &encoded->size) < 0) return -1;
+    encoded->data = start;
+    return 0;
 }
 
-static PyObject *columns_append(PyObject *object, PyObject *args) {
-    Columns *self = (Columns *)object;
+static PyObject *columns_append(PyObject *object, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"topic", "partition", "timestamp", "key", "value", "headers", NULL};
     PyObject *topic, *partition, *key, *value, *headers;
     long long timestamp;
-    if (!PyArg_ParseTuple(args, "UOLOOO!:append", &topic, &partition, &timestamp, &key, &value, &PyTuple_Type, &headers)) return NULL;
-    long number = partition == Py_None ? -1 : PyLong_AsLong(partition);
-    if (number == -1 && PyErr_Occurred()) return NULL;
-    Py_ssize_t count = PyTuple_Size(headers);
-    if (count > 0) {
-        PyObject *row = PyLong_FromSsize_t(self->rows);
-        if (row == NULL) return NULL;
-        int failed = PyDict_SetItem(self->headers, row, headers);
-        Py_DECREF(row);
-        if (failed) return NULL;
-    }
-    if (append_bytes(&self->key, key) < 0 || append_bytes(&self->value, value) < 0 ||
-        columns_end_row(self, topic, (int32_t)number, timestamp) < 0) {
-        columns_truncate(self);
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "UOLOOO!:append", names, &topic, &partition, &timestamp, &key, &value, &PyTuple_Type, &headers))
         return NULL;
+    int overflow = 0;
+    long number = -1;
+    if (partition != Py_None) {
+        if (PyLong_Check(partition)) number = PyLong_AsLongAndOverflow(partition, &overflow);
+        if (overflow || number < 0 || number > INT32_MAX)
+            return PyErr_Format(PyExc_ValueError, "a partition must be an integer between 0 and %d, got %R", INT32_MAX, partition);
     }
+    Encoded of_key, of_value;
+    if (view_bytes(&of_key, key) < 0 || view_bytes(&of_value, value) < 0) return NULL;
+    if ((topic = PyUnicode_FromObject(topic)) == NULL) return NULL; /* exactly str, so it runs no other code as a key */
+    int failed = columns_add(
+        (Columns *)object, topic, (int32_t)number, timestamp, &of_key, &of_value, PyTuple_Size(headers) > 0 ? headers : NULL);
+    Py_DECREF(topic);
+    if (failed) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -738,10 +809,15 @@ failed:
 /* Returns the records as tuples of topic, partition, timestamp, key, value and headers. */
 static PyObject *columns_rows(PyObject *object, PyObject *Py_UNUSED(unused)) {
     Columns *self = (Columns *)object;
-    PyObject *topics = PyDict_Keys(self->topics), *result = topics == NULL ? NULL : PyList_New(self->rows);
-    for (Py_ssize_t row = 0; result != NULL && row < self->rows && row < PyList_Size(result); row++) {
+    /* A finalizer that an allocation runs can take the rows, with the dictionary. */
+    PyObject *by_name = self->topics;
+    Py_INCREF(by_name);
+    PyObject *topics = PyDict_Keys(by_name), *result = topics == NULL ? NULL : PyList_New(0);
+    Py_DECREF(by_name);
+    for (Py_ssize_t row = 0; result != NULL && row < self->rows; row++) {
         PyObject *item = columns_row(self, topics, row);
-        if (item == NULL || PyList_SetItem(result, row, item) < 0) Py_CLEAR(result);
+        if (item == NULL || PyList_Append(result, item) < 0) Py_CLEAR(result);
+        Py_XDECREF(item);
     }
     Py_XDECREF(topics);
     return result;
@@ -789,7 +865,7 @@ static void columns_dealloc(PyObject *object) {
 }
 
 static PyMethodDef columns_methods[] = {
-    {"append", columns_append, METH_VARARGS, "Add a record: topic, partition, timestamp, key, value and headers."},
+    {"append", (PyCFunction)(void (*)(void))columns_append, METH_VARARGS | METH_KEYWORDS, "Add a record: topic, partition, timestamp, key, value and headers."},
     {"take", columns_take, METH_NOARGS, "Remove all records, and return them."},
     {"rows", columns_rows, METH_NOARGS, "Return the records as tuples."},
     {"buffers", columns_buffers, METH_NOARGS, "Return the columns as bytes."},
@@ -816,67 +892,38 @@ struct Writer {
     int key_codec, value_codec;
 };
 
-/* The bytes of an object: a view of the object, or the room for numbers. */
-typedef struct {
-    const char *data;
-    Py_ssize_t size;
-    char number[8];
-} Encoded;
-
-/* Encodes an object of the exact type of a codec. Returns whether it is one that the codec can encode. */
-static int encode_object(Encoded *encoded, int codec, PyObject *object) {
-    if (codec == BYTES && PyBytes_CheckExact(object)) {
-        encoded->data = PyBytes_AsString(object);
-        encoded->size = PyBytes_Size(object);
-        return 1;
-    }
-    if (codec == STRING && PyUnicode_CheckExact(object)) {
-        encoded->data = PyUnicode_AsUTF8AndSize(object, &encoded->size);
-        if (encoded->data == NULL) PyErr_Clear();
-        return encoded->data != NULL;
-    }
-    uint64_t bits = 0;
-    int size = 8;
-    if ((codec == LONG || codec == INTEGER) && PyLong_CheckExact(object)) {
-        long long number = PyLong_AsLongLong(object);
-        if (number == -1 && PyErr_Occurred()) {
-            PyErr_Clear();
-            return 0;
-        }
-        if (codec == INTEGER && (number < INT32_MIN || number > INT32_MAX)) return 0;
-        bits = (uint64_t)number;
-        size = codec == LONG ? 8 : 4;
-    } else if (codec == DOUBLE && PyFloat_CheckExact(object)) {
-        double number = PyFloat_AsDouble(object);
-        memcpy(&bits, &number, sizeof bits);
-    } else {
-        return 0;
-    }
-    for (int i = 0; i < size; i++) encoded->number[i] = (char)(bits >> (8 * (size - 1 - i)));
-    encoded->data = encoded->number;
-    encoded->size = size;
-    return 1;
+/* Encodes an object or None. Returns whether the codec can encode it. */
+static int encode_optional(Encoded *encoded, int codec, PyObject *object) {
+    if (object != Py_None) return encode_object(encoded, codec, object);
+    encoded->data = NULL;
+    encoded->size = 0;
+    return codec != 0;
 }
 
-/* Appends an object of the exact type of a codec. Returns 1, 0 for another object, or -1 after an error. */
-static int append_object(Binary *column, int codec, PyObject *object) {
-    if (object == Py_None) return codec ? binary_append(column, NULL, 0, 0) < 0 ? -1 : 1 : 0;
-    Encoded encoded;
-    if (!encode_object(&encoded, codec, object)) return 0;
-    return binary_append(column, encoded.data, encoded.size, 1) < 0 ? -1 : 1;
-}
-
+/* Sends a record; returns -1 after an error. */
 static int writer_process(Writer *self, PyObject *object) {
-    Record *record = (Record *)object;
-    Columns *columns = self->columns;
-    Module *module = module_of(self);
-    int done = (PyObject *)Py_TYPE(object) == module->record_type && (record->headers == NULL || PyObject_Size(record->headers) == 0);
-    if (done && (done = append_object(&columns->key, self->key_codec, record->key)) > 0 &&
-        (done = append_object(&columns->value, self->value_codec, record->value)) > 0)
-        done = columns_end_row(columns, self->topic, -1, record->timestamp) < 0 ? -1 : 1;
-    if (done > 0) return 0;
-    columns_truncate(columns);
-    if (done < 0) return -1;
+    if ((PyObject *)Py_TYPE(object) == module_of(self)->record_type) {
+        Record *record = (Record *)object;
+        int has_headers = 0;
+        if (record->headers != NULL) {
+            PyObject *headers = record->headers;
+            Py_INCREF(headers);
+            has_headers = PyObject_IsTrue(headers);
+            Py_DECREF(headers);
+        }
+        if (has_headers < 0 || !record_is_whole(record)) return -1;
+        Encoded key, value;
+        PyObject *key_object = record->key, *value_object = record->value;
+        if (!has_headers && encode_optional(&key, self->key_codec, key_object) &&
+            encode_optional(&value, self->value_codec, value_object)) {
+            Py_INCREF(key_object);
+            Py_INCREF(value_object);
+            int result = columns_add(self->columns, self->topic, -1, record->timestamp, &key, &value, NULL);
+            Py_DECREF(key_object);
+            Py_DECREF(value_object);
+            return result;
+        }
+    }
     PyObject *result = PyObject_CallFunctionObjArgs(self->otherwise, object, NULL);
     if (result == NULL) return -1;
     Py_DECREF(result);
@@ -891,10 +938,13 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (!PyArg_ParseTupleAndKeywords(
             args, kwargs, "O!UiiO:SinkWriter", names, module->columns_type, &columns, &topic, &key_codec, &value_codec, &otherwise))
         return NULL;
+    if ((topic = PyUnicode_FromObject(topic)) == NULL) return NULL;
     Writer *self = PyObject_GC_New(Writer, type);
-    if (self == NULL) return NULL;
+    if (self == NULL) {
+        Py_DECREF(topic);
+        return NULL;
+    }
     Py_INCREF(columns);
-    Py_INCREF(topic);
     Py_INCREF(otherwise);
     self->columns = (Columns *)columns;
     self->topic = topic;

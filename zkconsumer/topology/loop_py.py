@@ -23,6 +23,9 @@ Process = Callable[["Record"], object]
 _TIMED_CALLS = 64
 
 
+_MAX_INT32 = (1 << 31) - 1
+
+
 class Record:
     """A record inside a topology. Do not change its attributes: all children of a node receive the same object.
 
@@ -228,12 +231,13 @@ class OutputColumns:
         headers: headers by row; rows without headers are missing.
     """
 
-    __slots__ = ("_rows", "headers", "topics")
+    __slots__ = ("_bytes", "_rows", "headers", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, int] = {}
         self.headers: dict[int, tuple[Header, ...]] = {}
         self._rows: list[tuple[str, int, int, bytes | None, bytes | None]] = []
+        self._bytes = (0, 0)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -247,17 +251,34 @@ class OutputColumns:
         value: bytes | None,
         headers: tuple[Header, ...],
     ) -> None:
-        """Add a record; a partition of None is the producer's choice."""
+        """Add a record; a partition of None is the producer's choice.
+
+        Raises:
+            TypeError: an argument has the wrong type.
+            ValueError: the partition is not an integer between 0 and 2147483647.
+            OverflowError: the keys or values would have 2 GiB or more.
+        """
+        _check_types(topic, timestamp, headers)
+        if partition is not None and (not isinstance(partition, int) or not 0 <= partition <= _MAX_INT32):
+            raise ValueError(f"a partition must be an integer between 0 and {_MAX_INT32}, got {partition!r}")
+        for data in (key, value):
+            if not isinstance(data, bytes | None):
+                raise TypeError(f"expected bytes, {type(data).__name__} found")
+        size = self._bytes[0] + len(key or b""), self._bytes[1] + len(value or b"")
+        if max(size) > _MAX_INT32:
+            raise OverflowError("the output of a task must be less than 2 GiB; commit more often")
+        topic = str.__str__(topic)
         if headers:
             self.headers[len(self._rows)] = headers
         self.topics.setdefault(topic, len(self.topics))
-        self._rows.append((topic, -1 if partition is None else partition, timestamp, key, value))
+        self._rows.append((topic, -1 if partition is None else int(partition), timestamp, key, value))
+        self._bytes = size
 
     def take(self) -> OutputColumns:
         """Remove all records, and return them."""
         taken = OutputColumns()
-        taken.topics, taken.headers, taken._rows = self.topics, self.headers, self._rows
-        self.topics, self.headers, self._rows = {}, {}, []
+        taken.topics, taken.headers, taken._rows, taken._bytes = self.topics, self.headers, self._rows, self._bytes
+        self.topics, self.headers, self._rows, self._bytes = {}, {}, [], (0, 0)
         return taken
 
     def rows(self) -> list[tuple[str, int | None, int, bytes | None, bytes | None, tuple[Header, ...]]]:
@@ -304,14 +325,18 @@ class SinkWriter:
         self._key_codec, self._value_codec = key_codec, value_codec
 
     def __call__(self, record: Record) -> None:
-        try:
-            if type(record) is not Record or record.headers:
-                raise TypeError
-            key, value = _encode(self._key_codec, record.key), _encode(self._value_codec, record.value)
-        except (TypeError, UnicodeError, struct.error):
-            self._otherwise(record)
-        else:
-            self._columns.append(self._topic, None, record.timestamp, key, value, ())
+        if type(record) is Record:
+            has_headers, key, value = bool(record.headers), record.key, record.value
+            try:
+                if has_headers:
+                    raise TypeError
+                key, value = _encode(self._key_codec, key), _encode(self._value_codec, value)
+            except (TypeError, UnicodeError, struct.error):
+                pass
+            else:
+                self._columns.append(self._topic, None, record.timestamp, key, value, ())
+                return
+        self._otherwise(record)
 
 
 class Serialize:
@@ -348,8 +373,14 @@ class Deserialize:
         return self._otherwise(data)
 
 
-_TYPES = {Codec.BYTES: bytes, Codec.STRING: str, Codec.INTEGER: int, Codec.LONG: int, Codec.DOUBLE: float}
-_FORMATS = {Codec.INTEGER: ">i", Codec.LONG: ">q", Codec.DOUBLE: ">d"}
+_TYPES: dict[int, type] = {
+    Codec.BYTES: bytes,
+    Codec.STRING: str,
+    Codec.INTEGER: int,
+    Codec.LONG: int,
+    Codec.DOUBLE: float,
+}
+_FORMATS: dict[int, str] = {Codec.INTEGER: ">i", Codec.LONG: ">q", Codec.DOUBLE: ">d"}
 
 
 def read_column(codec: int, valid: Any, ends: Any, data: Any, first: int, count: int) -> list[Any]:
@@ -388,16 +419,31 @@ def _is_valid(bits: memoryview | None, row: int) -> bool:
     return bits is None or bool(bits[row // 8] >> row % 8 & 1)
 
 
+def _check_types(topic: object, timestamp: object, headers: object) -> None:
+    if not isinstance(topic, str):
+        raise TypeError(f"append() argument 1 must be str, not {_name_type(topic)}")
+    if not isinstance(timestamp, int):
+        raise TypeError(f"{type(timestamp).__name__!r} object cannot be interpreted as an integer")
+    if not -MAX_TIMESTAMP - 1 <= timestamp <= MAX_TIMESTAMP:
+        raise OverflowError("int too big to convert")
+    if not isinstance(headers, tuple):
+        raise TypeError(f"append() argument 6 must be tuple, not {_name_type(headers)}")
+
+
+def _name_type(argument: object) -> str:
+    return "None" if argument is None else type(argument).__name__
+
+
 def _encode(codec: int, value: Any) -> bytes | None:
     """Return the bytes of an object of the exact type of a codec, or raise an error."""
     if not codec:
         raise TypeError
     if value is None:
         return None
-    if type(value) is not _TYPES[Codec(codec)]:
+    if type(value) is not _TYPES.get(codec):
         raise TypeError
     if codec in _FORMATS:
-        return struct.pack(_FORMATS[Codec(codec)], value)
+        return struct.pack(_FORMATS[codec], value)
     return value if isinstance(value, bytes) else str(value).encode()
 
 
