@@ -1048,17 +1048,16 @@ static PyObject *conversion_new(PyTypeObject *type, PyObject *args, PyObject *kw
 }
 
 /* Returns the only argument of a call, or NULL with an error set. */
-static PyObject *only_argument(PyObject *args, PyObject *kwargs) {
-    if (kwargs != NULL || PyTuple_Size(args) != 1) {
-        PyErr_SetString(PyExc_TypeError, "expected one argument");
-        return NULL;
-    }
-    return PyTuple_GetItem(args, 0);
+static PyObject *only_argument(PyObject *args, PyObject *kwargs, char *name) {
+    if (kwargs == NULL && PyTuple_Size(args) == 1) return PyTuple_GetItem(args, 0);
+    char *names[] = {name, NULL};
+    PyObject *argument = NULL;
+    return PyArg_ParseTupleAndKeywords(args, kwargs, "O", names, &argument) ? argument : NULL;
 }
 
 static PyObject *serializer_call(PyObject *object, PyObject *args, PyObject *kwargs) {
     Conversion *self = (Conversion *)object;
-    PyObject *value = only_argument(args, kwargs);
+    PyObject *value = only_argument(args, kwargs, "value");
     if (value == NULL) return NULL;
     Encoded encoded;
     if (self->codec == BYTES && PyBytes_CheckExact(value)) {
@@ -1071,7 +1070,7 @@ static PyObject *serializer_call(PyObject *object, PyObject *args, PyObject *kwa
 
 static PyObject *deserializer_call(PyObject *object, PyObject *args, PyObject *kwargs) {
     Conversion *self = (Conversion *)object;
-    PyObject *data = only_argument(args, kwargs);
+    PyObject *data = only_argument(args, kwargs, "data");
     if (data == NULL) return NULL;
     if (self->codec != 0 && PyBytes_CheckExact(data)) {
         if (self->codec == BYTES) {
