@@ -1124,6 +1124,7 @@ static PyObject *read_column(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_ssize_t first, count;
     PyObject *objects[3]; /* validity or None, ends, bytes or None */
     if (!PyArg_ParseTuple(args, "iOOOnn:read_column", &codec, &objects[0], &objects[1], &objects[2], &first, &count)) return NULL;
+    if (codec < BYTES || codec > DOUBLE) return PyErr_Format(PyExc_ValueError, "codec %d cannot be read", codec);
     Py_buffer views[3];
     int held = 0;
     PyObject *result = NULL;
@@ -1133,12 +1134,17 @@ static PyObject *read_column(PyObject *Py_UNUSED(module), PyObject *args) {
         views[held].obj = NULL;
         if (objects[held] != Py_None && PyObject_GetBuffer(objects[held], &views[held], PyBUF_SIMPLE) < 0) goto release;
     }
+    if (first == 0 && count == 0) { /* an empty array can lack its buffers */
+        result = PyList_New(0);
+        goto release;
+    }
     if (first < 0 || count < 0 || first > PY_SSIZE_T_MAX - count - 1 || (first + count + 1) > views[1].len / 4 ||
-        (views[0].buf != NULL && (first + count + 7) / 8 > views[0].len)) {
+        (objects[0] != Py_None && (first + count + 7) / 8 > views[0].len)) {
         PyErr_SetString(PyExc_ValueError, "the buffers are shorter than the column");
         goto release;
     }
-    const unsigned char *valid = views[0].buf;
+    const unsigned char *valid = objects[0] == Py_None ? NULL : views[0].buf;
+    const char *bytes = views[2].buf == NULL ? "" : views[2].buf;
     const char *ends = (const char *)views[1].buf + first * 4;
     if ((result = PyList_New(count)) == NULL) goto release;
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -1153,7 +1159,7 @@ static PyObject *read_column(PyObject *Py_UNUSED(module), PyObject *args) {
             PyErr_SetString(PyExc_ValueError, "a row is outside of the buffer");
             item = NULL;
         } else {
-            item = decode_object(codec, (const char *)views[2].buf + start, end - start);
+            item = decode_object(codec, bytes + start, end - start);
         }
         if (item == NULL || PyList_SetItem(result, i, item) < 0) {
             Py_CLEAR(result);
@@ -1168,7 +1174,7 @@ release:
 
 /* ---- the loop ------------------------------------------------------------------------------- */
 
-/* A column of timestamps: a buffer of int64, or a sequence of ints. */
+/* A column of timestamps: a buffer of int64, or another sequence of ints. */
 typedef struct {
     Py_buffer view;
     const char *numbers; /* NULL for a sequence */
@@ -1180,90 +1186,138 @@ static int timestamps_open(Timestamps *self, PyObject *object) {
     self->numbers = NULL;
     self->sequence = object;
     self->view.obj = NULL;
-    if (PyList_Check(object) || PyTuple_Check(object)) return (self->rows = PyObject_Size(object)) < 0 ? -1 : 0;
-    if (PyObject_GetBuffer(object, &self->view, PyBUF_SIMPLE) < 0) return -1;
-    self->numbers = self->view.buf;
-    self->rows = self->view.len / 8;
-    return 0;
+    if (!PyList_Check(object) && !PyTuple_Check(object) && PyObject_CheckBuffer(object)) {
+        if (PyObject_GetBuffer(object, &self->view, PyBUF_ND | PyBUF_FORMAT) < 0) return -1;
+        const char *format = self->view.format;
+        if (self->view.itemsize == 8 && self->view.ndim == 1 && format != NULL && (!strcmp(format, "q") || !strcmp(format, "l"))) {
+            self->numbers = self->view.buf;
+            self->rows = self->view.len / 8;
+            return 0;
+        }
+        PyBuffer_Release(&self->view);
+        self->view.obj = NULL;
+    }
+    return (self->rows = PySequence_Size(object)) < 0 ? -1 : 0;
 }
 
 static void timestamps_close(Timestamps *self) {
     if (self->view.obj != NULL) PyBuffer_Release(&self->view);
 }
 
-/* Returns a timestamp; sets an error if it is not an int. */
-static int64_t timestamps_get(const Timestamps *self, Py_ssize_t row) {
+/* Returns a timestamp, or -1 after an error. */
+static int64_t timestamps_get(const Timestamps *self, Module *module, Py_ssize_t row) {
     if (self->numbers != NULL) {
         int64_t number;
         memcpy(&number, self->numbers + row * 8, 8);
-        return number;
+        if (number >= 0) return number;
     }
-    PyObject *item = PyList_Check(self->sequence) ? PyList_GetItem(self->sequence, row) : PyTuple_GetItem(self->sequence, row);
-    return item == NULL ? -1 : PyLong_AsLongLong(item);
+    PyObject *item = PySequence_GetItem(self->sequence, row);
+    if (item == NULL) return -1;
+    int64_t number = to_timestamp(module, item);
+    Py_DECREF(item);
+    return number;
+}
+
+/* Returns whether a timestamp is negative, or -1 after an error. */
+static int timestamps_is_negative(const Timestamps *self, Py_ssize_t row) {
+    if (self->numbers != NULL) {
+        int64_t number;
+        memcpy(&number, self->numbers + row * 8, 8);
+        return number < 0;
+    }
+    PyObject *item = PySequence_GetItem(self->sequence, row);
+    if (item == NULL) return -1;
+    int overflow = 0, result = -1;
+    if (PyLong_Check(item)) {
+        long long number = PyLong_AsLongLongAndOverflow(item, &overflow);
+        result = overflow < 0 || (overflow == 0 && number < 0);
+    } else {
+        PyErr_Format(PyExc_TypeError, "a timestamp must be an integer, got %R", item);
+    }
+    Py_DECREF(item);
+    return result;
 }
 
 static PyObject *has_negative(PyObject *Py_UNUSED(module), PyObject *object) {
     Timestamps times;
     if (timestamps_open(&times, object) < 0) return NULL;
     int found = 0;
-    for (Py_ssize_t row = 0; row < times.rows && !found; row++) found = timestamps_get(&times, row) < 0;
+    for (Py_ssize_t row = 0; row < times.rows && !found; row++) found = timestamps_is_negative(&times, row);
     timestamps_close(&times);
-    if (PyErr_Occurred()) return NULL;
-    return PyBool_FromLong(found);
+    return found < 0 ? NULL : PyBool_FromLong(found);
+}
+
+/* Returns the size of a column, or -1 after an error. */
+static Py_ssize_t column_size(PyObject *column) {
+    if (PyList_Check(column)) return PyList_Size(column);
+    PyErr_SetString(PyExc_TypeError, "keys and values must be lists");
+    return -1;
+}
+
+/* Processes a row; returns -1 after an error. */
+static int run_row(
+    Module *module, PyObject *keys, PyObject *values, int64_t timestamp, PyObject *headers, PyObject *children, Py_ssize_t row) {
+    /* A processor can change the lists. */
+    PyObject *key = PyList_GetItem(keys, row), *value = key == NULL ? NULL : PyList_GetItem(values, row);
+    if (value == NULL) return -1;
+    PyObject *record = record_create((PyTypeObject *)module->record_type, key, value, timestamp);
+    if (record == NULL) return -1;
+    int failed = 0;
+    if (headers != Py_None) {
+        PyObject *of_row = PySequence_GetItem(headers, row);
+        failed = of_row == NULL || record_set_headers((Record *)record, of_row) < 0;
+        Py_XDECREF(of_row);
+    }
+    failed = failed || call_nodes(module, children, record) < 0;
+    Py_DECREF(record);
+    return failed ? -1 : 0;
 }
 
 static PyObject *run_rows(PyObject *module_object, PyObject *args) {
     Module *module = PyModule_GetState(module_object);
     State *state;
-    PyObject *keys, *values, *timestamps, *headers, *children;
+    PyObject *columns, *children;
     Py_ssize_t stop;
     long long before_ms;
+    /* Not a nested format: that would borrow the items of a list, which a processor can change. */
     if (!PyArg_ParseTuple(
-            args, "O!(O!O!OO)nLO!:run_rows", module->state_type, &state, &PyList_Type, &keys, &PyList_Type, &values, &timestamps,
-            &headers, &stop, &before_ms, &PyList_Type, &children))
+            args, "O!O!nLO!:run_rows", module->state_type, &state, &PyTuple_Type, &columns, &stop, &before_ms, &PyList_Type,
+            &children))
         return NULL;
+    if (PyTuple_Size(columns) != 4)
+        return PyErr_Format(PyExc_ValueError, "expected 4 columns, got %zd", PyTuple_Size(columns));
+    PyObject *keys = PyTuple_GetItem(columns, 0), *values = PyTuple_GetItem(columns, 1), *headers = PyTuple_GetItem(columns, 3);
+    Py_ssize_t n_keys = column_size(keys), n_values = n_keys < 0 ? -1 : column_size(values);
     Timestamps times;
-    if (timestamps_open(&times, timestamps) < 0) return NULL;
-    Py_ssize_t row = (Py_ssize_t)state->row;
-    if (row < 0 || row >= stop || stop > times.rows || stop > PyList_Size(keys) || stop > PyList_Size(values)) {
+    if (n_values < 0 || timestamps_open(&times, PyTuple_GetItem(columns, 2)) < 0) return NULL;
+    PyObject *result = NULL;
+    long long first = state->row;
+    if (first < 0 || first >= stop || stop > times.rows || stop > n_keys || stop > n_values) {
         PyErr_SetString(PyExc_IndexError, "the rows are outside of the columns");
-        goto failed;
+        goto done;
     }
-    int64_t timestamp = timestamps_get(&times, row);
-    for (;;) {
-        if (timestamp < 0) {
-            if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a timestamp is negative");
-            goto failed;
-        }
+    for (Py_ssize_t row = (Py_ssize_t)first;;) {
         state->row = row;
+        int64_t timestamp = timestamps_get(&times, module, row);
+        if (timestamp < 0) goto done;
+        if (row > first && timestamp >= before_ms) {
+            result = PyLong_FromSsize_t(row);
+            goto done;
+        }
         if (timestamp > state->partition_time_ms) {
             state->partition_time_ms = timestamp;
             if (timestamp > state->stream_time_ms) state->stream_time_ms = timestamp;
         }
-        /* A processor can change the lists. */
-        PyObject *key = PyList_GetItem(keys, row), *value = key == NULL ? NULL : PyList_GetItem(values, row);
-        if (value == NULL) goto failed;
-        PyObject *record = record_create((PyTypeObject *)module->record_type, key, value, timestamp);
-        if (record == NULL) goto failed;
-        int is_failed = 0;
-        if (headers != Py_None) {
-            PyObject *of_row = PySequence_GetItem(headers, row);
-            is_failed = of_row == NULL || record_set_headers((Record *)record, of_row) < 0;
-            Py_XDECREF(of_row);
-        }
-        is_failed = is_failed || call_nodes(module, children, record) < 0;
-        Py_DECREF(record);
-        if (is_failed) goto failed;
+        if (run_row(module, keys, values, timestamp, headers, children, row) < 0) goto done;
         row++;
-        if (row >= stop || state->stream_time_ms >= state->due_ms) break;
-        timestamp = timestamps_get(&times, row);
-        if (timestamp >= before_ms) break;
+        if (row >= stop || state->stream_time_ms >= state->due_ms) {
+            result = PyLong_FromSsize_t(row);
+            goto done;
+        }
     }
+done:
     timestamps_close(&times);
-    return PyLong_FromSsize_t(row);
-failed:
-    timestamps_close(&times);
-    return NULL;
+    return result;
 }
 
 /* ---- the module ----------------------------------------------------------------------------- */

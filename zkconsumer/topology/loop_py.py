@@ -22,7 +22,6 @@ Process = Callable[["Record"], object]
 #: One of so many calls of a node is timed.
 _TIMED_CALLS = 64
 
-
 _MAX_INT32 = (1 << 31) - 1
 
 
@@ -137,16 +136,28 @@ def run_rows(
 
     Args:
         state: its row is that of the first record; it is updated with each record.
-        columns: keys, values, timestamps, and headers or None.
+        columns: lists of keys and values, timestamps, and headers or None.
         stop: row after the last record.
         before_ms: timestamp from which on a record of another partition is next.
         children: the children of the source.
+
+    Raises:
+        IndexError: the columns do not have the rows.
+        StreamsError: a timestamp is negative or not an integer, or a header is invalid.
     """
     keys, values, timestamps, headers = columns
-    row = state.row
+    if not isinstance(keys, list) or not isinstance(values, list):
+        raise TypeError("keys and values must be lists")
+    first = row = state.row
+    if not 0 <= row < stop <= min(len(keys), len(values), len(timestamps)):
+        raise IndexError("the rows are outside of the columns")
     while True:
-        timestamp = timestamps[row]
         state.row = row
+        timestamp = timestamps[row]
+        if not isinstance(timestamp, int) or not 0 <= timestamp <= MAX_TIMESTAMP:
+            reject_timestamp(timestamp)
+        if row > first and timestamp >= before_ms:
+            return row
         if timestamp > state.partition_time_ms:
             state.partition_time_ms = timestamp
             if timestamp > state.stream_time_ms:
@@ -155,7 +166,7 @@ def run_rows(
         for process in children:
             process(record)
         row += 1
-        if row >= stop or timestamps[row] >= before_ms or state.stream_time_ms >= state.due_ms:
+        if row >= stop or state.stream_time_ms >= state.due_ms:
             return row
 
 
@@ -395,28 +406,38 @@ def read_column(codec: int, valid: Any, ends: Any, data: Any, first: int, count:
         count: number of rows.
 
     Raises:
-        ValueError: a row cannot be deserialized, or the buffers are too short.
+        ValueError: a row cannot be deserialized, the buffers are too short, or there is no such codec.
     """
-    bounds = memoryview(ends).cast("B").cast("i")
-    content = b"" if data is None else memoryview(data)
+    if not Codec.BYTES <= codec <= Codec.DOUBLE:
+        raise ValueError(f"codec {int(codec)} cannot be read")
+    if first == 0 and count == 0:  # an empty array can lack its buffers
+        return []
+    ends_view = memoryview(b"" if ends is None else ends).cast("B")
+    bounds = ends_view[: len(ends_view) // 4 * 4].cast("i")
+    content = memoryview(b"" if data is None else data).cast("B")
     bits = None if valid is None else memoryview(valid).cast("B")
-    rows = range(first, first + count)
     if first < 0 or count < 0 or first + count >= len(bounds) or (bits is not None and first + count > 8 * len(bits)):
         raise ValueError("the buffers are shorter than the column")
-    if any(not 0 <= bounds[row] <= bounds[row + 1] <= len(content) for row in rows if _is_valid(bits, row)):
-        raise ValueError("a row is outside of the buffer")
-    return [
-        _decode(codec, bytes(content[bounds[row] : bounds[row + 1]])) if _is_valid(bits, row) else None for row in rows
-    ]
+    rows: list[Any] = []
+    for row in range(first, first + count):
+        if bits is not None and not bits[row // 8] >> row % 8 & 1:
+            rows.append(None)
+        elif not 0 <= bounds[row] <= bounds[row + 1] <= len(content):
+            raise ValueError("a row is outside of the buffer")
+        else:
+            rows.append(_decode(codec, bytes(content[bounds[row] : bounds[row + 1]])))
+    return rows
 
 
 def has_negative(timestamps: Sequence[int]) -> bool:
     """Return whether a column has a negative timestamp."""
-    return min(timestamps, default=0) < 0
+    return any(map(_is_negative, timestamps))
 
 
-def _is_valid(bits: memoryview | None, row: int) -> bool:
-    return bits is None or bool(bits[row // 8] >> row % 8 & 1)
+def _is_negative(timestamp: object) -> bool:
+    if not isinstance(timestamp, int):
+        raise TypeError(f"a timestamp must be an integer, got {timestamp!r}")
+    return timestamp < 0
 
 
 def _check_types(topic: object, timestamp: object, headers: object) -> None:
@@ -452,7 +473,7 @@ def _decode(codec: int, data: bytes) -> Any:
         return data
     if codec == Codec.STRING:
         return data.decode()
-    kind = _FORMATS[Codec(codec)]
+    kind = _FORMATS[codec]
     if len(data) != struct.calcsize(kind):
         raise ValueError("the bytes have the wrong length")
     return struct.unpack(kind, data)[0]
