@@ -25,6 +25,7 @@ unit: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600)
+	$(BIN)/python -m tests.fuzz.loop --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.pages --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.wire --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz.znodes --seconds $(or $(SECONDS),600)

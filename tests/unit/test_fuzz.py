@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz import decoder, pages
+from fuzz import decoder, loop, pages
 from fuzz.wire import WireFuzzer
 
 from zkconsumer.fetcher import _decode, batch_headers, decode, decode_py
@@ -56,6 +56,14 @@ def test_maps_survive_mutated_pages() -> None:
 
 
 @pytest.mark.timeout(120)
+def test_loop_survives_random_nodes_and_columns() -> None:
+    done = fuzz("--seconds", "5", module="tests.fuzz.loop")
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(match(r"(\d+) calls", done.stdout)[1]) > 1_000
+
+
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("module", "checks", "count"),
     [
@@ -65,6 +73,8 @@ def test_maps_survive_mutated_pages() -> None:
         pytest.param("tests.fuzz", [], len(decoder.CHECKS), id="decoder-all", marks=pytest.mark.slow),
         pytest.param("tests.fuzz.pages", ["lengths", "index-room", "joined-page", "busy"], 4, id="maps-sample"),
         pytest.param("tests.fuzz.pages", [], len(pages.CHECKS), id="maps-all", marks=pytest.mark.slow),
+        pytest.param("tests.fuzz.loop", ["row-end", "row-room", "node-reference"], 3, id="loop-sample"),
+        pytest.param("tests.fuzz.loop", [], len(loop.CHECKS), id="loop-all", marks=pytest.mark.slow),
     ],
 )
 def test_fuzzer_notices_each_missing_check(module: str, checks: list[str], count: int) -> None:
@@ -89,7 +99,7 @@ def test_fault_report_has_reproducing_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["tests.fuzz", "tests.fuzz.pages"])
+@pytest.mark.parametrize("module", ["tests.fuzz", "tests.fuzz.pages", "tests.fuzz.loop"])
 def test_executions_of_seed_are_deterministic(module: str) -> None:
     line = r"fuzz: 300 executions, \d+ calls, digest \w+"
     first, second, other = (fuzz("--runs", "300", "--seed", seed, module=module) for seed in ("3", "3", "4"))
