@@ -723,3 +723,19 @@ def test_failure_in_start_closes_tasks_and_keeps_first_error() -> None:
     with pytest.raises(StreamsError, match="processor 'p' failed in init: RuntimeError: boom") as failed:
         TopologyTestDriver(topology)
     assert failed.value.__notes__ == ["task global: processor 'g-proc' failed in close: OSError: close"]
+
+
+def test_schedule_can_be_due_after_highest_timestamp() -> None:
+    times: list[int] = []
+
+    def init(context: ProcessorContext) -> None:
+        context.schedule(1 << 63, PunctuationType.STREAM_TIME, times.append)
+
+    setup = Setup(init=init)
+    setup.task.update_lags()
+    for times_of_a in ([5, 6], [(1 << 63) - 1]):
+        setup.add("a", times_of_a)
+        setup.task.run()
+
+    assert times == [5]
+    assert setup.task.queued == 0

@@ -151,8 +151,8 @@ class TaskSchedules:
 
     @property
     def stream_time_due_ms(self) -> int:
-        """Stream time at which the next schedule is due."""
-        return self.queues[PunctuationType.STREAM_TIME].due_ms
+        """Stream time at which the next schedule is due; at most ``NEVER``."""
+        return min(self.queues[PunctuationType.STREAM_TIME].due_ms, NEVER)
 
     def create_in_init(
         self, node: str, kind: PunctuationType, due_ms: int, interval_ms: int, punctuator: Punctuator
