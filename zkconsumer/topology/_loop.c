@@ -91,21 +91,25 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return self;
 }
 
-/* Returns whether key and value are set: their descriptors can delete them. Raises AttributeError otherwise. */
+/* Raises AttributeError for an attribute that its descriptor deleted. */
+static void raise_missing(Record *self, const char *name) {
+    PyObject *found = PyObject_GetAttrString((PyObject *)self, name);
+    if (found == NULL) return;
+    Py_DECREF(found);
+    PyErr_SetString(PyExc_AttributeError, name);
+}
+
+/* Returns whether key and value are set, or raises AttributeError. */
 static int record_is_whole(Record *self) {
     const char *missing = self->key == NULL ? "key" : self->value == NULL ? "value" : NULL;
     if (missing == NULL) return 1;
-    PyObject *found = PyObject_GetAttrString((PyObject *)self, missing);
-    if (found != NULL) {
-        Py_DECREF(found);
-        PyErr_SetString(PyExc_AttributeError, missing);
-    }
+    raise_missing(self, missing);
     return 0;
 }
 
 static PyObject *record_copy(Record *self, PyObject *key, PyObject *value, int64_t timestamp, PyObject *headers) {
     if (key == NULL || value == NULL) {
-        record_is_whole(self);
+        raise_missing(self, key == NULL ? "key" : "value");
         return NULL;
     }
     Py_XINCREF(headers); /* a finalizer that the allocation runs can change those of the record */
