@@ -54,6 +54,7 @@ oracle-jar: $(READY)
 bench: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.topology
 
 docs: $(READY)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'

@@ -22,7 +22,7 @@ ROOT = Path(zkconsumer.__file__).parent
 #: module or a package. ``devcluster`` is above ``tools``, which start it. ``zkconsumer/__init__.py`` is not listed,
 #: because it only re-exports names.
 ORDER = [
-    ["version", "compiled"],
+    ["version"],
     [
         "errors",
         "excerpt",

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from zkconsumer.compiled import explain_missing_module
+from zkconsumer.version import explain_missing_module
 
 
 def test_source_directory_that_hides_package_is_named(tmp_path: Path) -> None:

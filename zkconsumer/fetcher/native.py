@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zkconsumer.compiled import IS_PURE, explain_missing_module
+from zkconsumer.version import IS_PURE, explain_missing_module
 
 if IS_PURE:
     from zkconsumer.fetcher import decode_py

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from zkconsumer.compiled import IS_PURE, explain_missing_module
 from zkconsumer.topology.headers import MAX_TIMESTAMP as NEVER
+from zkconsumer.version import IS_PURE, explain_missing_module
 
 if TYPE_CHECKING or IS_PURE:
     from zkconsumer.topology.loop_py import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zkconsumer.compiled import IS_PURE, explain_missing_module
+from zkconsumer.version import IS_PURE, explain_missing_module
 
 if IS_PURE:
     from zkconsumer.topology.stores.pages import PagedMap
