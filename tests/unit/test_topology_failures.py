@@ -502,8 +502,8 @@ def test_failed_rollback_does_not_prevent_others() -> None:
     assert [store.calls[-1] for store in created.values()] == ["rollback", "rollback"]
     assert failed.value.__notes__ == [
         "rollback of storage failed: IndexError: list index out of range",
-        "rollback of store 'custom' failed: OSError: no rollback",
         "rollback of store 'other' failed: OSError: no rollback",
+        "rollback of store 'custom' failed: OSError: no rollback",
     ]
     task.close()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from zkconsumer.errors import TopologyError
+from zkconsumer.topology.java_order import string_order
 from zkconsumer.topology.nodes import Node, ProcessorNode, SourceNode
 from zkconsumer.topology.patterns import match_topics
 from zkconsumer.topology.stores.builder import StoreBuilder
@@ -114,8 +115,9 @@ def resolve_topics(
 
 
 def select_stores(nodes: Iterable[Node], stores: Mapping[str, StoreBuilder]) -> tuple[StoreBuilder, ...]:
-    """Return the stores that are connected to nodes, in the order of the nodes."""
-    names = dict.fromkeys(name for node in nodes if isinstance(node, ProcessorNode) for name in node.stores)
+    """Return the stores that are connected to nodes, in the order in which Kafka Streams flushes their caches."""
+    processors = [node for node in nodes if isinstance(node, ProcessorNode)]
+    names = dict.fromkeys(name for node in processors for name in string_order(node.stores))
     return tuple(stores[name] for name in names)
 
 
