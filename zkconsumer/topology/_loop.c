@@ -293,24 +293,54 @@ static PyType_Spec record_spec = {
 
 typedef struct {
     PyObject_HEAD long long row, partition_time_ms, stream_time_ms, due_ms;
+    PyObject *source, *record; /* NULL for None */
     char is_processing;
 } State;
 
 static PyObject *state_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {NULL};
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, ":RunState", names)) return NULL;
-    State *self = PyObject_New(State, type);
+    State *self = PyObject_GC_New(State, type);
     if (self == NULL) return NULL;
     self->row = 0;
     self->partition_time_ms = self->stream_time_ms = -1;
     self->due_ms = INT64_MAX;
+    self->source = self->record = NULL;
     self->is_processing = 0;
+    PyObject_GC_Track(self);
     return (PyObject *)self;
+}
+
+/* Sets the current record, and returns the previous one, which the caller owns. */
+static PyObject *state_swap_record(State *self, PyObject *record) {
+    PyObject *old = self->record;
+    Py_XINCREF(record);
+    self->record = record;
+    return old;
+}
+
+static int state_traverse(PyObject *object, visitproc visit, void *arg) {
+    State *self = (State *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->source);
+    Py_VISIT(self->record);
+    return 0;
+}
+
+static int state_clear(PyObject *object) {
+    State *self = (State *)object;
+    PyObject *source = self->source, *record = self->record;
+    self->source = self->record = NULL;
+    Py_XDECREF(source);
+    Py_XDECREF(record);
+    return 0;
 }
 
 static void state_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
-    PyObject_Free(self);
+    PyObject_GC_UnTrack(self);
+    state_clear(self);
+    PyObject_GC_Del(self);
     Py_DECREF(type);
 }
 
@@ -319,13 +349,17 @@ static PyMemberDef state_members[] = {
     {"partition_time_ms", T_LONGLONG, offsetof(State, partition_time_ms), 0, NULL},
     {"stream_time_ms", T_LONGLONG, offsetof(State, stream_time_ms), 0, NULL},
     {"due_ms", T_LONGLONG, offsetof(State, due_ms), 0, NULL},
+    {"source", T_OBJECT, offsetof(State, source), 0, NULL},
+    {"record", T_OBJECT, offsetof(State, record), 0, NULL},
     {"is_processing", T_BOOL, offsetof(State, is_processing), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot state_slots[] = {
-    {Py_tp_new, state_new}, {Py_tp_members, state_members}, {Py_tp_dealloc, state_dealloc}, {0, NULL}};
+    {Py_tp_new, state_new},         {Py_tp_members, state_members}, {Py_tp_traverse, state_traverse},
+    {Py_tp_clear, state_clear},     {Py_tp_dealloc, state_dealloc}, {0, NULL},
+};
 static PyType_Spec state_spec = {
-    "zkconsumer.topology._loop.RunState", sizeof(State), 0, Py_TPFLAGS_DEFAULT, state_slots};
+    "zkconsumer.topology._loop.RunState", sizeof(State), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, state_slots};
 
 /* ---- nodes ---------------------------------------------------------------------------------- */
 
@@ -497,17 +531,23 @@ static PyObject *forwarder_call(PyObject *object, PyObject *args, PyObject *kwar
         is_valid = node != NULL;
     }
     int failed;
+    State *state = (State *)self->state;
     if (!is_valid) {
         PyObject *result = PyObject_CallFunctionObjArgs(self->reject, record, child, NULL);
-        failed = result == NULL;
-        Py_XDECREF(result);
-    } else if (node == NULL) {
+        if (result == NULL) return NULL;
+        Py_DECREF(result);
+        Py_RETURN_NONE;
+    }
+    PyObject *previous = state_swap_record(state, record);
+    if (node == NULL) {
         failed = call_nodes(module, self->children, record);
     } else {
         Py_INCREF(node);
         failed = call_node(module, node, record);
         Py_DECREF(node);
     }
+    Py_XDECREF(state_swap_record(state, previous));
+    Py_XDECREF(previous);
     if (failed) return NULL;
     Py_RETURN_NONE;
 }
@@ -1260,7 +1300,8 @@ static Py_ssize_t column_size(PyObject *column) {
 
 /* Processes a row; returns -1 after an error. */
 static int run_row(
-    Module *module, PyObject *keys, PyObject *values, int64_t timestamp, PyObject *headers, PyObject *children, Py_ssize_t row) {
+    Module *module, State *state, PyObject *keys, PyObject *values, int64_t timestamp, PyObject *headers, PyObject *children) {
+    Py_ssize_t row = (Py_ssize_t)state->row;
     /* A processor can change the lists. */
     PyObject *key = PyList_GetItem(keys, row), *value = key == NULL ? NULL : PyList_GetItem(values, row);
     if (value == NULL) return -1;
@@ -1272,6 +1313,7 @@ static int run_row(
         failed = of_row == NULL || record_set_headers((Record *)record, of_row) < 0;
         Py_XDECREF(of_row);
     }
+    Py_XDECREF(state_swap_record(state, record));
     failed = failed || call_nodes(module, children, record) < 0;
     Py_DECREF(record);
     return failed ? -1 : 0;
@@ -1312,7 +1354,7 @@ static PyObject *run_rows(PyObject *module_object, PyObject *args) {
             state->partition_time_ms = timestamp;
             if (timestamp > state->stream_time_ms) state->stream_time_ms = timestamp;
         }
-        if (run_row(module, keys, values, timestamp, headers, children, row) < 0) goto done;
+        if (run_row(module, state, keys, values, timestamp, headers, children) < 0) goto done;
         row++;
         if (row >= stop || state->stream_time_ms >= state->due_ms) {
             result = PyLong_FromSsize_t(row);

@@ -110,15 +110,19 @@ class RunState:
         partition_time_ms: the highest timestamp of the records of the current partition.
         stream_time_ms: the highest timestamp of the records of all partitions.
         due_ms: stream time at which the next schedule is due.
+        source: columns with the current record before it was deserialized, in this row; None in punctuations.
+        record: the record that the current node received; None outside of ``process`` and punctuations.
         is_processing: whether a node is called that may forward records.
     """
 
-    __slots__ = ("due_ms", "is_processing", "partition_time_ms", "row", "stream_time_ms")
+    __slots__ = ("due_ms", "is_processing", "partition_time_ms", "record", "row", "source", "stream_time_ms")
 
     def __init__(self) -> None:
         self.row = 0
         self.partition_time_ms = self.stream_time_ms = -1
         self.due_ms = MAX_TIMESTAMP
+        self.source: Any = None
+        self.record: Record | None = None
         self.is_processing = False
 
 
@@ -162,7 +166,7 @@ def run_rows(
             state.partition_time_ms = timestamp
             if timestamp > state.stream_time_ms:
                 state.stream_time_ms = timestamp
-        record = Record(keys[row], values[row], timestamp, None if headers is None else headers[row])
+        state.record = record = Record(keys[row], values[row], timestamp, None if headers is None else headers[row])
         for process in children:
             process(record)
         row += 1
@@ -223,15 +227,17 @@ class Forwarder:
         self._state, self._children, self._by_name, self._reject = state, children, by_name, reject
 
     def __call__(self, record: Record, child: str | None = None) -> None:
-        if not self._state.is_processing or type(record) is not Record:
+        state = self._state
+        has_child = child is None or child in self._by_name
+        if not state.is_processing or type(record) is not Record or not has_child:
             self._reject(record, child)
-        elif child is None:
-            for process in self._children:
+            return
+        previous, state.record = state.record, record
+        try:
+            for process in self._children if child is None else (self._by_name[child],):
                 process(record)
-        elif child in self._by_name:
-            self._by_name[child](record)
-        else:
-            self._reject(record, child)
+        finally:
+            state.record = previous
 
 
 class OutputColumns:
