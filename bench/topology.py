@@ -59,6 +59,22 @@ class Count(Processor):
         self._context.forward(record.with_value(count))
 
 
+class CachedCount(Count):
+    """Counts the records of each key, and forwards the last count of each key at a commit."""
+
+    def init(self, context: ProcessorContext) -> None:
+        """Get the store."""
+        super().init(context)
+        self._store.set_flush_listener(self._forward)
+
+    def process(self, record: Record) -> None:
+        """Count a record."""
+        self._store.put(record.key, (self._store.get(record.key) or 0) + 1)
+
+    def _forward(self, change: Record) -> None:
+        self._context.forward(change.with_value(change.value.new))
+
+
 class CountByWindow(Count):
     """Counts the records of each key and minute."""
 
@@ -97,6 +113,11 @@ def count_store() -> StoreBuilder:
     return stores.key_value("s", value=serdes.LONG)
 
 
+def cached_store() -> StoreBuilder:
+    """Return a store of counts with a record cache."""
+    return stores.key_value("s", value=serdes.LONG, caching=True)
+
+
 def window_store() -> StoreBuilder:
     """Return a store of counts by window."""
     return stores.window("s", value=serdes.LONG, retention_ms=600_000, window_size_ms=WINDOW_MS)
@@ -111,6 +132,8 @@ CASES = {
     "count, 12,500 keys": Case(12_500, Count, count_store),
     "count, 125,000 keys": Case(125_000, Count, count_store),
     "count, 1 million keys": Case(1_000_000, Count, count_store),
+    "count, 12,500 keys, cached": Case(12_500, CachedCount, cached_store),
+    "count, 125,000 keys, cached": Case(125_000, CachedCount, cached_store),
     "tumbling window of a minute, 1,000 keys": Case(1_000, CountByWindow, window_store),
     "session window, 1,000 keys": Case(1_000, CountBySession, session_store),
 }
@@ -189,10 +212,12 @@ def measure_task(case: Case) -> float:
         process_batch(task, batch)
     batches = [inputs.batch() for _ in range(COMMITS + 1)]
     process_batch(task, batches.pop(0))
+    is_cached = case.processor is CachedCount
+    expected = [len(batch.column("key").unique()) if is_cached else COMMIT_RECORDS for batch in batches]
     started = time.process_time()
-    for batch in batches:
-        if process_batch(task, batch) != COMMIT_RECORDS:
-            raise RuntimeError("each record must have one output record")
+    for batch, count in zip(batches, expected, strict=True):
+        if process_batch(task, batch) != count:
+            raise RuntimeError("each record, or key of a cached store, must have one output record")
     used = time.process_time() - started
     task.close()
     return used / (COMMITS * COMMIT_RECORDS) * 1e6

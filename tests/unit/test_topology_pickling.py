@@ -144,10 +144,11 @@ def test_store_builder_is_data(builder: StoreBuilder, copy: Callable[[Any], Any]
 def test_store_builder_shows_kind_and_parameters() -> None:
     assert repr(BUILDERS[3]) == (
         "StoreBuilder('s', WindowStore, serdes=(Serde(long_to_bytes, bytes_to_long), Serde(json_to_bytes, "
-        "bytes_to_json)), is_persistent=True, retention_ms=10, window_size_ms=5, retain_duplicates=True, logging=True)"
+        "bytes_to_json)), is_persistent=True, retention_ms=10, window_size_ms=5, retain_duplicates=True, logging=True, "
+        "caching=False)"
     )
     assert repr(StoreBuilder("s", lambda name: None)) == "StoreBuilder('s', " + (  # type: ignore[arg-type,return-value]
-        "test_store_builder_shows_kind_and_parameters.<locals>.<lambda>, logging=True)"
+        "test_store_builder_shows_kind_and_parameters.<locals>.<lambda>, logging=True, caching=False)"
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import Processor, ProcessorContext, Record, Topology, TopologyTestDriver, serdes, stores
+from zkconsumer.topology.loop import RunState
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores import (
     NOT_PUT,
@@ -18,6 +19,7 @@ from zkconsumer.topology.stores import (
     KeyValueStore,
     MemoryPages,
     PagedMap,
+    RecordCache,
     StateStore,
     StoreBuilder,
     StoreContext,
@@ -31,6 +33,7 @@ from zkconsumer.topology.stores import (
     versioned_key_value,
     window,
 )
+from zkconsumer.topology.stores.cache import Backing, StoreCache
 
 TEXT, NUMBER = serdes.STRING, serdes.LONG
 MINUTE, HOUR = 60_000, 3_600_000
@@ -57,6 +60,9 @@ class Opened:
 
     def byte_map(self, _store: str) -> PagedMap:
         return self._map
+
+    def create_cache(self, store: str, backing: Backing) -> StoreCache:
+        return StoreCache(store, RecordCache(1 << 20), RunState(), backing)
 
     def count_expired(self, _store: str) -> None:
         self.expired += 1

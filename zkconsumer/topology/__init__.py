@@ -32,7 +32,7 @@ from zkconsumer.topology.handlers import ErrorContext, ErrorResponse
 from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle
 from zkconsumer.topology.nodes import GlobalStore, ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType, Remembered
-from zkconsumer.topology.records import Record, RecordMetadata, SinkRecord, SourceRecord
+from zkconsumer.topology.records import Change, Record, RecordMetadata, SinkRecord, SourceRecord
 from zkconsumer.topology.resolved import ResolvedTopology, TopicGroup
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.subtopology import Subtopology
@@ -45,6 +45,7 @@ __all__ = [
     "ApplicationConfig",
     "ApplicationState",
     "Cancellable",
+    "Change",
     "ErrorContext",
     "ErrorResponse",
     "GlobalStore",

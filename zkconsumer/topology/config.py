@@ -12,6 +12,12 @@ from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.timestamps import TimestampExtractor
 
+#: Default of ``statestore_cache_max_bytes``.
+DEFAULT_CACHE_BYTES = 10 * 1024 * 1024
+
+#: Settings that are numbers of bytes, and their minimums.
+_MINIMUMS = (("page_bytes", 1_024), ("page_memory_bytes", 0), ("statestore_cache_max_bytes", 0))
+
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationConfig:
@@ -31,6 +37,8 @@ class ApplicationConfig:
         page_bytes: maximum bytes of a page of a persistent store; larger pages need fewer reads and writes, but each
             changed page is written at a commit. Default 16,384; at least 1,024.
         page_memory_bytes: maximum encoded bytes of the unchanged pages that a store keeps in memory. Default 64 MiB.
+        statestore_cache_max_bytes: maximum bytes of the record caches of all stores with ``caching=True`` whose tasks
+            share a runtime. Default 10,485,760 (10 MiB); 0 flushes each change at once.
         quarantine_topic: topic to which ``ErrorResponse.QUARANTINE`` sends records. Default None.
 
     Raises:
@@ -47,6 +55,7 @@ class ApplicationConfig:
     production_handler: ErrorHandler = handlers.fail
     page_bytes: int = PageLimits().page_bytes
     page_memory_bytes: int = PageLimits().memory_bytes
+    statestore_cache_max_bytes: int = DEFAULT_CACHE_BYTES
     quarantine_topic: str | None = None
 
     def __post_init__(self) -> None:
@@ -54,7 +63,7 @@ class ApplicationConfig:
             raise ConfigurationError(
                 f"max_task_idle_ms must be an integer of at least -1, got {self.max_task_idle_ms!r}"
             )
-        for name, minimum in (("page_bytes", 1_024), ("page_memory_bytes", 0)):
+        for name, minimum in _MINIMUMS:
             value = getattr(self, name)
             if not isinstance(value, int) or value < minimum:
                 raise ConfigurationError(f"{name} must be an integer of at least {minimum}, got {value!r}")

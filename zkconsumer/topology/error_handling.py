@@ -9,6 +9,7 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.log import EventValues, get_logger
 from zkconsumer.topology import handlers
 from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.errors import FatalError
 from zkconsumer.topology.handlers import ErrorContext, ErrorHandler, ErrorResponse
 from zkconsumer.topology.records import Record, SinkRecord, SourceRecord
 
@@ -27,7 +28,7 @@ _TEXTS = {
 }
 
 
-class FailedNodeError(Exception):
+class FailedNodeError(FatalError):
     """An error of a node for which its handler returned FAIL. No other handler sees it."""
 
     def __init__(self, context: ErrorContext, error: Exception) -> None:

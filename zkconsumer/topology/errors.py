@@ -1,4 +1,4 @@
-"""Errors of calls with invalid arguments, for which no error handler is recommended."""
+"""Errors of calls with invalid arguments, for which no handler is recommended, and errors that no handler sees."""
 
 from __future__ import annotations
 
@@ -11,3 +11,20 @@ class InvalidArgumentError(StreamsError, ValueError):
 
 class WrongTypeError(StreamsError, TypeError):
     """An argument of a call has the wrong type."""
+
+
+class FatalError(Exception):
+    """An error that ends the task. No error handler sees it."""
+
+
+class FlushError(StreamsError, FatalError):
+    """The changes in a record cache could not be written or forwarded.
+
+    Args:
+        store: name of the store.
+        error: the error of the store or of the flush listener.
+    """
+
+    def __init__(self, store: str, error: BaseException) -> None:
+        described = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
+        super().__init__(f"flush of the record cache of store {store!r} failed: {described}")

@@ -30,13 +30,15 @@ class GlobalTask(StreamTask):
     """
 
     def __init__(self, declaration: TaskDeclaration, config: ApplicationConfig, runtime: TaskRuntime) -> None:
-        # As in Kafka Streams, a global store has no timestamp extractor, and errors of its processor end the task.
+        # As in Kafka Streams, a global store has no timestamp extractor and no cache, and errors of its processor end
+        # the task.
         nodes = tuple(
             replace(node, timestamp_extractor=None) if isinstance(node, SourceNode) else node
             for node in declaration.nodes
         )
         config = replace(config, timestamp_extractor=timestamps.fail_on_invalid, processing_handler=handlers.fail)
-        super().__init__(declaration._replace(nodes=nodes), config, runtime)
+        stores = tuple(replace(store, caching=False) for store in declaration.stores)
+        super().__init__(declaration._replace(nodes=nodes, stores=stores), config, runtime)
 
     def initialize(self) -> None:
         """Open the store, initialize the processor, and commit; see ``StreamTask.initialize``."""

@@ -8,8 +8,8 @@ from typing import Any
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import owners, timestamps
 from zkconsumer.topology.columns import SourceColumns, deserialize_column
-from zkconsumer.topology.error_handling import ErrorHandling, FailedNodeError, describe_error
-from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
+from zkconsumer.topology.error_handling import ErrorHandling, describe_error
+from zkconsumer.topology.errors import FatalError, InvalidArgumentError, WrongTypeError
 from zkconsumer.topology.loop import Guarded, OutputColumns, Process, SinkWriter, has_negative
 from zkconsumer.topology.nodes import ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.processor import Processor, ProcessorContext
@@ -208,7 +208,7 @@ class RunningProcessor(RunningNode):
         self._is_initialized = True
 
     def _handle_error(self, record: Record, error: Exception) -> None:
-        if isinstance(error, FailedNodeError):
+        if isinstance(error, FatalError):
             raise error
         self._errors.on_processing_error(self.name, self._task.source_record, record, error)
 

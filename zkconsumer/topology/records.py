@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zkconsumer.topology.headers import Header, copy_headers
 from zkconsumer.topology.loop import Record
@@ -52,6 +52,18 @@ class SourceRecord(NamedTuple):
         return f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
 
 
+class Change(NamedTuple):
+    """A change of a key in a cached store; the value of the record that a flush listener receives.
+
+    Attributes:
+        new: the new value; None if the key was deleted.
+        old: the value in the store before; None if there was none, or if the listener does not request old values.
+    """
+
+    new: Any
+    old: Any
+
+
 class SinkRecord(NamedTuple):
     """A serialized record that a sink sends.
 
@@ -72,4 +84,13 @@ class SinkRecord(NamedTuple):
     headers: tuple[Header, ...]
 
 
-__all__ = ["PUNCTUATION_METADATA", "Header", "Record", "RecordMetadata", "SinkRecord", "SourceRecord", "copy_headers"]
+__all__ = [
+    "PUNCTUATION_METADATA",
+    "Change",
+    "Header",
+    "Record",
+    "RecordMetadata",
+    "SinkRecord",
+    "SourceRecord",
+    "copy_headers",
+]

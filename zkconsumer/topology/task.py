@@ -14,13 +14,15 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.columns import SinkColumns, SourceColumns
 from zkconsumer.topology.config import ApplicationConfig
-from zkconsumer.topology.error_handling import ErrorHandling, FailedNodeError, describe_error, fatal_error
+from zkconsumer.topology.error_handling import ErrorHandling, describe_error, fatal_error
+from zkconsumer.topology.errors import FatalError
 from zkconsumer.topology.loop import NEVER, OutputColumns, RunState, run_rows
 from zkconsumer.topology.processor import Cancellable, Processor, PunctuationType, Punctuator, Remembered
 from zkconsumer.topology.punctuation import Schedule, TaskSchedules
 from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue, Window
-from zkconsumer.topology.records import SourceRecord
+from zkconsumer.topology.records import Record, SourceRecord
 from zkconsumer.topology.snapshot import Snapshot, check_remembered
+from zkconsumer.topology.stores.cache import RecordCache
 from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.task_declaration import TaskDeclaration
 from zkconsumer.topology.task_nodes import TaskNodes
@@ -69,8 +71,6 @@ class StreamTask:
         self.state = RunState()
         self._clock = runtime.clock
         self._lifecycle = TaskLifecycle(self.task_id)
-        self._source: SourceRecord | None = None
-        self._window: Window | None = None
         self._output = OutputColumns()
         self._sequence = 0
         self._remembered: dict[str, dict[str, Remembered]] = defaultdict(dict)
@@ -83,6 +83,8 @@ class StreamTask:
             runtime,
             PageLimits(config.page_bytes, config.page_memory_bytes),
             lambda store: self._errors.drop(self.source_record, reason="expired", store=store),
+            self.state,
+            runtime.cache or RecordCache(config.statestore_cache_max_bytes),
         )
         self.stores = self._stores.by_name
         self._sources = {partition: self._nodes.find_source(name) for partition, name in declaration.sources.items()}
@@ -153,6 +155,8 @@ class StreamTask:
             self._stores.commit()
         except BaseException as error:
             self._raise_fatal(error, "commit failed: ")
+        if self._lifecycle.state is TaskState.SUSPENDED:
+            self._stores.clear_caches()
         self.commit_requested = False
 
     def committable(self) -> dict[TopicPartition, int]:
@@ -233,7 +237,8 @@ class StreamTask:
     @property
     def source_record(self) -> SourceRecord | None:
         """The record that is processed; None in punctuations."""
-        return self._source if self._window is None else self._window.columns.record(self.state.row)
+        columns: SourceColumns | None = self.state.source
+        return None if columns is None else columns.record(self.state.row)
 
     @property
     def stream_time_ms(self) -> int:
@@ -356,7 +361,7 @@ class StreamTask:
             if record is None:
                 return True
             self._counts["enforced"] += self._group.is_enforced
-            self._source = source
+            self.state.source, self.state.row, self.state.record = SourceColumns.from_records([source]), 0, record
             self.system_time_ms = self._clock()
             self.state.is_processing = True
             self._sources[partition].process(record)
@@ -364,9 +369,13 @@ class StreamTask:
         except BaseException as error:
             self._raise_fatal(error)
         finally:
-            self.state.is_processing = False
-            self._source = None
+            self._leave_record()
         return True
+
+    def _leave_record(self) -> None:
+        state = self.state
+        state.is_processing = False
+        state.source = state.record = None
 
     def _add(self, partition: TopicPartition, columns: SourceColumns) -> None:
         if partition not in self._sources:
@@ -381,19 +390,18 @@ class StreamTask:
         state, first = self.state, queue.row
         state.row, state.partition_time_ms, state.due_ms = first, queue.time_ms, self._schedules.stream_time_due_ms
         self.system_time_ms = self._clock()
-        self._window = window
+        state.source = window.columns
         state.is_processing = True
         try:
             rows = (window.keys, window.values, window.timestamps, window.headers)
             end = run_rows(state, rows, stop, before_ms, self._sources[queue.partition].children)
             queue.time_ms = state.partition_time_ms
-            self._window = None
+            state.source = None
             self._group.skip(end - first)
         except BaseException as error:
             self._raise_fatal(error)
         finally:
-            state.is_processing = False
-            self._window = None
+            self._leave_record()
         self._counts["processed"] += end - first
         self._counts["enforced"] += (end - first) * self._group.is_enforced
         return end - first
@@ -451,19 +459,20 @@ class StreamTask:
 
     def _call_punctuator(self, schedule: Schedule, now_ms: int) -> None:
         self.system_time_ms = self._clock()
+        self.state.record = Record(None, None, now_ms)
         self.state.is_processing = True
         try:
             try:
                 schedule.punctuator(now_ms)
                 self._counts["punctuated"] += 1
-            except FailedNodeError:
+            except FatalError:
                 raise
             except Exception as error:
                 self._errors.on_punctuation_error(schedule.key.node, now_ms, error)
         except BaseException as error:
             self._raise_fatal(error)
         finally:
-            self.state.is_processing = False
+            self._leave_record()
 
 
 def _select_error(errors: list[BaseException]) -> BaseException:

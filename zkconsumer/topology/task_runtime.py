@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.stores.base import StateStore
+from zkconsumer.topology.stores.cache import RecordCache
 from zkconsumer.topology.stores.pages import PageStore
 
 
@@ -23,6 +24,8 @@ class TaskRuntime:
         lag_of: returns the lag of a partition, or None if it is unknown.
         partition_count: returns the number of partitions of a topic, for the partitioners of sinks.
         global_stores: global stores by name.
+        cache: limits the record caches of all tasks that have it, which belong to one thread; None gives the task one
+            of its own, with ``ApplicationConfig.statestore_cache_max_bytes``.
         takes_snapshots: whether tasks are continued from snapshots, so that they reject what a snapshot cannot contain.
     """
 
@@ -33,4 +36,5 @@ class TaskRuntime:
     lag_of: Callable[[TopicPartition], int | None] = lambda _partition: 0
     partition_count: Callable[[str], int] = lambda _topic: 1
     global_stores: Mapping[str, StateStore] = field(default_factory=dict)
+    cache: RecordCache | None = None
     takes_snapshots: bool = False

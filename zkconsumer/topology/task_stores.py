@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import owners
 from zkconsumer.topology.error_handling import describe_error
+from zkconsumer.topology.loop import RunState
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.stores.cache import Backing, RecordCache, StoreCache
 from zkconsumer.topology.stores.native import PagedMap
 from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.task_runtime import TaskRuntime
@@ -23,6 +25,8 @@ class TaskStores:
         runtime: provides the pages, and commits them.
         limits: sizes of the pages.
         count_expired: called with the name of a store that rejected an entry, because its time has expired.
+        state: the current record of the task.
+        cache: counts the bytes of record caches.
 
     Attributes:
         by_name: the stores by name.
@@ -40,12 +44,16 @@ class TaskStores:
         runtime: TaskRuntime,
         limits: PageLimits,
         count_expired: Callable[[str], None],
+        state: RunState,
+        cache: RecordCache,
     ) -> None:
         self._task_id, self._runtime, self._limits = task_id, runtime, limits
         self.count_expired = count_expired
         self.global_stores = runtime.global_stores
         self.by_name = {builder.name: self._create_store(builder) for builder in builders}
         self._maps: dict[str, PagedMap] = {}
+        self._state, self._cache = state, cache
+        self._caches: dict[str, StoreCache] = {}
         self._open_stores: list[StateStore] = []
 
     def open(self) -> None:
@@ -64,6 +72,11 @@ class TaskStores:
             self._maps[store] = PagedMap(self._runtime.pages(opened), store, opened.layout, self._limits)
         return self._maps[store]
 
+    def create_cache(self, store: str, backing: Backing) -> StoreCache:
+        """Return a record cache for a store."""
+        self._caches[store] = StoreCache(store, self._cache, self._state, backing)
+        return self._caches[store]
+
     def set_read_only(self, is_read_only: bool) -> None:
         """Let changes of the stores raise an error, or allow them."""
         for entries in self._maps.values():
@@ -72,8 +85,11 @@ class TaskStores:
     def commit(self) -> None:
         """Commit the changes of all stores, or none.
 
-        No store counts as committed, and stores in memory keep their last commit, until the storage has committed.
+        Record caches are flushed first, which may call nodes. No store counts as committed, and stores in memory keep
+        their last commit, until the storage has committed.
         """
+        if self._caches:
+            self._flush_caches()
         for store in self.by_name.values():
             store.flush()
         changes = [(entries, entries.collect_changes()) for entries in self._maps.values()]
@@ -88,11 +104,17 @@ class TaskStores:
         names = ("gets", "puts", "pages_read", "pages_written")
         return {f"{store}/{name}": getattr(entries, name) for store, entries in self._maps.items() for name in names}
 
+    def clear_caches(self) -> None:
+        """Discard the entries of all record caches."""
+        for cache in self._caches.values():
+            cache.clear()
+
     def rollback(self) -> list[tuple[str, BaseException]]:
         """Discard the changes of all stores since the last commit, and return the name and error of what failed."""
         steps: list[tuple[str, Callable[[], object]]] = [("storage", self._runtime.rollback)]
         steps += [(f"store {name!r}", entries.rollback) for name, entries in self._maps.items()]
         steps += [(f"store {name!r}", store.rollback) for name, store in self.by_name.items()]
+        self.clear_caches()
         errors = []
         for what, roll_back in steps:
             try:
@@ -104,12 +126,27 @@ class TaskStores:
     def close(self) -> list[BaseException]:
         """Close the stores that are open, and return the errors of those that failed."""
         errors: list[BaseException] = []
+        self.clear_caches()
         while self._open_stores:
             try:
                 self._close(self._open_stores.pop())
             except BaseException as error:
                 errors.append(error)
         return errors
+
+    def _flush_caches(self) -> None:
+        """Flush the record caches in the order of the stores, until none has changes.
+
+        A flush listener may put changes to caches that were flushed before.
+        """
+        caches = list(self._caches.values())
+        for _ in range(len(caches) + 1):
+            for cache in caches:
+                cache.flush()
+            if not any(cache.is_dirty for cache in caches):
+                return
+        dirty = ", ".join(store for store, cache in self._caches.items() if cache.is_dirty)
+        raise StreamsError(f"flush listeners always put new changes to the caches of these stores: {dirty}")
 
     def _create_store(self, builder: StoreBuilder) -> StateStore:
         where = f"task {self._task_id}: create of the StoreBuilder {builder.name!r}"

@@ -20,6 +20,7 @@ from zkconsumer.topology.error_handling import describe_error
 from zkconsumer.topology.records import SinkRecord
 from zkconsumer.topology.serdes import Deserializer, Serializer
 from zkconsumer.topology.stores.base import StateStore
+from zkconsumer.topology.stores.cache import RecordCache
 from zkconsumer.topology.stores.pages import PageStore
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.test_driver_state import DriverState
@@ -180,6 +181,7 @@ class TopologyTestDriver:
             clock=self._read_clock,
             pages=self._create_pages,
             commit=self._commit,
+            cache=RecordCache(self._config.statestore_cache_max_bytes),
             rollback=_do_nothing if self._state is None else self._state.file.rollback,
             takes_snapshots=self._state is not None,
         )

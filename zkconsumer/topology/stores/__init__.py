@@ -16,6 +16,7 @@ from zkconsumer.topology.stores.builder import (
     versioned_key_value,
     window,
 )
+from zkconsumer.topology.stores.cache import RecordCache
 from zkconsumer.topology.stores.files import StateFile
 from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from zkconsumer.topology.stores.native import PagedMap
@@ -32,6 +33,7 @@ __all__ = [
     "PageLimits",
     "PageStore",
     "PagedMap",
+    "RecordCache",
     "SessionStore",
     "StateFile",
     "StateStore",

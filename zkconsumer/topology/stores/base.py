@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from zkconsumer.topology.errors import WrongTypeError
 from zkconsumer.topology.loop import Deserialize, Serialize
 from zkconsumer.topology.serdes import Serde, deserializer_codec, serializer_codec
+from zkconsumer.topology.stores.cache import Backing, FlushListener, StoreCache
 from zkconsumer.topology.stores.pages import PagedMap
 
 
@@ -17,6 +18,9 @@ class StoreContext(Protocol):
 
     def byte_map(self, store: str) -> PagedMap:
         """Return the byte map in which a store keeps its entries. The task writes its changes at each commit."""
+
+    def create_cache(self, store: str, backing: Backing) -> StoreCache:
+        """Return a record cache for a store."""
 
     def count_expired(self, store: str) -> None:
         """Count an entry that a store rejected because its time has expired."""
@@ -32,10 +36,18 @@ class StateStore(ABC):
             written; the default is the name of the class.
     """
 
+    #: Name of the class in the default layout, if it is another one.
+    LAYOUT: ClassVar[str | None] = None
+
     def __init__(self, name: str, is_persistent: bool = True, layout: str | None = None) -> None:
         self.name = name
         self.is_persistent = is_persistent
-        self.layout = type(self).__name__ if layout is None else layout
+        self.layout = self.default_layout() if layout is None else layout
+
+    @classmethod
+    def default_layout(cls) -> str:
+        """Return the layout of stores whose class determines the bytes."""
+        return cls.LAYOUT or cls.__name__
 
     @abstractmethod
     def init(self, context: StoreContext) -> None:
@@ -126,3 +138,16 @@ class SerdeStore(StateStore):
         self._deserialize_key = Deserialize(deserializer_codec(key_serde.deserialize), deserializer(name, key_serde))
         self._serialize_value = Serialize(self._codecs[1], value_serializer(name, value_serde))
         self._deserialize_value = Deserialize(self._codecs[2], deserializer(name, value_serde))
+
+    def set_flush_listener(self, _listener: FlushListener, _send_old_values: bool = False) -> bool:
+        """Return whether the store is cached. If it is, the listener is called with the last change of each key.
+
+        A processor calls this in ``init``. If the result is False, it forwards changes itself. The listener receives a
+        ``Record`` with the timestamp and headers of the change, and a ``Change`` as value, and may call
+        ``context.forward``. ``context.record_metadata`` is then that of the change.
+
+        Args:
+            listener: the function; it replaces the one before.
+            send_old_values: whether ``Change.old`` is set.
+        """
+        return False

@@ -15,6 +15,12 @@ from zkconsumer.topology.checks import check_name
 from zkconsumer.topology.function_names import function_name
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import StateStore
+from zkconsumer.topology.stores.cached_key_value import CachedKeyValueStore, CachedTimestampedKeyValueStore
+from zkconsumer.topology.stores.cached_segments import (
+    CachedSessionStore,
+    CachedTimestampedWindowStore,
+    CachedWindowStore,
+)
 from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore
 from zkconsumer.topology.stores.session import SessionStore
 from zkconsumer.topology.stores.versioned import VersionedKeyValueStore
@@ -30,33 +36,54 @@ class StoreBuilder:
         kind: class of the store, or a function: called with the name and the parameters, it returns a new store.
         parameters: further arguments of ``kind`` by name.
         logging: False declares that the store needs no changelog, as a global store, whose topic has its contents.
+        caching: whether the store has a record cache, which writes and forwards only the last change of each key.
 
     Raises:
-        TopologyError: the name is empty, or the kind is not a class or function.
+        TopologyError: the name is empty, the kind is not a class or function, or it cannot be cached.
     """
 
     name: str
     kind: Callable[..., StateStore]
     parameters: Mapping[str, Any] = field(default_factory=dict)
     logging: bool = True
+    caching: bool = False
 
     def __post_init__(self) -> None:
         check_name("store", self.name)
         if not callable(self.kind):
             raise TopologyError(f"store {self.name!r}: kind must be a class or function, got {self.kind!r}")
+        if self.caching and self.kind not in _CACHED:
+            raise TopologyError(f"store {self.name!r}: a {function_name(self.kind)} cannot be cached")
 
     def __repr__(self) -> str:
-        arguments = {**self.parameters, "logging": self.logging}
+        arguments = {**self.parameters, "logging": self.logging, "caching": self.caching}
         described = (f"{name}={value!r}" for name, value in arguments.items())
         return f"StoreBuilder({', '.join((repr(self.name), function_name(self.kind), *described))})"
 
     def create(self) -> StateStore:
         """Return a new store."""
-        return self.kind(self.name, **self.parameters)
+        kind = _CACHED[self.kind] if self.caching else self.kind
+        return kind(self.name, **self.parameters)
+
+
+#: The classes of stores with a record cache.
+_CACHED: dict[Callable[..., StateStore], Callable[..., StateStore]] = {
+    KeyValueStore: CachedKeyValueStore,
+    TimestampedKeyValueStore: CachedTimestampedKeyValueStore,
+    WindowStore: CachedWindowStore,
+    TimestampedWindowStore: CachedTimestampedWindowStore,
+    SessionStore: CachedSessionStore,
+}
 
 
 def key_value(
-    name: str, key: Serde = serdes.BYTES, value: Serde = serdes.BYTES, *, persistent: bool = True, logging: bool = True
+    name: str,
+    key: Serde = serdes.BYTES,
+    value: Serde = serdes.BYTES,
+    *,
+    persistent: bool = True,
+    logging: bool = True,
+    caching: bool = False,
 ) -> StoreBuilder:
     """Return a builder of a ``KeyValueStore``.
 
@@ -66,15 +93,22 @@ def key_value(
         value: serde of values.
         persistent: False keeps the entries in memory.
         logging: see ``StoreBuilder``.
+        caching: see ``StoreBuilder``.
     """
-    return _declare(KeyValueStore, name, (key, value), persistent, logging)
+    return _declare(KeyValueStore, name, (key, value), persistent, logging, caching)
 
 
 def timestamped_key_value(
-    name: str, key: Serde = serdes.BYTES, value: Serde = serdes.BYTES, *, persistent: bool = True, logging: bool = True
+    name: str,
+    key: Serde = serdes.BYTES,
+    value: Serde = serdes.BYTES,
+    *,
+    persistent: bool = True,
+    logging: bool = True,
+    caching: bool = False,
 ) -> StoreBuilder:
     """Return a builder of a ``TimestampedKeyValueStore``; the arguments are those of ``key_value``."""
-    return _declare(TimestampedKeyValueStore, name, (key, value), persistent, logging)
+    return _declare(TimestampedKeyValueStore, name, (key, value), persistent, logging, caching)
 
 
 def versioned_key_value(
@@ -105,7 +139,7 @@ def versioned_key_value(
             f"store {name!r}: segment_interval_ms must be an integer of at least 1, got {interval_ms!r}"
         )
     times = {"history_ms": history_ms, "segment_interval_ms": interval_ms}
-    return _declare(VersionedKeyValueStore, name, (key, value), persistent, logging, **times)
+    return _declare(VersionedKeyValueStore, name, (key, value), persistent, logging, False, **times)
 
 
 def window(
@@ -118,6 +152,7 @@ def window(
     retain_duplicates: bool = False,
     persistent: bool = True,
     logging: bool = True,
+    caching: bool = False,
 ) -> StoreBuilder:
     """Return a builder of a ``WindowStore``; the other arguments are those of ``key_value``.
 
@@ -130,9 +165,12 @@ def window(
         retain_duplicates: whether each put adds a value.
         persistent: False keeps the entries in memory.
         logging: see ``StoreBuilder``.
+        caching: see ``StoreBuilder``. As in Kafka Streams, a store that retains duplicates is not cached.
     """
     parameters = _window_parameters(name, retention_ms, window_size_ms, retain_duplicates)
-    return _declare(WindowStore, name, (key, value), persistent, logging, **parameters)
+    return _declare(
+        WindowStore, name, (key, value), persistent, logging, caching and not retain_duplicates, **parameters
+    )
 
 
 def timestamped_window(
@@ -145,10 +183,13 @@ def timestamped_window(
     retain_duplicates: bool = False,
     persistent: bool = True,
     logging: bool = True,
+    caching: bool = False,
 ) -> StoreBuilder:
     """Return a builder of a ``TimestampedWindowStore``; the arguments are those of ``window``."""
     parameters = _window_parameters(name, retention_ms, window_size_ms, retain_duplicates)
-    return _declare(TimestampedWindowStore, name, (key, value), persistent, logging, **parameters)
+    return _declare(
+        TimestampedWindowStore, name, (key, value), persistent, logging, caching and not retain_duplicates, **parameters
+    )
 
 
 def session(
@@ -159,6 +200,7 @@ def session(
     retention_ms: int,
     persistent: bool = True,
     logging: bool = True,
+    caching: bool = False,
 ) -> StoreBuilder:
     """Return a builder of a ``SessionStore``; the other arguments are those of ``key_value``.
 
@@ -169,9 +211,10 @@ def session(
         retention_ms: milliseconds for which a session can be read.
         persistent: False keeps the entries in memory.
         logging: see ``StoreBuilder``.
+        caching: see ``StoreBuilder``.
     """
     _check_not_negative(name, retention_ms=retention_ms)
-    return _declare(SessionStore, name, (key, value), persistent, logging, retention_ms=retention_ms)
+    return _declare(SessionStore, name, (key, value), persistent, logging, caching, retention_ms=retention_ms)
 
 
 def _declare(
@@ -180,9 +223,10 @@ def _declare(
     serdes: tuple[Serde, Serde],
     is_persistent: bool,
     logging: bool,
+    caching: bool,
     **parameters: object,
 ) -> StoreBuilder:
-    return StoreBuilder(name, kind, {"serdes": serdes, "is_persistent": is_persistent, **parameters}, logging)
+    return StoreBuilder(name, kind, {"serdes": serdes, "is_persistent": is_persistent, **parameters}, logging, caching)
 
 
 def _window_parameters(name: str, retention_ms: int, window_size_ms: int, retain_duplicates: bool) -> dict[str, object]:

@@ -14,7 +14,8 @@ from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import SerdeStore, StoreContext
 from zkconsumer.topology.stores.pages import PagedMap
 
-_SEGMENT = struct.Struct(">Q")
+#: The number of a segment, with which the key of an entry starts.
+SEGMENT = struct.Struct(">Q")
 _STATE = struct.Struct("<qI")
 
 #: Key of the latest time and of the sequence number; it is greater than the keys of all segments.
@@ -96,22 +97,22 @@ class SegmentedMap:
         if number < self._first_live:
             return False
         if value is None:
-            self._map.delete(_SEGMENT.pack(number) + key)
+            self._map.delete(SEGMENT.pack(number) + key)
         else:
-            self._map.put(_SEGMENT.pack(number) + key, value)
+            self._map.put(SEGMENT.pack(number) + key, value)
         return True
 
     def remove(self, time_ms: int, key: bytes) -> None:
         """Delete an entry."""
         if time_ms > self.stream_time_ms or self._map.is_read_only:
             self.advance_stream_time(time_ms)
-        self._map.delete(_SEGMENT.pack(time_ms // self._interval_ms) + key)
+        self._map.delete(SEGMENT.pack(time_ms // self._interval_ms) + key)
 
     def get(self, time_ms: int, key: bytes) -> bytes | None:
         """Return an entry that has not expired, or None."""
         if time_ms <= self.stream_time_ms - self._retention_ms:
             return None
-        return self._map.get(_SEGMENT.pack(time_ms // self._interval_ms) + key)
+        return self._map.get(SEGMENT.pack(time_ms // self._interval_ms) + key)
 
     def scan(
         self, first_ms: int, last_ms: int, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
@@ -125,20 +126,37 @@ class SegmentedMap:
             stop: key after the last one in each segment; None for no limit.
             reverse: whether the last entry comes first.
         """
+        return [(key[8:], value) for key, value in self.scan_segments(first_ms, last_ms, start, stop, reverse)]
+
+    def scan_segments(
+        self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
+    ) -> list[tuple[bytes, bytes]]:
+        """Return what ``scan`` returns, with the number of the segment before each key."""
+        found: list[tuple[bytes, bytes]] = []
+        for low, high in self.segment_ranges(first_ms, last_ms, start, stop, reverse):
+            if not found:
+                found = self._map.scan(low, high, reverse)
+            else:
+                found += self._map.scan(low, high, reverse)
+        return found
+
+    def segment_ranges(
+        self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
+    ) -> list[tuple[bytes, bytes]]:
+        """Return first key and key after the last one of each range that ``scan`` reads."""
         if start == b"" and stop is None:
-            low, high = _SEGMENT.pack(self._segment_number(first_ms)), _SEGMENT.pack(self._segment_number(last_ms) + 1)
-            return [(key[8:], value) for key, value in self._map.scan(low, high, reverse)]
+            low, high = SEGMENT.pack(self._segment_number(first_ms)), SEGMENT.pack(self._segment_number(last_ms) + 1)
+            return [(low, high)]
         first, last = self._segment_number(first_ms), self._segment_number(min(last_ms, self.stream_time_ms))
         numbers = range(max(first, self._first_live), last + 1)
         if len(numbers) == 1 and stop is not None:
-            prefix = _SEGMENT.pack(numbers[0])
-            return [(key[8:], value) for key, value in self._map.scan(prefix + start, prefix + stop, reverse)]
-        found: list[tuple[bytes, bytes]] = []
+            prefix = SEGMENT.pack(numbers[0])
+            return [(prefix + start, prefix + stop)]
+        ranges = []
         for number in reversed(numbers) if reverse else numbers:
-            prefix = _SEGMENT.pack(number)
-            high = _SEGMENT.pack(number + 1) if stop is None else prefix + stop
-            found += [(key[8:], value) for key, value in self._map.scan(prefix + start, high, reverse)]
-        return found
+            prefix = SEGMENT.pack(number)
+            ranges.append((prefix + start, SEGMENT.pack(number + 1) if stop is None else prefix + stop))
+        return ranges
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Advance the latest time, and remove expired segments."""
@@ -149,7 +167,7 @@ class SegmentedMap:
         self._is_changed = True
         first_live = self._segment_number(time_ms - self._retention_ms)
         if first_live > self._first_live:
-            self._map.discard(b"", _SEGMENT.pack(first_live))
+            self._map.discard(b"", SEGMENT.pack(first_live))
             self._first_live = first_live
 
     def _segment_number(self, time_ms: int) -> int:
@@ -177,7 +195,7 @@ class SegmentedStore(SerdeStore):
         interval_ms: int,
         details: str = "",
     ) -> None:
-        super().__init__(name, serdes, is_persistent, f"{type(self).__name__}, segments of {interval_ms} ms{details}")
+        super().__init__(name, serdes, is_persistent, f"{self.default_layout()}, segments of {interval_ms} ms{details}")
         self._retention_ms, self._interval_ms = retention_ms, interval_ms
         self._segments: SegmentedMap
         self._context: StoreContext

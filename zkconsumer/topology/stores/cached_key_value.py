@@ -1,0 +1,97 @@
+"""Key-value stores with a record cache.
+
+Source: Kafka 3.9 CachingKeyValueStore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, TypeVar
+
+from zkconsumer.topology.stores.base import StoreContext
+from zkconsumer.topology.stores.cache import FlushListener, StoreCache, merge
+from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp, next_prefix
+
+V = TypeVar("V")
+
+
+class CachedKeyValueStore(KeyValueStore[V]):
+    """A key-value store whose changes stay in a record cache until they are flushed.
+
+    ``approximate_num_entries`` does not count the keys that are only in the cache, as in Kafka Streams.
+    """
+
+    LAYOUT: ClassVar[str | None] = "KeyValueStore"
+
+    _cache: StoreCache
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store."""
+        super().init(context)
+        self._cache = context.create_cache(self.name, self)
+        conversions = self._conversions()
+        self._to_bytes, self._to_object = conversions.serialize_value, conversions.deserialize_value
+
+    def set_flush_listener(self, listener: FlushListener, send_old_values: bool = False) -> bool:
+        """Call a function with the last change of each key; see ``SerdeStore``."""
+        self._cache.listener, self._cache.sends_old_values = listener, send_old_values
+        return True
+
+    def get(self, key: Any) -> V | None:
+        """Return the value of a key, or None."""
+        data = self._cache.get(self._serialize_key(key))
+        return None if data is None else self._to_object(data)
+
+    def put(self, key: Any, value: V | None) -> None:
+        """Set the value of a key; None deletes it."""
+        self._cache.put(self._serialize_key(key), None if value is None else self._to_bytes(value))
+
+    def delete(self, key: Any) -> V | None:
+        """Delete a key, and return its value."""
+        old = self.get(key)
+        self.put(key, None)
+        return old
+
+    def range(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, V]]:
+        """Return keys and values from ``first`` to ``last``, both included; None means no limit."""
+        start = b"" if first is None else self._serialize_key(first)
+        return self._scan(start, None if last is None else self._serialize_key(last) + b"\0", reverse)
+
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Any, V]]:
+        """Return all keys and values."""
+        return self._scan(b"", None, reverse)
+
+    def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, V]]:
+        """Return the keys and values whose serialized key starts with ``prefix``."""
+        return self._scan(prefix, next_prefix(prefix), False)
+
+    def _scan(self, start: bytes, stop: bytes | None, reverse: bool) -> Iterator[tuple[Any, V]]:
+        cached = self._cache.scan(start, stop, reverse)
+        return self._decode_entries(merge(self._map.scan(start, stop, reverse), cached, reverse))
+
+    # ---- what the cache calls ----
+
+    def read(self, key: bytes) -> bytes | None:
+        """Return the value of a key in the store behind the cache."""
+        return self._map.get(key)
+
+    def write(self, key: bytes, data: bytes | None) -> None:
+        """Set the value of a key in the store behind the cache."""
+        if data is None:
+            self._map.delete(key)
+        else:
+            self._map.put(key, data)
+
+    def decode_key(self, key: bytes) -> Any:
+        """Return the object of a key."""
+        return self._deserialize_key(key)
+
+    def decode_value(self, data: bytes) -> V:
+        """Return the object of a value."""
+        return self._decode_value(data)
+
+
+class CachedTimestampedKeyValueStore(CachedKeyValueStore[ValueAndTimestamp], TimestampedKeyValueStore):
+    """A ``CachedKeyValueStore`` whose values are ``ValueAndTimestamp``."""
+
+    LAYOUT = "TimestampedKeyValueStore"

@@ -1,0 +1,163 @@
+"""Window and session stores with a record cache.
+
+Source: Kafka 3.9 CachingWindowStore, CachingSessionStore and SegmentedCacheFunction.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeVar
+
+from zkconsumer.topology.stores.base import StoreContext
+from zkconsumer.topology.stores.cache import FlushListener, StoreCache, merge
+from zkconsumer.topology.stores.key_value import ValueAndTimestamp
+from zkconsumer.topology.stores.segments import SEGMENT, SegmentedMap, SegmentedStore
+from zkconsumer.topology.stores.session import SessionStore
+from zkconsumer.topology.stores.window import TimestampedWindowStore, Windowed, WindowStore
+
+V = TypeVar("V")
+
+
+class CachedSegments(SegmentedMap):
+    """A map of bytes whose entries expire, and whose changes stay in a record cache until they are flushed.
+
+    Entries that have expired are not returned, from the cache as well. A change that has expired at the flush is
+    forwarded, but not written.
+
+    Args:
+        behind: the map behind the cache.
+        cache: the cache. Its keys start with the number of the segment.
+        retention_ms: see ``SegmentedMap``.
+        interval_ms: see ``SegmentedMap``.
+    """
+
+    def __init__(self, behind: SegmentedMap, cache: StoreCache, retention_ms: int, interval_ms: int) -> None:
+        self._behind, self._cache = behind, cache
+        self._retention_ms, self._interval_ms = retention_ms, interval_ms
+        self._set_stream_time(behind.stream_time_ms)
+
+    def load(self) -> None:
+        """Read the latest time from the map."""
+        self._behind.load()
+        self._set_stream_time(self._behind.stream_time_ms)
+
+    def save(self) -> None:
+        """Write the latest time to the map, if it changed."""
+        self._behind.save()
+
+    def put(self, time_ms: int, key: bytes, value: bytes | None) -> bool:
+        """Set or delete an entry in the cache."""
+        if time_ms > self.stream_time_ms:
+            self._set_stream_time(time_ms)
+        self._cache.put(SEGMENT.pack(time_ms // self._interval_ms) + key, value)
+        return True
+
+    def remove(self, time_ms: int, key: bytes) -> None:
+        """Delete an entry."""
+        self.put(time_ms, key, None)
+
+    def get(self, time_ms: int, key: bytes) -> bytes | None:
+        """Return an entry that has not expired, or None."""
+        if time_ms <= self.stream_time_ms - self._retention_ms:
+            return None
+        cached = self._cache.find(SEGMENT.pack(time_ms // self._interval_ms) + key)
+        return self._behind.get(time_ms, key) if cached is None else cached[0]
+
+    def scan_segments(
+        self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
+    ) -> list[tuple[bytes, bytes]]:
+        """Return entries with the number of the segment before each key; see ``SegmentedMap``."""
+        cached = []
+        for low, high in self.segment_ranges(first_ms, last_ms, start, stop, reverse):
+            cached += self._cache.scan(low, high, reverse)
+        return merge(self._behind.scan_segments(first_ms, last_ms, start, stop, reverse), cached, reverse)
+
+    def _set_stream_time(self, time_ms: int) -> None:
+        self.stream_time_ms = time_ms
+        self._first_live = self._segment_number(time_ms - self._retention_ms)
+
+
+class _CachedSegmentedStore(SegmentedStore):
+    """A window or session store whose changes stay in a record cache until they are flushed."""
+
+    _cache: StoreCache
+    _behind: SegmentedMap
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store."""
+        super().init(context)
+        self._behind = self._segments
+        self._cache = context.create_cache(self.name, self)
+        self._segments = CachedSegments(self._behind, self._cache, self._retention_ms, self._interval_ms)
+
+    def set_flush_listener(self, listener: FlushListener, send_old_values: bool = False) -> bool:
+        """Call a function with the last change of each key; see ``SerdeStore``."""
+        self._cache.listener, self._cache.sends_old_values = listener, send_old_values
+        return True
+
+    def key_time(self, key: bytes) -> int:
+        """Return the time in a key of the cache by which its entry expires."""
+        raise NotImplementedError
+
+    def read(self, key: bytes) -> bytes | None:
+        """Return the value of a key in the store behind the cache."""
+        return self._behind.get(self.key_time(key), key[SEGMENT.size :])
+
+    def write(self, key: bytes, data: bytes | None) -> None:
+        """Set the value of a key in the store behind the cache."""
+        if not self._behind.put(self.key_time(key), key[SEGMENT.size :], data):
+            self._context.count_expired(self.name)
+
+    def decode_value(self, data: bytes) -> Any:
+        """Return the object of a value."""
+        raise NotImplementedError
+
+    def decode_key(self, key: bytes) -> Windowed:
+        """Return the key of an entry with its window or session."""
+        return self.decode_windowed(key[SEGMENT.size :])
+
+    def decode_windowed(self, raw: bytes) -> Windowed:
+        """Return a key with its window or session."""
+        raise NotImplementedError
+
+
+class CachedWindowStore(_CachedSegmentedStore, WindowStore[V]):
+    """A window store whose changes stay in a record cache until they are flushed."""
+
+    LAYOUT: ClassVar[str | None] = "WindowStore"
+
+    def key_time(self, key: bytes) -> int:
+        """Return the start of the window."""
+        return int.from_bytes(key[-12:-4], "big")
+
+    def decode_windowed(self, raw: bytes) -> Windowed:
+        """Return a key with its window."""
+        return self._create_windowed(raw[:-12], int.from_bytes(raw[-12:-4], "big"))
+
+    def decode_value(self, data: bytes) -> V:
+        """Return the object of a value."""
+        return self._decode_value(data)
+
+
+class CachedTimestampedWindowStore(CachedWindowStore[ValueAndTimestamp], TimestampedWindowStore):
+    """A ``CachedWindowStore`` whose values are ``ValueAndTimestamp``."""
+
+    LAYOUT = "TimestampedWindowStore"
+
+
+class CachedSessionStore(_CachedSegmentedStore, SessionStore[V]):
+    """A session store whose changes stay in a record cache until they are flushed."""
+
+    LAYOUT: ClassVar[str | None] = "SessionStore"
+
+    def key_time(self, key: bytes) -> int:
+        """Return the end of the session."""
+        return int.from_bytes(key[-16:-8], "big")
+
+    def decode_windowed(self, raw: bytes) -> Windowed:
+        """Return a key with its session."""
+        start, end = int.from_bytes(raw[-8:], "big"), int.from_bytes(raw[-16:-8], "big")
+        return Windowed(self._deserialize_key(raw[:-16]), start, end)
+
+    def decode_value(self, data: bytes) -> Any:
+        """Return the object of an aggregate."""
+        return self._deserialize_value(data)
