@@ -17,8 +17,12 @@ import java.util.Properties;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.producer.MockProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.serialization.Deserializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
@@ -44,7 +48,10 @@ import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.processor.api.RecordMetadata;
+import org.apache.kafka.streams.processor.internals.InternalProcessorContext;
 import org.apache.kafka.streams.processor.internals.InternalTopologyBuilder;
+import org.apache.kafka.streams.processor.internals.ProcessorNode;
+import org.apache.kafka.streams.processor.internals.StreamTask;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
@@ -56,6 +63,8 @@ import org.apache.kafka.streams.state.VersionedKeyValueStore;
 import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.state.WindowStoreIterator;
+import org.apache.kafka.streams.state.internals.CachedStateStore;
+import org.apache.kafka.streams.state.internals.WrappedStateStore;
 
 /** Runs topologies and scenarios, one JSON object per line, with Kafka Streams; generator.py makes them. */
 public final class OracleRunner {
@@ -72,6 +81,8 @@ public final class OracleRunner {
             try {
                 if (request.has("bench")) {
                     answer = bench(request, arguments[0] + "/" + number++);
+                } else if (request.has("cache_bytes")) {
+                    answer = new Scenario(request, arguments[0] + "/" + number++).runCached();
                 } else {
                     answer = request.has("events")
                         ? new Scenario(request, arguments[0] + "/" + number++).run()
@@ -314,6 +325,9 @@ public final class OracleRunner {
             config.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "none:1");
             config.put(StreamsConfig.STATE_DIR_CONFIG, folder);
             config.put(StreamsConfig.MAX_TASK_IDLE_MS_CONFIG, settings.path("idle").asLong(0));
+            if (request.has("cache_bytes")) {
+                config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, request.get("cache_bytes").asLong());
+            }
             if (settings.path("deserialization").asText().equals("continue")) {
                 config.put(StreamsConfig.DEFAULT_DESERIALIZATION_EXCEPTION_HANDLER_CLASS_CONFIG, LogAndContinueExceptionHandler.class);
             }
@@ -351,6 +365,84 @@ public final class OracleRunner {
                     answer.put("close", String.valueOf(error));
                 }
             }
+        }
+
+        /** Runs the task of a driver, which commits after a number of records instead of each one. */
+        @SuppressWarnings("unchecked")
+        ObjectNode runCached() throws ReflectiveOperationException {
+            final ObjectNode answer = JSON.createObjectNode();
+            final ArrayNode outputs = answer.putArray("outputs");
+            final TopologyTestDriver driver = new TopologyTestDriver(declarations.topology, config, Instant.ofEpochMilli(0));
+            final StreamTask task = (StreamTask) field(driver, "task");
+            final MockProducer<byte[], byte[]> producer = (MockProducer<byte[], byte[]>) field(driver, "producer");
+            final Map<String, Long> offsets = new HashMap<>();
+            try {
+                int queued = 0;
+                for (final JsonNode event : request.get("events")) {
+                    add(task, event, offsets.merge(text(event, "topic"), 1L, Long::sum) - 1);
+                    if (++queued % request.get("commit_every").asInt() == 0) {
+                        commit(task, producer, outputs);
+                    }
+                }
+                commit(task, producer, outputs);
+                answer.put("dropped", dropped(driver));
+                final ObjectNode stores = answer.putObject("stores");
+                new TreeMap<>(driver.getAllStateStores()).forEach((name, store) -> {
+                    ((CachedStateStore<?, ?>) store).clearCache();
+                    contents(declarations.kinds.get(name), store, stores.putArray(name));
+                });
+                return answer;
+            } finally {
+                driver.close();
+            }
+        }
+
+        private static void add(final StreamTask task, final JsonNode event, final long offset) {
+            final RecordHeaders headers = new RecordHeaders();
+            event.path("headers").forEach(h -> headers.add(h.get(0).asText(), h.get(1).asText().getBytes(StandardCharsets.UTF_8)));
+            final byte[] key = new StringSerializer().serialize("", text(event, "key"));
+            final byte[] value = new StringSerializer().serialize("", text(event, "value"));
+            final String topic = text(event, "topic");
+            task.addRecords(new TopicPartition(topic, 0), List.of(new ConsumerRecord<>(topic, 0, offset, event.get("ts").asLong(),
+                TimestampType.CREATE_TIME, ConsumerRecord.NULL_SIZE, ConsumerRecord.NULL_SIZE, key, value, headers, Optional.empty())));
+        }
+
+        /** Processes what is queued and commits; adds the records that were sent before and during the commit. */
+        private void commit(final StreamTask task, final MockProducer<byte[], byte[]> producer, final ArrayNode outputs) {
+            task.updateLags();
+            while (task.hasRecordsQueued() && task.isProcessable(0)) {
+                task.process(0);
+                task.maybePunctuateStreamTime();
+            }
+            outputs.add(sent(producer));
+            task.prepareCommit();
+            task.postCommit(true);
+            outputs.add(sent(producer));
+        }
+
+        private ArrayNode sent(final MockProducer<byte[], byte[]> producer) {
+            final ArrayNode all = JSON.createArrayNode();
+            final StringDeserializer text = new StringDeserializer();
+            for (final ProducerRecord<byte[], byte[]> record : producer.history()) {
+                if (!record.topic().startsWith("out")) {
+                    continue;
+                }
+                final ArrayNode one = all.addArray();
+                one.add(record.topic()).add(text.deserialize("", record.key())).add(text.deserialize("", record.value()));
+                one.add(record.timestamp());
+                final ArrayNode headers = one.addArray();
+                for (final Header header : record.headers()) {
+                    headers.addArray().add(header.key()).add(new String(header.value(), StandardCharsets.UTF_8));
+                }
+            }
+            producer.clear();
+            return all;
+        }
+
+        private static Object field(final TopologyTestDriver driver, final String name) throws ReflectiveOperationException {
+            final java.lang.reflect.Field field = TopologyTestDriver.class.getDeclaredField(name);
+            field.setAccessible(true);
+            return field.get(driver);
         }
 
         private void apply(final TopologyTestDriver driver, final JsonNode event) {
@@ -471,6 +563,9 @@ public final class OracleRunner {
                     case "schedule":
                         schedule(operation);
                         break;
+                    case "listen":
+                        listen(operation);
+                        break;
                     case "cancel":
                         if (schedules.containsKey(operation.get(1).asText())) {
                             schedules.get(operation.get(1).asText()).cancel();
@@ -512,6 +607,27 @@ public final class OracleRunner {
             final Cancellable schedule = context.schedule(Duration.ofMillis(operation.get(2).asLong()), type,
                 now -> run(body, new Record<>("tick", operation.get(3).asText() + "@" + now, now), new ArrayList<>()));
             schedules.put(operation.get(3).asText(), schedule);
+        }
+
+        /** Forwards the changes of a cached store: new and old value, and the metadata of the change. */
+        @SuppressWarnings("unchecked")
+        private void listen(final JsonNode operation) {
+            final InternalProcessorContext<String, String> internal = (InternalProcessorContext<String, String>) context;
+            final ProcessorNode<?, ?, ?, ?> node = internal.currentNode();
+            final WrappedStateStore<?, Object, Object> store =
+                (WrappedStateStore<?, Object, Object>) (Object) context.getStateStore(operation.get(1).asText());
+            store.setFlushListener(change -> {
+                final ProcessorNode<?, ?, ?, ?> before = internal.currentNode();
+                internal.setCurrentNode(node);
+                try {
+                    final List<String> trace = new ArrayList<>();
+                    run(JSON.createArrayNode().add(JSON.createArrayNode().add("meta")), null, trace);
+                    final String text = show(change.value().newValue) + "<" + show(change.value().oldValue) + " " + trace.get(0);
+                    forward(change.withKey(show(change.key())).withValue(text), operation.get(3));
+                } finally {
+                    internal.setCurrentNode(before);
+                }
+            }, operation.get(2).asBoolean());
         }
 
         @SuppressWarnings("unchecked")

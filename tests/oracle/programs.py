@@ -121,6 +121,8 @@ def new_builder(store: Json) -> StoreBuilder:
     """Return the builder of a store."""
     name, text = store["name"], serdes.STRING
     options = {"logging": store.get("logging", True), "persistent": store.get("persistent", True)}
+    if store["kind"] != "versioned":
+        options["caching"] = store.get("caching", False)
     retention, size, duplicates = store.get("retention", 0), store.get("size", 0), store.get("duplicates", False)
     match store["kind"]:
         case "key_value":
@@ -190,6 +192,8 @@ class Program(Processor):
                     raise RuntimeError("fail")
                 case ["schedule", kind, interval, name, body]:
                     self._schedule(kind, interval, name, body)
+                case ["listen", name, sends_old, child]:
+                    self._listen(name, sends_old, child)
                 case ["cancel", name]:
                     method, ordinal, _ = self._schedules.value.get(name, (None, None, None))
                     handle = context.schedules().get((method, ordinal))
@@ -219,6 +223,18 @@ class Program(Processor):
             self._created.append(name)
             schedules[name] = ["init", ordinal, body]
             self._context.schedule(interval, PunctuationType[kind], partial(self._punctuate, name))
+
+    def _listen(self, name: str, sends_old: bool, child: str | None) -> None:
+        """Forward the changes of a cached store: new and old value, and the metadata of the change."""
+        context = self._context
+
+        def forward(change: Record) -> None:
+            trace: list[str] = []
+            self._run([["meta"]], None, trace)
+            text = f"{show(change.value.new)}<{show(change.value.old)} {trace[0]}"
+            context.forward(change.with_key(show(change.key)).with_value(text), child)
+
+        context.get_state_store(name).set_flush_listener(forward, sends_old)
 
     def call_t0(self, now: int) -> None:
         self._punctuate("t0", now)

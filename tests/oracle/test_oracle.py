@@ -14,7 +14,7 @@ import pytest
 
 from zkconsumer.errors import TopologyError
 
-from . import generator, programs
+from . import cached_generator, cached_programs, generator, programs
 from . import oracle as runner
 from .oracle import Oracle, pinned_checksum, source_checksum
 
@@ -69,6 +69,15 @@ def test_scenarios_have_equal_results(oracle: Oracle, seed: int, counts: tuple[i
 
     for request, expected in zip(requests, oracle.send(requests), strict=True):
         assert essence(programs.run(request)) == essence(expected), request
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+def test_cached_scenarios_have_equal_results(oracle: Oracle, seed: int, counts: tuple[int, int, int]) -> None:
+    rng = random.Random(seed)
+    requests = [cached_generator.scenario(rng) for _ in range(counts[2])]
+
+    for request, expected in zip(requests, oracle.send(requests), strict=True):
+        assert essence(cached_programs.run_cached(request)) == essence(expected), request
 
 
 def essence(answer: Any) -> Any:

@@ -38,7 +38,7 @@ class ApplicationConfig:
             changed page is written at a commit. Default 16,384; at least 1,024.
         page_memory_bytes: maximum encoded bytes of the unchanged pages that a store keeps in memory. Default 64 MiB.
         statestore_cache_max_bytes: maximum bytes of the record caches of all stores with ``caching=True`` whose tasks
-            share a runtime. Default 10,485,760 (10 MiB); 0 flushes each change at once.
+            share a runtime. Default 10,485,760 (10 MiB); 0 disables the caches.
         quarantine_topic: topic to which ``ErrorResponse.QUARANTINE`` sends records. Default None.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import owners
@@ -26,7 +27,7 @@ class TaskStores:
         limits: sizes of the pages.
         count_expired: called with the name of a store that rejected an entry, because its time has expired.
         state: the current record of the task.
-        cache: counts the bytes of record caches.
+        cache: counts the bytes of record caches. With a maximum of 0, stores have none.
 
     Attributes:
         by_name: the stores by name.
@@ -50,9 +51,9 @@ class TaskStores:
         self._task_id, self._runtime, self._limits = task_id, runtime, limits
         self.count_expired = count_expired
         self.global_stores = runtime.global_stores
+        self._state, self._cache = state, cache
         self.by_name = {builder.name: self._create_store(builder) for builder in builders}
         self._maps: dict[str, PagedMap] = {}
-        self._state, self._cache = state, cache
         self._caches: dict[str, StoreCache] = {}
         self._open_stores: list[StateStore] = []
 
@@ -149,6 +150,8 @@ class TaskStores:
         raise StreamsError(f"flush listeners always put new changes to the caches of these stores: {dirty}")
 
     def _create_store(self, builder: StoreBuilder) -> StateStore:
+        if self._cache.max_bytes == 0:
+            builder = replace(builder, caching=False)
         where = f"task {self._task_id}: create of the StoreBuilder {builder.name!r}"
         try:
             store = builder.create()

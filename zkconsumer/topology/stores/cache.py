@@ -31,7 +31,7 @@ class RecordCache:
     """The bytes of the record caches of all stores whose tasks share it. They belong to one thread.
 
     Args:
-        max_bytes: maximum number of bytes. With 0, each change is flushed at once.
+        max_bytes: maximum number of bytes. With 0, no store is cached.
 
     Attributes:
         max_bytes: see above.
@@ -186,7 +186,7 @@ class StoreCache:
     def _remove(self, key: bytes, size: int) -> None:
         """Subtract an entry that was removed."""
         self._shared.size_bytes -= size
-        if self._index is not None:
+        if self._index is not None and key not in self._entries:
             self._index.delete(key)
 
     def _evict(self) -> None:
@@ -194,10 +194,12 @@ class StoreCache:
         shared, entries = self._shared, self._entries
         while entries and shared.size_bytes > shared.max_bytes:
             key, (data, size) = entries.popitem(last=False)
-            self._remove(key, size)
             origin = self._dirty.pop(key, None)
-            if origin is not None:
-                self._flush([(key, data, origin)])
+            try:
+                if origin is not None:
+                    self._flush([(key, data, origin)])
+            finally:  # as in Kafka Streams, other caches that are used during the flush still count the entry
+                self._remove(key, size)
 
     def _flush(self, changes: list[tuple[bytes, bytes | None, _Origin]]) -> None:
         """Write and forward some changes, and those of all other keys after them."""

@@ -32,6 +32,7 @@ class CachedSegments(SegmentedMap):
 
     def __init__(self, behind: SegmentedMap, cache: StoreCache, retention_ms: int, interval_ms: int) -> None:
         self._behind, self._cache = behind, cache
+        self._sequence = 0  # stores with duplicates are not cached
         self._retention_ms, self._interval_ms = retention_ms, interval_ms
         self._set_stream_time(behind.stream_time_ms)
 

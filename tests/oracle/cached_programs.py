@@ -1,0 +1,63 @@
+"""Runs scenarios of cached stores, as ``runCached`` of ``OracleRunner.java`` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zkconsumer.message import TopicPartition
+from zkconsumer.topology import ApplicationConfig, SourceRecord, StreamTask, TaskRuntime, serdes
+from zkconsumer.topology.stores import MemoryPages
+
+from .programs import Declarations, contents, pickled
+
+Json = Any
+
+
+def run_cached(request: Json) -> Json:
+    """Return what the runner answers to a request that commits after a number of records."""
+    declared = Declarations(request["steps"])
+    config = ApplicationConfig(
+        key_serde=serdes.STRING, value_serde=serdes.STRING, statestore_cache_max_bytes=request["cache_bytes"]
+    )
+    runtime = TaskRuntime(clock=lambda: 0, pages=lambda _: MemoryPages(), commit=int, rollback=int)
+    task = pickled(declared.topology).combine().task(0, config, runtime)
+    task.initialize()
+    events, every = request["events"], request["commit_every"]
+    offsets: dict[str, int] = {}
+    outputs = []
+    for first in range(0, len(events) + 1, every):
+        for event in events[first : first + every]:
+            offset = offsets[event["topic"]] = offsets.get(event["topic"], -1) + 1
+            headers = tuple((name, value.encode()) for name, value in event.get("headers", ()))
+            key, value = event["key"].encode(), event["value"].encode()
+            record = SourceRecord(event["topic"], 0, offset, event["ts"], key, value, headers)
+            task.add_records(TopicPartition(event["topic"], 0), [record])
+        task.update_lags()
+        while task.run():
+            pass
+        outputs.append(sent(task))
+        task.commit()
+        outputs.append(sent(task))
+    found = {name: contents(declared.kinds[name], store) for name, store in task.stores.items()}
+    result = {"outputs": outputs, "dropped": task.metrics["dropped"], "stores": found}
+    task.close()
+    return result
+
+
+def sent(task: StreamTask) -> list[Json]:
+    """Return the records that the sinks of a task have written since the last call."""
+    return [
+        [
+            record.topic,
+            show_text(record.key),
+            show_text(record.value),
+            record.timestamp,
+            [[name, (value or b"").decode()] for name, value in record.headers],
+        ]
+        for record in task.take_output().records()
+    ]
+
+
+def show_text(data: bytes | None) -> str | None:
+    """Return a key or value of an output record."""
+    return None if data is None else data.decode()
