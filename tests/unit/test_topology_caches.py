@@ -26,6 +26,7 @@ from zkconsumer.topology import (
 )
 from zkconsumer.topology.columns import SourceColumns
 from zkconsumer.topology.errors import FlushError
+from zkconsumer.topology.headers import count_header_bytes
 from zkconsumer.topology.loop import RunState
 from zkconsumer.topology.stores import (
     MemoryPages,
@@ -35,7 +36,8 @@ from zkconsumer.topology.stores import (
     ValueAndTimestamp,
     Windowed,
 )
-from zkconsumer.topology.stores.cache import StoreCache, count_header_bytes, merge
+from zkconsumer.topology.stores.cache import StoreCache, merge
+from zkconsumer.topology.stores.serde_map import Conversions
 
 PARTITION = TopicPartition("in", 0)
 TEXT = serdes.STRING
@@ -58,6 +60,9 @@ class Backing(dict[bytes, bytes]):
         else:
             self[key] = data
 
+    def conversions(self) -> Conversions:
+        return Conversions(bytes, bytes, bytes, (1, 1, 1))
+
     def decode_key(self, key: bytes) -> Any:
         return key
 
@@ -76,7 +81,7 @@ class Fixture:
 
     def keys(self) -> list[bytes]:
         """Return the keys from the least to the most recently used one."""
-        return list(self.cache._entries)
+        return self.cache.entries.keys()
 
 
 # ---- order and size of entries ----
@@ -86,10 +91,10 @@ def test_get_and_put_make_entry_most_recent() -> None:
     # Source: NamedCacheTest.shouldPutGet, shouldMoveToHeadOnUpdate
     fixture = Fixture()
     for key in (b"a", b"b", b"c"):
-        fixture.cache.put(key, b"1")
+        fixture.cache.entries.put_raw(key, b"1")
 
-    assert fixture.cache.get(b"a") == b"1"
-    fixture.cache.put(b"b", b"2")
+    assert fixture.cache.entries.get_raw(b"a") == b"1"
+    fixture.cache.entries.put_raw(b"b", b"2")
 
     assert fixture.keys() == [b"c", b"a", b"b"]
 
@@ -100,9 +105,9 @@ def test_size_is_that_of_kafka_streams() -> None:
     fixture.state.source = SourceColumns.from_records([SourceRecord("topic", 0, 7, 9, None, None)])
     fixture.state.record = Record(None, None, 9, [("h", b"xy"), ("n", None)])
 
-    fixture.cache.put(b"key", b"value")
+    fixture.cache.entries.put_raw(b"key", b"value")
     assert fixture.shared.size_bytes == 3 + 24 + 1 + 5 + 8 + 8 + 5 + 4 + (1 + 2) + 1
-    fixture.cache.put(b"key", None)
+    fixture.cache.entries.put_raw(b"key", None)
     assert fixture.shared.size_bytes == 3 + 24 + 1 + 0 + 8 + 8 + 5 + 4 + (1 + 2) + 1
 
 
@@ -115,23 +120,23 @@ def test_clean_entry_has_no_topic() -> None:
     fixture.state.source = SourceColumns.from_records([SourceRecord("topic", 0, 7, 9, None, None)])
     fixture.backing[b"k"] = b"v"
 
-    assert fixture.cache.get(b"k") == b"v"
+    assert fixture.cache.entries.get_raw(b"k") == b"v"
     assert (fixture.shared.size_bytes, fixture.cache.is_dirty) == (1 + 1 + 45, False)
 
 
 def test_missing_key_is_not_added() -> None:
     fixture = Fixture()
 
-    assert fixture.cache.get(b"k") is None
-    assert len(fixture.cache) == 0
+    assert fixture.cache.entries.get_raw(b"k") is None
+    assert len(fixture.cache.entries) == 0
 
 
 def test_clear_subtracts_bytes_of_this_store_only() -> None:
     # Source: ThreadCacheTest.shouldCalculateSizeInBytes and cleanup of NamedCache.clear
     shared = RecordCache(10_000)
     one, other = Fixture(shared=shared), Fixture(shared=shared)
-    one.cache.put(b"a", b"1")
-    other.cache.put(b"b", b"1")
+    one.cache.entries.put_raw(b"a", b"1")
+    other.cache.entries.put_raw(b"b", b"1")
 
     one.cache.clear()
 
@@ -146,8 +151,8 @@ def test_flush_orders_keys_by_last_put() -> None:
     # Source: NamedCache.put removes the key from the dirty keys and adds it again
     fixture = Fixture()
     for key in (b"a", b"b", b"a", b"c"):
-        fixture.cache.put(key, b"1")
-    fixture.cache.get(b"b")
+        fixture.cache.entries.put_raw(key, b"1")
+    fixture.cache.entries.get_raw(b"b")
 
     fixture.cache.flush()
 
@@ -158,8 +163,8 @@ def test_flush_orders_keys_by_last_put() -> None:
 def test_flush_removes_deleted_entries() -> None:
     # Source: NamedCacheTest.shouldRemoveDeletedValuesOnFlush
     fixture = Fixture()
-    fixture.cache.put(b"a", None)
-    fixture.cache.put(b"b", b"1")
+    fixture.cache.entries.put_raw(b"a", None)
+    fixture.cache.entries.put_raw(b"b", b"1")
 
     fixture.cache.flush()
 
@@ -171,10 +176,10 @@ def test_eviction_flushes_all_with_evicted_first() -> None:
     # Source: NamedCacheTest.shouldFlushDirtyEntriesOnEviction
     fixture = Fixture(3 * 47)
     for key in (b"a", b"b", b"c"):
-        fixture.cache.put(key, b"1")
-    fixture.cache.put(b"a", b"2")  # b is now the least recently used one
+        fixture.cache.entries.put_raw(key, b"1")
+    fixture.cache.entries.put_raw(b"a", b"2")  # b is now the least recently used one
 
-    fixture.cache.put(b"d", b"1")
+    fixture.cache.entries.put_raw(b"d", b"1")
 
     assert [key for key, _ in fixture.backing.written] == [b"b", b"c", b"a", b"d"]
     assert fixture.keys() == [b"c", b"a", b"d"]
@@ -184,20 +189,20 @@ def test_eviction_of_clean_entry_does_not_flush() -> None:
     # Source: NamedCacheTest.shouldNotFlushDirtyEntriesOnEvictionOfCleanEntry
     fixture = Fixture(2 * 47)
     fixture.backing[b"a"] = b"1"
-    fixture.cache.get(b"a")
+    fixture.cache.entries.get_raw(b"a")
 
-    fixture.cache.put(b"b", b"1")
-    fixture.cache.put(b"c", b"1")
+    fixture.cache.entries.put_raw(b"b", b"1")
+    fixture.cache.entries.put_raw(b"c", b"1")
 
     assert (fixture.keys(), fixture.backing.written) == ([b"b", b"c"], [])
 
 
 def test_read_can_evict_dirty_entry() -> None:
     fixture = Fixture(47)
-    fixture.cache.put(b"a", b"1")
+    fixture.cache.entries.put_raw(b"a", b"1")
     fixture.backing[b"b"] = b"1"
 
-    fixture.cache.get(b"b")
+    fixture.cache.entries.get_raw(b"b")
 
     assert (fixture.keys(), fixture.backing.written) == ([b"b"], [(b"a", b"1")])
 
@@ -208,22 +213,24 @@ def test_eviction_takes_entries_of_own_store_only() -> None:
     shared = RecordCache(2 * 47)
     one, other = Fixture(shared=shared), Fixture(shared=shared)
     for key in (b"a", b"b"):
-        one.cache.put(key, b"1")
+        one.cache.entries.put_raw(key, b"1")
 
-    other.cache.put(b"c", b"1")
+    other.cache.entries.put_raw(b"c", b"1")
 
     assert (one.keys(), other.keys(), other.backing.written) == ([b"a", b"b"], [], [(b"c", b"1")])
 
 
 def test_entry_put_by_listener_stays() -> None:
     fixture = Fixture()
-    fixture.cache.put(b"a", None)
+    fixture.cache.entries.put_raw(b"a", None)
     fixture.backing[b"a"] = b"0"
-    fixture.cache.listener = lambda change: fixture.cache.put(change.key, b"2") if change.value.new is None else None
+    fixture.cache.listener = lambda change: (
+        fixture.cache.entries.put_raw(change.key, b"2") if change.value.new is None else None
+    )
 
     fixture.cache.flush()
 
-    assert (fixture.cache.get(b"a"), fixture.cache.is_dirty) == (b"2", True)
+    assert (fixture.cache.entries.get_raw(b"a"), fixture.cache.is_dirty) == (b"2", True)
 
 
 def test_change_without_old_and_new_value_is_skipped() -> None:
@@ -232,7 +239,7 @@ def test_change_without_old_and_new_value_is_skipped() -> None:
     fixture.cache.listener = lambda change: changes.append(change.value)
     fixture.backing[b"b"] = b"1"
     for key in (b"a", b"b"):
-        fixture.cache.put(key, None)
+        fixture.cache.entries.put_raw(key, None)
 
     fixture.cache.flush()
 
@@ -246,9 +253,9 @@ def test_listener_gets_old_value_on_request(sends_old: bool) -> None:
     fixture, changes = Fixture(), []
     fixture.cache.listener, fixture.cache.sends_old_values = (lambda change: changes.append(change.value)), sends_old
     for value in (b"1", b"2"):
-        fixture.cache.put(b"a", value)
+        fixture.cache.entries.put_raw(b"a", value)
     fixture.cache.flush()
-    fixture.cache.put(b"a", b"3")
+    fixture.cache.entries.put_raw(b"a", b"3")
     fixture.cache.flush()
 
     assert changes == [Change(b"2", None), Change(b"3", b"2" if sends_old else None)]
@@ -257,7 +264,7 @@ def test_listener_gets_old_value_on_request(sends_old: bool) -> None:
 def test_failed_flush_fails_later_ones() -> None:
     fixture = Fixture()
     fixture.cache.listener = lambda _change: [][0]
-    fixture.cache.put(b"a", b"1")
+    fixture.cache.entries.put_raw(b"a", b"1")
 
     for _ in range(2):
         with pytest.raises(FlushError, match="flush of the record cache of store 's' failed: IndexError"):
@@ -271,23 +278,40 @@ def test_scan_returns_range_and_makes_it_most_recent() -> None:
     # Source: NamedCacheTest.keyRange of ThreadCacheTest.shouldPeekNextKey; MemoryLRUCacheBytesIterator calls get
     fixture = Fixture()
     for key in (b"d", b"b", b"a", b"c"):
-        fixture.cache.put(key, key)
+        fixture.cache.entries.put_raw(key, key)
 
     assert fixture.cache.scan(b"a", b"c", False) == [(b"a", b"a"), (b"b", b"b")]
     assert fixture.keys() == [b"d", b"c", b"a", b"b"]
-    fixture.cache.put(b"bb", None)
+    fixture.cache.entries.put_raw(b"bb", None)
     assert fixture.cache.scan(b"b", None, True) == [(b"d", b"d"), (b"c", b"c"), (b"bb", None), (b"b", b"b")]
 
 
 def test_scan_omits_evicted_keys() -> None:
     fixture = Fixture(2 * 47)
     for key in (b"a", b"b"):
-        fixture.cache.put(key, b"1")
+        fixture.cache.entries.put_raw(key, b"1")
     fixture.cache.scan(b"", None, False)
 
-    fixture.cache.put(b"c", b"1")
+    fixture.cache.entries.put_raw(b"c", b"1")
 
     assert [key for key, _ in fixture.cache.scan(b"", None, False)] == [b"b", b"c"]
+
+
+def test_scan_finds_evicted_key_that_listener_put() -> None:
+    fixture = Fixture(2 * 47)
+    for key in (b"a", b"b"):
+        fixture.cache.entries.put_raw(key, b"1")
+    fixture.cache.scan(b"", None, False)
+    put = fixture.cache.entries.put_raw
+    fixture.cache.listener = lambda change: put(change.key, b"2") if change.value.new == b"1" else None
+    fixture.shared.max_bytes = 3 * 47 + 10
+
+    for key in (b"c", b"d"):
+        put(key, b"1")
+
+    found = fixture.cache.scan(b"", None, False)
+    assert sorted(fixture.cache.entries.keys()) == [key for key, _ in found]
+    assert fixture.shared.size_bytes == 47 * len(found)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

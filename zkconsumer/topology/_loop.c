@@ -19,8 +19,8 @@ enum { TIMED_CALLS = 64 };
 
 typedef struct {
     PyObject *record_type, *state_type, *guarded_type, *forwarder_type, *columns_type, *writer_type;
-    PyObject *serializer_type, *deserializer_type;
-    PyObject *copy_headers, *reject_timestamp; /* functions of headers.py */
+    PyObject *serializer_type, *deserializer_type, *budget_type, *node_type, *entries_type;
+    PyObject *copy_headers, *reject_timestamp, *count_header_bytes; /* functions of headers.py */
 } Module;
 
 static struct PyModuleDef definition;
@@ -1216,6 +1216,561 @@ release:
     return result;
 }
 
+/* ---- record caches -------------------------------------------------------------------------- */
+
+/* Bytes that count for each entry besides key, value, topic and headers; see cache_py.py. */
+enum { ENTRY_BYTES = 3 * 8 + 1 + 8 + 8 + 4 };
+
+typedef struct {
+    PyObject_HEAD long long max_bytes, size_bytes;
+} Budget;
+
+static PyObject *budget_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"max_bytes", NULL};
+    long long max_bytes;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "L:RecordCache", names, &max_bytes)) return NULL;
+    Budget *self = PyObject_New(Budget, type);
+    if (self == NULL) return NULL;
+    self->max_bytes = max_bytes;
+    self->size_bytes = 0;
+    return (PyObject *)self;
+}
+
+static void budget_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef budget_members[] = {
+    {"max_bytes", T_LONGLONG, offsetof(Budget, max_bytes), 0, NULL},
+    {"size_bytes", T_LONGLONG, offsetof(Budget, size_bytes), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot budget_slots[] = {
+    {Py_tp_new, budget_new}, {Py_tp_members, budget_members}, {Py_tp_dealloc, budget_dealloc}, {0, NULL}};
+static PyType_Spec budget_spec = {
+    "zkconsumer.topology._loop.RecordCache", sizeof(Budget), 0, Py_TPFLAGS_DEFAULT, budget_slots};
+
+/* An entry. The dictionary owns it; it is in the list of all entries by last use, and in that of changed ones. */
+typedef struct Node Node;
+struct Node {
+    PyObject_HEAD PyObject *key, *data, *source, *headers; /* data, source and headers: NULL for None */
+    Node *older, *newer, *before, *after;
+    int64_t timestamp;
+    long long row, size;
+    char is_dirty;
+};
+
+static void node_dealloc(PyObject *object) {
+    Node *self = (Node *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    Py_XDECREF(self->key);
+    Py_XDECREF(self->data);
+    Py_XDECREF(self->source);
+    Py_XDECREF(self->headers);
+    PyObject_Free(object);
+    Py_DECREF(type);
+}
+
+static PyMemberDef node_members[] = {
+    {"key", T_OBJECT, offsetof(Node, key), READONLY, NULL},
+    {"data", T_OBJECT, offsetof(Node, data), READONLY, NULL},
+    {"source", T_OBJECT, offsetof(Node, source), READONLY, NULL},
+    {"row", T_LONGLONG, offsetof(Node, row), READONLY, NULL},
+    {"timestamp", T_LONGLONG, offsetof(Node, timestamp), READONLY, NULL},
+    {"headers", T_OBJECT, offsetof(Node, headers), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot node_slots[] = {{Py_tp_members, node_members}, {Py_tp_dealloc, node_dealloc}, {0, NULL}};
+static PyType_Spec node_spec = {
+    "zkconsumer.topology._loop.CachedChange", sizeof(Node), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, node_slots};
+
+typedef struct {
+    PyObject_HEAD PyObject *budget, *state, *miss, *evict, *serialize_key, *serialize_value, *deserialize_value;
+    PyObject *nodes, *added, *last_source;
+    Node *oldest, *newest, *first_dirty, *last_dirty;
+    Py_ssize_t topic_chars;
+    int key_codec, value_codec, read_codec;
+} Entries;
+
+static void unlink_use(Entries *self, Node *node) {
+    *(node->older ? &node->older->newer : &self->oldest) = node->newer;
+    *(node->newer ? &node->newer->older : &self->newest) = node->older;
+}
+
+static void link_newest(Entries *self, Node *node) {
+    node->older = self->newest;
+    node->newer = NULL;
+    *(self->newest ? &self->newest->newer : &self->oldest) = node;
+    self->newest = node;
+}
+
+static void unlink_dirty(Entries *self, Node *node) {
+    *(node->before ? &node->before->after : &self->first_dirty) = node->after;
+    *(node->after ? &node->after->before : &self->last_dirty) = node->before;
+    node->is_dirty = 0;
+}
+
+static void link_dirty(Entries *self, Node *node) {
+    node->before = self->last_dirty;
+    node->after = NULL;
+    *(self->last_dirty ? &self->last_dirty->after : &self->first_dirty) = node;
+    self->last_dirty = node;
+    node->is_dirty = 1;
+}
+
+static PyObject *entries_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"shared", "state", "conversions", "miss", "evict", NULL};
+    Module *module = PyType_GetModuleState(type);
+    PyObject *budget, *state, *conversions[3], *miss, *evict;
+    int codecs[3];
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O!O!(OOO(iii))OO:CacheEntries", names, module->budget_type, &budget, module->state_type, &state,
+            &conversions[0], &conversions[1], &conversions[2], &codecs[0], &codecs[1], &codecs[2], &miss, &evict))
+        return NULL;
+    PyObject *nodes = PyDict_New();
+    if (nodes == NULL) return NULL;
+    Entries *self = PyObject_GC_New(Entries, type);
+    if (self == NULL) {
+        Py_DECREF(nodes);
+        return NULL;
+    }
+    PyObject *owned[] = {budget, state, miss, evict, conversions[0], conversions[1], conversions[2]};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) Py_INCREF(owned[i]);
+    self->budget = budget;
+    self->state = state;
+    self->miss = miss;
+    self->evict = evict;
+    self->serialize_key = conversions[0];
+    self->serialize_value = conversions[1];
+    self->deserialize_value = conversions[2];
+    self->nodes = nodes;
+    self->added = self->last_source = NULL;
+    self->oldest = self->newest = self->first_dirty = self->last_dirty = NULL;
+    self->topic_chars = 0;
+    self->key_codec = codecs[0];
+    self->value_codec = codecs[1];
+    self->read_codec = codecs[2];
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+static int entries_traverse(PyObject *object, visitproc visit, void *arg) {
+    Entries *self = (Entries *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->budget);
+    Py_VISIT(self->state);
+    Py_VISIT(self->miss);
+    Py_VISIT(self->evict);
+    Py_VISIT(self->serialize_key);
+    Py_VISIT(self->serialize_value);
+    Py_VISIT(self->deserialize_value);
+    Py_VISIT(self->nodes);
+    Py_VISIT(self->added);
+    Py_VISIT(self->last_source);
+    return 0;
+}
+
+/* The cycles that it is part of are cut in the dictionary of its StoreCache; its own fields stay valid for calls. */
+static void entries_dealloc(PyObject *object) {
+    Entries *self = (Entries *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_DECREF(self->budget);
+    Py_DECREF(self->state);
+    Py_DECREF(self->miss);
+    Py_DECREF(self->evict);
+    Py_DECREF(self->serialize_key);
+    Py_DECREF(self->serialize_value);
+    Py_DECREF(self->deserialize_value);
+    Py_DECREF(self->nodes);
+    Py_XDECREF(self->added);
+    Py_XDECREF(self->last_source);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+/* Returns the borrowed node of a key; NULL if there is none, or with an error set. */
+static Node *entries_node(Entries *self, PyObject *key) {
+    if (!PyBytes_CheckExact(key)) {
+        PyErr_SetString(PyExc_TypeError, "a key must be bytes");
+        return NULL;
+    }
+    return (Node *)PyDict_GetItemWithError(self->nodes, key);
+}
+
+/* Adds an entry as the most recently used one; returns the borrowed node, or NULL with an error set. */
+static Node *entries_add(Entries *self, PyObject *key, PyObject *data, long long size) {
+    Node *node = PyObject_New(Node, (PyTypeObject *)module_of(self)->node_type);
+    if (node == NULL) return NULL;
+    Py_INCREF(key);
+    Py_XINCREF(data);
+    node->key = key;
+    node->data = data;
+    node->source = node->headers = NULL;
+    node->timestamp = node->row = 0;
+    node->size = size;
+    node->is_dirty = 0;
+    int failed = self->added != NULL && self->added != Py_None && PyList_Append(self->added, key) < 0;
+    failed = failed || PyDict_SetItem(self->nodes, key, (PyObject *)node) < 0;
+    Py_DECREF(node);
+    if (failed) return NULL;
+    link_newest(self, node);
+    ((Budget *)self->budget)->size_bytes += size;
+    return node;
+}
+
+static int entries_limit(Entries *self) {
+    Budget *budget = (Budget *)self->budget;
+    if (budget->size_bytes <= budget->max_bytes) return 0;
+    PyObject *result = PyObject_CallFunctionObjArgs(self->evict, NULL);
+    if (result == NULL) return -1;
+    Py_DECREF(result);
+    return 0;
+}
+
+/* Returns the value of a key, or NULL: without an error, if there is none. */
+static PyObject *entries_read(Entries *self, PyObject *key) {
+    Node *node = entries_node(self, key);
+    if (node != NULL) {
+        if (node != self->newest) {
+            unlink_use(self, node);
+            link_newest(self, node);
+        }
+        Py_XINCREF(node->data);
+        return node->data;
+    }
+    if (PyErr_Occurred()) return NULL;
+    PyObject *data = PyObject_CallFunctionObjArgs(self->miss, key, NULL);
+    if (data == NULL) return NULL;
+    if (data == Py_None) {
+        Py_DECREF(data);
+        return NULL;
+    }
+    int failed = !PyBytes_CheckExact(data);
+    if (failed) PyErr_SetString(PyExc_TypeError, "a value must be bytes");
+    if (!failed && entries_node(self, key) == NULL)
+        failed = PyErr_Occurred() || entries_add(self, key, data, PyBytes_Size(key) + PyBytes_Size(data) + ENTRY_BYTES) == NULL;
+    if (failed || entries_limit(self) < 0) {
+        Py_DECREF(data);
+        return NULL;
+    }
+    return data;
+}
+
+/* Returns the number of characters of the topic of a source, or -1 after an error. */
+static Py_ssize_t topic_chars(Entries *self, PyObject *source) {
+    if (source == self->last_source) return self->topic_chars;
+    PyObject *topic = PyObject_GetAttrString(source, "topic");
+    Py_ssize_t size = topic == NULL ? -1 : PyObject_Size(topic);
+    Py_XDECREF(topic);
+    if (size < 0) return -1;
+    PyObject *old = self->last_source;
+    Py_INCREF(source);
+    self->last_source = source;
+    self->topic_chars = size;
+    Py_XDECREF(old);
+    return size;
+}
+
+/* Returns a copy of the headers of a record, and adds their bytes to a size; NULL without an error if it has none. */
+static PyObject *copy_cached_headers(Module *module, Record *record, long long *size) {
+    if (record->headers == NULL || PyObject_Size(record->headers) <= 0) return NULL;
+    PyObject *headers = PySequence_Tuple(record->headers);
+    PyObject *count = headers == NULL ? NULL : PyObject_CallFunctionObjArgs(module->count_header_bytes, headers, NULL);
+    long long bytes = count == NULL ? -1 : PyLong_AsLongLong(count);
+    Py_XDECREF(count);
+    if (bytes < 0) {
+        Py_XDECREF(headers);
+        return NULL;
+    }
+    *size += bytes;
+    return headers;
+}
+
+/* Sets the value of a key in the context of the current record; returns -1 after an error. data: NULL for None. */
+static int entries_write(Entries *self, PyObject *key, PyObject *data) {
+    Module *module = module_of(self);
+    State *state = (State *)self->state;
+    if (!PyBytes_CheckExact(key)) {
+        PyErr_SetString(PyExc_TypeError, "a key must be bytes");
+        return -1;
+    }
+    PyObject *source = state->source == Py_None ? NULL : state->source, *record = state->record, *headers = NULL;
+    long long size = PyBytes_Size(key) + ENTRY_BYTES + (data == NULL ? 0 : PyBytes_Size(data));
+    if (source != NULL) {
+        Py_ssize_t chars = topic_chars(self, source);
+        if (chars < 0) return -1;
+        size += chars;
+    }
+    int has_record = record != NULL && (PyObject *)Py_TYPE(record) == module->record_type;
+    if (has_record) {
+        headers = copy_cached_headers(module, (Record *)record, &size);
+        if (PyErr_Occurred()) return -1;
+    }
+    Node *node = entries_node(self, key);
+    if (node == NULL) {
+        node = entries_add(self, key, data, size);
+        if (node == NULL) {
+            Py_XDECREF(headers);
+            return -1;
+        }
+    } else {
+        ((Budget *)self->budget)->size_bytes += size - node->size;
+        node->size = size;
+        if (node != self->newest) {
+            unlink_use(self, node);
+            link_newest(self, node);
+        }
+    }
+    if (node->is_dirty) unlink_dirty(self, node);
+    link_dirty(self, node);
+    node->timestamp = has_record ? ((Record *)record)->timestamp : 0;
+    node->row = has_record ? state->row : 0;
+    PyObject *old_data = node->data, *old_source = node->source, *old_headers = node->headers;
+    Py_XINCREF(data);
+    Py_XINCREF(source);
+    node->data = data;
+    node->source = source;
+    node->headers = headers;
+    Py_XDECREF(old_data);
+    Py_XDECREF(old_source);
+    Py_XDECREF(old_headers);
+    return entries_limit(self);
+}
+
+/* Returns the bytes of an object, or what the function returns for it. */
+static PyObject *serialize_object(int codec, PyObject *function, PyObject *object) {
+    Encoded encoded;
+    if (codec == BYTES && PyBytes_CheckExact(object)) {
+        Py_INCREF(object);
+        return object;
+    }
+    if (encode_object(&encoded, codec, object)) return PyBytes_FromStringAndSize(encoded.data, encoded.size);
+    return PyObject_CallFunctionObjArgs(function, object, NULL);
+}
+
+static PyObject *entries_get(PyObject *object, PyObject *key) {
+    Entries *self = (Entries *)object;
+    PyObject *raw = serialize_object(self->key_codec, self->serialize_key, key);
+    if (raw == NULL) return NULL;
+    PyObject *data = entries_read(self, raw);
+    Py_DECREF(raw);
+    if (data == NULL) {
+        if (PyErr_Occurred()) return NULL;
+        Py_RETURN_NONE;
+    }
+    if (self->read_codec == BYTES) return data;
+    PyObject *value = NULL;
+    if (self->read_codec > BYTES && self->read_codec <= DOUBLE) {
+        value = decode_object(self->read_codec, PyBytes_AsString(data), PyBytes_Size(data));
+        if (value == NULL && PyErr_ExceptionMatches(PyExc_ValueError)) PyErr_Clear();
+    }
+    if (value == NULL && !PyErr_Occurred()) value = PyObject_CallFunctionObjArgs(self->deserialize_value, data, NULL);
+    Py_DECREF(data);
+    return value;
+}
+
+/* Returns the two arguments of a call; -1 with an error set for another number. */
+static int two_arguments(PyObject *args, PyObject **first, PyObject **second) {
+    if (PyTuple_Size(args) != 2) {
+        PyErr_SetString(PyExc_TypeError, "expected two arguments");
+        return -1;
+    }
+    *first = PyTuple_GetItem(args, 0);
+    *second = PyTuple_GetItem(args, 1);
+    return 0;
+}
+
+static PyObject *entries_put_raw(PyObject *object, PyObject *args) {
+    PyObject *key, *data;
+    if (two_arguments(args, &key, &data) < 0) return NULL;
+    if (data != Py_None && !PyBytes_CheckExact(data)) {
+        PyErr_SetString(PyExc_TypeError, "a value must be bytes");
+        return NULL;
+    }
+    if (entries_write((Entries *)object, key, data == Py_None ? NULL : data) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *entries_put(PyObject *object, PyObject *args) {
+    Entries *self = (Entries *)object;
+    PyObject *key, *value, *data = NULL;
+    if (two_arguments(args, &key, &value) < 0) return NULL;
+    PyObject *raw = serialize_object(self->key_codec, self->serialize_key, key);
+    if (raw == NULL) return NULL;
+    int failed = 0;
+    if (value != Py_None) {
+        data = serialize_object(self->value_codec, self->serialize_value, value);
+        failed = data == NULL;
+        if (data != NULL && data != Py_None && !PyBytes_CheckExact(data)) {
+            PyErr_SetString(PyExc_TypeError, "a value must be bytes");
+            failed = 1;
+        }
+    }
+    failed = failed || entries_write(self, raw, data == Py_None ? NULL : data) < 0;
+    Py_DECREF(raw);
+    Py_XDECREF(data);
+    if (failed) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *entries_get_raw(PyObject *object, PyObject *key) {
+    PyObject *data = entries_read((Entries *)object, key);
+    if (data != NULL || PyErr_Occurred()) return data;
+    Py_RETURN_NONE;
+}
+
+static PyObject *or_none(PyObject *object) { return object == NULL ? Py_None : object; }
+
+static PyObject *entries_find(PyObject *object, PyObject *key) {
+    Entries *self = (Entries *)object;
+    Node *node = entries_node(self, key);
+    if (node == NULL) {
+        if (PyErr_Occurred()) return NULL;
+        Py_RETURN_NONE;
+    }
+    unlink_use(self, node);
+    link_newest(self, node);
+    return PyTuple_Pack(2, node->key, or_none(node->data));
+}
+
+/* Returns a copy of a changed entry, which later calls do not change. */
+static PyObject *change_of(const Node *node) {
+    Node *self = PyObject_New(Node, Py_TYPE((PyObject *)node));
+    if (self == NULL) return NULL;
+    Py_INCREF(node->key);
+    Py_XINCREF(node->data);
+    Py_XINCREF(node->source);
+    Py_XINCREF(node->headers);
+    self->key = node->key;
+    self->data = node->data;
+    self->source = node->source;
+    self->headers = node->headers;
+    self->timestamp = node->timestamp;
+    self->row = node->row;
+    self->size = node->size;
+    self->is_dirty = 0;
+    return (PyObject *)self;
+}
+
+static void forget_change(Entries *self, Node *node) {
+    unlink_dirty(self, node);
+    PyObject *source = node->source, *headers = node->headers;
+    node->source = node->headers = NULL;
+    Py_XDECREF(source);
+    Py_XDECREF(headers);
+}
+
+static PyObject *entries_take_dirty(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    Entries *self = (Entries *)object;
+    PyObject *found = PyList_New(0);
+    while (found != NULL && self->first_dirty != NULL) {
+        Node *node = self->first_dirty;
+        PyObject *change = change_of(node);
+        if (change == NULL || PyList_Append(found, change) < 0) Py_CLEAR(found);
+        Py_XDECREF(change);
+        if (found != NULL) forget_change(self, node);
+    }
+    PyObject *source = self->last_source;
+    self->last_source = NULL;
+    Py_XDECREF(source);
+    return found;
+}
+
+/* Removes an entry from the lists and the dictionary; returns -1 after an error. */
+static int entries_remove(Entries *self, Node *node) {
+    if (node->is_dirty) unlink_dirty(self, node);
+    unlink_use(self, node);
+    PyObject *key = node->key;
+    Py_INCREF(key);
+    int failed = PyDict_DelItem(self->nodes, key) < 0;
+    Py_DECREF(key);
+    return failed ? -1 : 0;
+}
+
+static PyObject *entries_pop_oldest(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    Entries *self = (Entries *)object;
+    Node *node = self->oldest;
+    if (node == NULL) Py_RETURN_NONE;
+    PyObject *change = node->is_dirty ? change_of(node) : (Py_INCREF(Py_None), Py_None);
+    PyObject *result = change == NULL ? NULL : Py_BuildValue("(OLN)", node->key, node->size, change);
+    if (result == NULL) return NULL;
+    if (entries_remove(self, node) < 0) Py_CLEAR(result);
+    return result;
+}
+
+static PyObject *entries_drop_deleted(PyObject *object, PyObject *key) {
+    Entries *self = (Entries *)object;
+    Node *node = entries_node(self, key);
+    if (node == NULL && PyErr_Occurred()) return NULL;
+    if (node == NULL || node->data != NULL || node->is_dirty) return PyLong_FromLong(0);
+    long long size = node->size;
+    if (entries_remove(self, node) < 0) return NULL;
+    return PyLong_FromLongLong(size);
+}
+
+static PyObject *entries_keys(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    PyObject *found = PyList_New(0);
+    for (Node *node = ((Entries *)object)->oldest; found != NULL && node != NULL; node = node->newer)
+        if (PyList_Append(found, node->key) < 0) Py_CLEAR(found);
+    return found;
+}
+
+static PyObject *entries_clear_all(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    Entries *self = (Entries *)object;
+    PyObject *nodes = PyDict_New(), *old = self->nodes, *source = self->last_source;
+    if (nodes == NULL) return NULL;
+    for (Node *node = self->oldest; node != NULL; node = node->newer) ((Budget *)self->budget)->size_bytes -= node->size;
+    self->nodes = nodes;
+    self->last_source = NULL;
+    self->oldest = self->newest = self->first_dirty = self->last_dirty = NULL;
+    Py_DECREF(old);
+    Py_XDECREF(source);
+    Py_RETURN_NONE;
+}
+
+static Py_ssize_t entries_length(PyObject *object) { return PyDict_Size(((Entries *)object)->nodes); }
+
+static PyObject *entries_is_dirty(PyObject *object, void *Py_UNUSED(closure)) {
+    return PyBool_FromLong(((Entries *)object)->first_dirty != NULL);
+}
+
+static PyMethodDef entries_methods[] = {
+    {"get", entries_get, METH_O, "Return the object of a key."},
+    {"put", entries_put, METH_VARARGS, "Set the object of a key."},
+    {"get_raw", entries_get_raw, METH_O, "Return the bytes of a key."},
+    {"put_raw", entries_put_raw, METH_VARARGS, "Set the bytes of a key."},
+    {"find", entries_find, METH_O, "Return key and bytes of an entry."},
+    {"take_dirty", entries_take_dirty, METH_NOARGS, "Return all changes."},
+    {"pop_oldest", entries_pop_oldest, METH_NOARGS, "Remove the least recently used entry."},
+    {"drop_deleted", entries_drop_deleted, METH_O, "Remove an entry without a value."},
+    {"keys", entries_keys, METH_NOARGS, "Return the keys by their last use."},
+    {"clear", entries_clear_all, METH_NOARGS, "Remove all entries."},
+    {NULL, NULL, 0, NULL},
+};
+static PyMemberDef entries_members[] = {
+    {"added", T_OBJECT, offsetof(Entries, added), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyGetSetDef entries_properties[] = {
+    {"is_dirty", entries_is_dirty, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot entries_slots[] = {
+    {Py_tp_new, entries_new},
+    {Py_tp_methods, entries_methods},
+    {Py_tp_members, entries_members},
+    {Py_tp_getset, entries_properties},
+    {Py_tp_traverse, entries_traverse},
+    {Py_tp_dealloc, entries_dealloc},
+    {Py_sq_length, entries_length},
+    {0, NULL},
+};
+static PyType_Spec entries_spec = {
+    "zkconsumer.topology._loop.CacheEntries", sizeof(Entries), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, entries_slots};
+
 /* ---- the loop ------------------------------------------------------------------------------- */
 
 /* A column of timestamps: a buffer of int64, or another sequence of ints. */
@@ -1387,8 +1942,11 @@ static int execute(PyObject *object) {
         add_type(object, &module->forwarder_type, &forwarder_spec) < 0 ||
         add_type(object, &module->columns_type, &columns_spec) < 0 || add_type(object, &module->writer_type, &writer_spec) < 0 ||
         add_type(object, &module->serializer_type, &serializer_spec) < 0 ||
-        add_type(object, &module->deserializer_type, &deserializer_spec) < 0)
+        add_type(object, &module->deserializer_type, &deserializer_spec) < 0 ||
+        add_type(object, &module->budget_type, &budget_spec) < 0 || add_type(object, &module->entries_type, &entries_spec) < 0)
         return -1;
+    module->node_type = PyType_FromModuleAndSpec(object, &node_spec, NULL);
+    if (module->node_type == NULL) return -1;
     PyObject *names = Py_BuildValue("(ssss)", "key", "value", "timestamp", "headers");
     if (names == NULL) return -1;
     int failed = PyObject_SetAttrString(module->record_type, "__match_args__", names);
@@ -1398,8 +1956,9 @@ static int execute(PyObject *object) {
     if (headers == NULL) return -1;
     module->copy_headers = PyObject_GetAttrString(headers, "copy_headers");
     module->reject_timestamp = PyObject_GetAttrString(headers, "reject_timestamp");
+    module->count_header_bytes = PyObject_GetAttrString(headers, "count_header_bytes");
     Py_DECREF(headers);
-    return module->copy_headers == NULL || module->reject_timestamp == NULL ? -1 : 0;
+    return module->copy_headers == NULL || module->reject_timestamp == NULL || module->count_header_bytes == NULL ? -1 : 0;
 }
 
 static int module_traverse(PyObject *object, visitproc visit, void *arg) {
@@ -1412,7 +1971,11 @@ static int module_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(module->writer_type);
     Py_VISIT(module->serializer_type);
     Py_VISIT(module->deserializer_type);
+    Py_VISIT(module->budget_type);
+    Py_VISIT(module->node_type);
+    Py_VISIT(module->entries_type);
     Py_VISIT(module->copy_headers);
+    Py_VISIT(module->count_header_bytes);
     Py_VISIT(module->reject_timestamp);
     return 0;
 }
@@ -1427,7 +1990,11 @@ static int module_clear(PyObject *object) {
     Py_CLEAR(module->writer_type);
     Py_CLEAR(module->serializer_type);
     Py_CLEAR(module->deserializer_type);
+    Py_CLEAR(module->budget_type);
+    Py_CLEAR(module->node_type);
+    Py_CLEAR(module->entries_type);
     Py_CLEAR(module->copy_headers);
+    Py_CLEAR(module->count_header_bytes);
     Py_CLEAR(module->reject_timestamp);
     return 0;
 }

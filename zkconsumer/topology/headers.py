@@ -35,3 +35,8 @@ def reject_timestamp(timestamp: object) -> NoReturn:
     if isinstance(timestamp, int) and timestamp > MAX_TIMESTAMP:
         raise StreamsError(f"the timestamp of a record must be at most {MAX_TIMESTAMP}, got {timestamp!r}")
     raise StreamsError(f"the timestamp of a record must be an integer of at least 0, got {timestamp!r}")
+
+
+def count_header_bytes(headers: Iterable[Header]) -> int:
+    """Return the bytes that record caches of Kafka Streams count: UTF-16 units of names, and the bytes of values."""
+    return sum(len(name.encode("utf-16-le")) // 2 + len(value or b"") for name, value in headers)

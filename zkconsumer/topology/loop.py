@@ -9,6 +9,7 @@ from zkconsumer.topology.headers import MAX_TIMESTAMP as NEVER
 from zkconsumer.version import IS_PURE, explain_missing_module
 
 if TYPE_CHECKING or IS_PURE:
+    from zkconsumer.topology.cache_py import CacheEntries, RecordCache
     from zkconsumer.topology.loop_py import (
         Deserialize,
         Forwarder,
@@ -25,11 +26,13 @@ if TYPE_CHECKING or IS_PURE:
 else:
     try:
         from zkconsumer.topology._loop import (
+            CacheEntries,
             Deserialize,
             Forwarder,
             Guarded,
             OutputColumns,
             Record,
+            RecordCache,
             RunState,
             Serialize,
             SinkWriter,
@@ -45,12 +48,14 @@ Process = Callable[[Record], object]
 
 __all__ = [
     "NEVER",
+    "CacheEntries",
     "Deserialize",
     "Forwarder",
     "Guarded",
     "OutputColumns",
     "Process",
     "Record",
+    "RecordCache",
     "RunState",
     "Serialize",
     "SinkWriter",

@@ -16,13 +16,12 @@ from zkconsumer.topology.columns import SinkColumns, SourceColumns
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import ErrorHandling, describe_error, fatal_error
 from zkconsumer.topology.errors import FatalError
-from zkconsumer.topology.loop import NEVER, OutputColumns, RunState, run_rows
+from zkconsumer.topology.loop import NEVER, OutputColumns, RecordCache, RunState, run_rows
 from zkconsumer.topology.processor import Cancellable, Processor, PunctuationType, Punctuator, Remembered
 from zkconsumer.topology.punctuation import Schedule, TaskSchedules
 from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue, Window
 from zkconsumer.topology.records import Record, SourceRecord
 from zkconsumer.topology.snapshot import Snapshot, check_remembered
-from zkconsumer.topology.stores.cache import RecordCache
 from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.task_declaration import TaskDeclaration
 from zkconsumer.topology.task_nodes import TaskNodes

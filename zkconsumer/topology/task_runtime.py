@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from zkconsumer.message import TopicPartition
+from zkconsumer.topology.loop import RecordCache
 from zkconsumer.topology.stores.base import StateStore
-from zkconsumer.topology.stores.cache import RecordCache
 from zkconsumer.topology.stores.pages import PageStore
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import owners
 from zkconsumer.topology.error_handling import describe_error
-from zkconsumer.topology.loop import RunState
+from zkconsumer.topology.loop import RecordCache, RunState
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
-from zkconsumer.topology.stores.cache import Backing, RecordCache, StoreCache
+from zkconsumer.topology.stores.cache import Backing, StoreCache
 from zkconsumer.topology.stores.native import PagedMap
 from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.task_runtime import TaskRuntime

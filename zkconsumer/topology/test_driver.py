@@ -17,10 +17,10 @@ from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.checks import check_functions
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import describe_error
+from zkconsumer.topology.loop import RecordCache
 from zkconsumer.topology.records import SinkRecord
 from zkconsumer.topology.serdes import Deserializer, Serializer
 from zkconsumer.topology.stores.base import StateStore
-from zkconsumer.topology.stores.cache import RecordCache
 from zkconsumer.topology.stores.pages import PageStore
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.test_driver_state import DriverState

@@ -6,6 +6,7 @@ Applications use the names of this module.
 
 from __future__ import annotations
 
+from zkconsumer.topology.loop import RecordCache
 from zkconsumer.topology.stores.base import StateStore, StoreContext
 from zkconsumer.topology.stores.builder import (
     StoreBuilder,
@@ -16,7 +17,6 @@ from zkconsumer.topology.stores.builder import (
     versioned_key_value,
     window,
 )
-from zkconsumer.topology.stores.cache import RecordCache
 from zkconsumer.topology.stores.files import StateFile
 from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from zkconsumer.topology.stores.native import PagedMap

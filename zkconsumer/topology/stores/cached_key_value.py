@@ -5,12 +5,13 @@ Source: Kafka 3.9 CachingKeyValueStore.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, TypeVar
 
 from zkconsumer.topology.stores.base import StoreContext
 from zkconsumer.topology.stores.cache import FlushListener, StoreCache, merge
 from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp, next_prefix
+from zkconsumer.topology.stores.serde_map import Conversions
 
 V = TypeVar("V")
 
@@ -29,22 +30,17 @@ class CachedKeyValueStore(KeyValueStore[V]):
         """Open the store."""
         super().init(context)
         self._cache = context.create_cache(self.name, self)
-        conversions = self._conversions()
-        self._to_bytes, self._to_object = conversions.serialize_value, conversions.deserialize_value
+        # Instance attributes, so that no Python function is called.
+        self.get = self._cache.entries.get  # type: ignore[method-assign]
+        self.put = self._cache.entries.put  # type: ignore[method-assign]
+        self.read = self._map.get  # type: ignore[method-assign]
+        self.decode_key = self._deserialize_key  # type: ignore[method-assign, assignment]
+        self.decode_value = self._value_decoder()  # type: ignore[method-assign, assignment]
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool = False) -> bool:
         """Call a function with the last change of each key; see ``SerdeStore``."""
         self._cache.listener, self._cache.sends_old_values = listener, send_old_values
         return True
-
-    def get(self, key: Any) -> V | None:
-        """Return the value of a key, or None."""
-        data = self._cache.get(self._serialize_key(key))
-        return None if data is None else self._to_object(data)
-
-    def put(self, key: Any, value: V | None) -> None:
-        """Set the value of a key; None deletes it."""
-        self._cache.put(self._serialize_key(key), None if value is None else self._to_bytes(value))
 
     def delete(self, key: Any) -> V | None:
         """Delete a key, and return its value."""
@@ -71,6 +67,13 @@ class CachedKeyValueStore(KeyValueStore[V]):
 
     # ---- what the cache calls ----
 
+    def _value_decoder(self) -> Callable[[bytes], V]:
+        return self._deserialize_value
+
+    def conversions(self) -> Conversions:
+        """Return the conversions of keys and values."""
+        return self._conversions()
+
     def read(self, key: bytes) -> bytes | None:
         """Return the value of a key in the store behind the cache."""
         return self._map.get(key)
@@ -95,3 +98,6 @@ class CachedTimestampedKeyValueStore(CachedKeyValueStore[ValueAndTimestamp], Tim
     """A ``CachedKeyValueStore`` whose values are ``ValueAndTimestamp``."""
 
     LAYOUT = "TimestampedKeyValueStore"
+
+    def _value_decoder(self) -> Callable[[bytes], ValueAndTimestamp]:
+        return self._decode_value

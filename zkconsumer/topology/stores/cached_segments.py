@@ -11,6 +11,7 @@ from zkconsumer.topology.stores.base import StoreContext
 from zkconsumer.topology.stores.cache import FlushListener, StoreCache, merge
 from zkconsumer.topology.stores.key_value import ValueAndTimestamp
 from zkconsumer.topology.stores.segments import SEGMENT, SegmentedMap, SegmentedStore
+from zkconsumer.topology.stores.serde_map import Conversions
 from zkconsumer.topology.stores.session import SessionStore
 from zkconsumer.topology.stores.window import TimestampedWindowStore, Windowed, WindowStore
 
@@ -49,7 +50,7 @@ class CachedSegments(SegmentedMap):
         """Set or delete an entry in the cache."""
         if time_ms > self.stream_time_ms:
             self._set_stream_time(time_ms)
-        self._cache.put(SEGMENT.pack(time_ms // self._interval_ms) + key, value)
+        self._cache.entries.put_raw(SEGMENT.pack(time_ms // self._interval_ms) + key, value)
         return True
 
     def remove(self, time_ms: int, key: bytes) -> None:
@@ -60,8 +61,8 @@ class CachedSegments(SegmentedMap):
         """Return an entry that has not expired, or None."""
         if time_ms <= self.stream_time_ms - self._retention_ms:
             return None
-        cached = self._cache.find(SEGMENT.pack(time_ms // self._interval_ms) + key)
-        return self._behind.get(time_ms, key) if cached is None else cached[0]
+        cached = self._cache.entries.find(SEGMENT.pack(time_ms // self._interval_ms) + key)
+        return self._behind.get(time_ms, key) if cached is None else cached[1]
 
     def scan_segments(
         self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
@@ -98,6 +99,10 @@ class _CachedSegmentedStore(SegmentedStore):
     def key_time(self, key: bytes) -> int:
         """Return the time in a key of the cache by which its entry expires."""
         raise NotImplementedError
+
+    def conversions(self) -> Conversions:
+        """Return the conversions of keys and values, which the cache does not use for windows and sessions."""
+        return Conversions(self._serialize_key, self._serialize_value, self._deserialize_value, (0, 0, 0))
 
     def read(self, key: bytes) -> bytes | None:
         """Return the value of a key in the store behind the cache."""
