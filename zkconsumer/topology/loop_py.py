@@ -228,8 +228,8 @@ class Forwarder:
 
     def __call__(self, record: Record, child: str | None = None) -> None:
         state = self._state
-        has_child = child is None or child in self._by_name
-        if not state.is_processing or type(record) is not Record or not has_child:
+        is_valid = state.is_processing and type(record) is Record
+        if not is_valid or not (child is None or child in self._by_name):
             self._reject(record, child)
             return
         previous, state.record = state.record, record
