@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.serdes import BYTES, DOUBLE, INTEGER, JSON, LONG, STRING, Codec, Serde
-from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from zkconsumer.topology.stores.key_value_store import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from zkconsumer.topology.stores.page_format import CorruptPageError, Page
 from zkconsumer.topology.stores.pages import MemoryPages, PageLimits
 from zkconsumer.topology.stores.serde_map import Conversions

@@ -23,7 +23,7 @@ def test_package_without_compiled_module_is_explained(tmp_path: Path) -> None:
 def test_environment_selects_maps_in_python() -> None:
     code = (
         "import sys; from zkconsumer.topology import stores, task_stores; "
-        "key_value = sys.modules['zkconsumer.topology.stores.key_value']; "
+        "key_value = sys.modules['zkconsumer.topology.stores.key_value_store']; "
         "print(stores.PagedMap.__module__, task_stores.PagedMap.__module__, key_value.SerdeMap.__module__)"
     )
     found = [

@@ -196,7 +196,7 @@ def test_fingerprint_shows_what_is_declared() -> None:
     assert data["nodes"][0]["offset_reset"] == "latest"
     assert data["nodes"][1]["supplier"].endswith("test_topology_builder.Nothing")
     assert data["nodes"][1]["stores"] == ["w"]
-    assert data["stores"][0]["kind"] == "zkconsumer.topology.stores.window.WindowStore"
+    assert data["stores"][0]["kind"] == "zkconsumer.topology.stores.window_store.WindowStore"
     assert data["stores"][0]["parameters"]["retention_ms"] == 10
     assert copied.offset_resets == {"t": "latest"}
 

@@ -17,7 +17,7 @@ from fuzz.page_calls import Classes, PageCalls
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.serdes import BYTES, DOUBLE, INTEGER, LONG, STRING, Codec, Serde
 from zkconsumer.topology.stores import _pages, pages, serde_map
-from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from zkconsumer.topology.stores.key_value_store import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from zkconsumer.topology.stores.pages import MemoryPages, PageLimits
 from zkconsumer.topology.stores.serde_map import Conversions
 

@@ -12,7 +12,7 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.topology.errors import WrongTypeError
 from zkconsumer.topology.serdes import BYTES, DOUBLE, INTEGER, JSON, LONG, STRING, Codec, Serde
 from zkconsumer.topology.stores import _pages, pages, serde_map
-from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from zkconsumer.topology.stores.key_value_store import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from zkconsumer.topology.stores.pages import MemoryPages
 from zkconsumer.topology.stores.serde_map import Conversions
 

@@ -18,12 +18,17 @@ from zkconsumer.topology.stores.builder import (
     window,
 )
 from zkconsumer.topology.stores.files import StateFile
-from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from zkconsumer.topology.stores.key_value_store import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from zkconsumer.topology.stores.native import PagedMap
 from zkconsumer.topology.stores.pages import MemoryPages, PageLimits, PageStore
-from zkconsumer.topology.stores.session import SessionStore
-from zkconsumer.topology.stores.versioned import NOT_PUT, VALID_TO_UNDEFINED, VersionedKeyValueStore, VersionedRecord
-from zkconsumer.topology.stores.window import TimestampedWindowStore, Windowed, WindowStore
+from zkconsumer.topology.stores.session_store import SessionStore
+from zkconsumer.topology.stores.versioned_store import (
+    NOT_PUT,
+    VALID_TO_UNDEFINED,
+    VersionedKeyValueStore,
+    VersionedRecord,
+)
+from zkconsumer.topology.stores.window_store import TimestampedWindowStore, Windowed, WindowStore
 
 __all__ = [
     "NOT_PUT",

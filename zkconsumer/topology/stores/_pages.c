@@ -506,7 +506,7 @@ typedef struct {
     PyObject *header;                         /* class Header of page_format.py */
     PyObject *encoded_directory;              /* class EncodedDirectory of directory.py */
     PyObject *closed_pages, *default_limits;  /* pages.py */
-    PyTypeObject *value_and_timestamp;        /* of key_value.py, or NULL before its first use */
+    PyTypeObject *value_and_timestamp;        /* of key_value_store.py, or NULL before its first use */
 } State;
 
 /* Raise the error that a function returns for the name of a store; return -1. */
@@ -1836,7 +1836,7 @@ static PyObject *serde_delete(SerdeMap *self, PyObject *object) {
 /* Import the class of values with timestamps; its module imports this one. */
 static int import_value_and_timestamp(State *state) {
     if (state->value_and_timestamp) return 0;
-    PyObject *module = PyImport_ImportModule(STORES "key_value");
+    PyObject *module = PyImport_ImportModule(STORES "key_value_store");
     PyObject *found = module ? PyObject_GetAttrString(module, "ValueAndTimestamp") : NULL;
     Py_XDECREF(module);
     if (!found) return -1;

@@ -21,10 +21,10 @@ from zkconsumer.topology.stores.cached_segments import (
     CachedTimestampedWindowStore,
     CachedWindowStore,
 )
-from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore
-from zkconsumer.topology.stores.session import SessionStore
-from zkconsumer.topology.stores.versioned import VersionedKeyValueStore
-from zkconsumer.topology.stores.window import TimestampedWindowStore, WindowStore
+from zkconsumer.topology.stores.key_value_store import KeyValueStore, TimestampedKeyValueStore
+from zkconsumer.topology.stores.session_store import SessionStore
+from zkconsumer.topology.stores.versioned_store import VersionedKeyValueStore
+from zkconsumer.topology.stores.window_store import TimestampedWindowStore, WindowStore
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,7 +10,12 @@ from typing import Any, ClassVar, TypeVar
 
 from zkconsumer.topology.stores.base import StoreContext
 from zkconsumer.topology.stores.cache import FlushListener, StoreCache, merge
-from zkconsumer.topology.stores.key_value import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp, next_prefix
+from zkconsumer.topology.stores.key_value_store import (
+    KeyValueStore,
+    TimestampedKeyValueStore,
+    ValueAndTimestamp,
+    next_prefix,
+)
 from zkconsumer.topology.stores.serde_map import Conversions
 
 V = TypeVar("V")

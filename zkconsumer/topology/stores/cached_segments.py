@@ -9,11 +9,11 @@ from typing import Any, ClassVar, TypeVar
 
 from zkconsumer.topology.stores.base import StoreContext
 from zkconsumer.topology.stores.cache import FlushListener, StoreCache, merge
-from zkconsumer.topology.stores.key_value import ValueAndTimestamp
+from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
 from zkconsumer.topology.stores.segments import SEGMENT, SegmentedMap, SegmentedStore
 from zkconsumer.topology.stores.serde_map import Conversions
-from zkconsumer.topology.stores.session import SessionStore
-from zkconsumer.topology.stores.window import TimestampedWindowStore, Windowed, WindowStore
+from zkconsumer.topology.stores.session_store import SessionStore
+from zkconsumer.topology.stores.window_store import TimestampedWindowStore, Windowed, WindowStore
 
 V = TypeVar("V")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.key_value import (
+from zkconsumer.topology.stores.key_value_store import (
     ValueAndTimestamp,
     decode_timestamped,
     encode_timestamped,

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import StoreContext
-from zkconsumer.topology.stores.key_value import next_prefix
+from zkconsumer.topology.stores.key_value_store import next_prefix
 from zkconsumer.topology.stores.pages import PagedMap
 from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedStore, check_times
 

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.key_value import next_prefix
+from zkconsumer.topology.stores.key_value_store import next_prefix
 from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedStore, check_times, segment_interval_ms
-from zkconsumer.topology.stores.window import Windowed
+from zkconsumer.topology.stores.window_store import Windowed
 
 _SUFFIX = struct.Struct(">QQ")
 
