@@ -289,7 +289,7 @@ class PartitionGroup:
 
     def update_lags(self) -> None:
         """Update the lags of all partitions."""
-        if self._max_idle_ms != IDLE_DISABLED:
+        if self._max_idle_ms != IDLE_DISABLED and len(self.queues) > 1:
             lags = {partition: self._lag_of(partition) for partition in self.queues}
             self._lags = {partition: lag for partition, lag in lags.items() if lag is not None}
 

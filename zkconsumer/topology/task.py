@@ -106,6 +106,7 @@ class StreamTask:
             if self._saved is not None:
                 self._restore(self._saved)
             self._nodes.initialize(self._stores, self._counts, self._schedules)
+            self.state.due_ms = self._schedules.stream_time_due_ms
         except BaseException as error:
             try:
                 self.close()
@@ -136,6 +137,7 @@ class StreamTask:
         try:
             self._schedules.restore(self._schedules.save())
             self._nodes.initialize(self._stores, self._counts, self._schedules)
+            self.state.due_ms = self._schedules.stream_time_due_ms
         except BaseException as error:
             self._raise_fatal(error)
         self._lifecycle.move(TaskState.RUNNING)
@@ -341,7 +343,8 @@ class StreamTask:
             else:
                 end = window.columns.rows if limit is None else min(window.columns.rows, queue.row + limit - count)
                 count += self._run_window(queue, window, end, NEVER if before_ms is None else before_ms)
-            self.punctuate_stream_time()
+            if self.state.stream_time_ms >= self.state.due_ms:
+                self.punctuate_stream_time()
         return count
 
     def process(self) -> bool:
@@ -387,7 +390,7 @@ class StreamTask:
     def _run_window(self, queue: RecordQueue, window: Window, stop: int, before_ms: int) -> int:
         """Process consecutive records of a queue, and return their number."""
         state, first = self.state, queue.row
-        state.row, state.partition_time_ms, state.due_ms = first, queue.time_ms, self._schedules.stream_time_due_ms
+        state.row, state.partition_time_ms = first, queue.time_ms
         self.system_time_ms = self._clock()
         state.source = window.columns
         state.is_processing = True
@@ -454,7 +457,10 @@ class StreamTask:
         return self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock())
 
     def _punctuate(self, kind: PunctuationType, now_ms: int) -> bool:
-        return self._schedules.queues[kind].punctuate(now_ms, self._call_punctuator)
+        try:
+            return self._schedules.queues[kind].punctuate(now_ms, self._call_punctuator)
+        finally:
+            self.state.due_ms = self._schedules.stream_time_due_ms
 
     def _call_punctuator(self, schedule: Schedule, now_ms: int) -> None:
         self.system_time_ms = self._clock()

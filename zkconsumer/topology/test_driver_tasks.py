@@ -66,6 +66,7 @@ class DriverTasks:
         self.main = self._create_main(topology, config, runtime, None if state is None else state.snapshot)
         closing.callback(self.main.close)
         self.main.initialize()
+        self._all = (self.main, *self._global.values())
         if state is not None:
             state.main = self.main
         self.main.commit()
@@ -86,8 +87,11 @@ class DriverTasks:
 
     def take_output(self) -> list[SinkRecord]:
         """Return the records that the sinks of all tasks have written since the last call."""
-        tasks = [task for task in (self.main, *self._global.values()) if task.has_output]
-        return [record for task in tasks for record in task.take_output().records()]
+        found: list[SinkRecord] = []
+        for task in self._all:
+            if task.has_output:
+                found += task.take_output().records()
+        return found
 
     def suspend(self) -> None:
         """Close the processors of the task, and commit what they have written.

@@ -132,6 +132,11 @@ class SegmentedMap:
         self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
         """Return what ``scan`` returns, with the number of the segment before each key."""
+        if stop is not None:  # as for one key, whose entries are usually in one segment
+            number = max(first_ms // self._interval_ms, self._first_live)
+            if number == min(last_ms, self.stream_time_ms) // self._interval_ms:
+                prefix = SEGMENT.pack(number)
+                return self._map.scan(prefix + start, prefix + stop, reverse)
         found: list[tuple[bytes, bytes]] = []
         for low, high in self.segment_ranges(first_ms, last_ms, start, stop, reverse):
             if not found:
@@ -149,9 +154,6 @@ class SegmentedMap:
             return [(low, high)]
         first, last = self._segment_number(first_ms), self._segment_number(min(last_ms, self.stream_time_ms))
         numbers = range(max(first, self._first_live), last + 1)
-        if len(numbers) == 1 and stop is not None:
-            prefix = SEGMENT.pack(numbers[0])
-            return [(prefix + start, prefix + stop)]
         ranges = []
         for number in reversed(numbers) if reverse else numbers:
             prefix = SEGMENT.pack(number)
@@ -160,12 +162,13 @@ class SegmentedMap:
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Advance the latest time, and remove expired segments."""
-        self._map.require_writable()
+        if self._map.is_read_only:
+            self._map.require_writable()
         if time_ms <= self.stream_time_ms:
             return
         self.stream_time_ms = time_ms
         self._is_changed = True
-        first_live = self._segment_number(time_ms - self._retention_ms)
+        first_live = (time_ms - self._retention_ms) // self._interval_ms
         if first_live > self._first_live:
             self._map.discard(b"", SEGMENT.pack(first_live))
             self._first_live = first_live

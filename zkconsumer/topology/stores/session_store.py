@@ -72,7 +72,9 @@ class SessionStore(SegmentedStore, Generic[V]):
         """
         raw_key = self._serialize_key(key)
         latest_end_ms = self._segments.stream_time_ms
-        earliest_end_ms = max(earliest_end_ms, self._segments.live_from, 0)
+        if earliest_end_ms <= latest_end_ms - self._retention_ms:
+            earliest_end_ms = latest_end_ms - self._retention_ms + 1
+        earliest_end_ms = max(earliest_end_ms, 0)
         if earliest_end_ms > latest_end_ms:
             return iter(())
         start = raw_key + _SUFFIX.pack(earliest_end_ms, 0)
