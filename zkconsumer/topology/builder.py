@@ -41,7 +41,11 @@ _OFFSET_RESETS = (None, "earliest", "latest")
 
 
 class Topology:
-    """Nodes that process records, and their stores. All methods that add something return the topology."""
+    """Nodes that process records, and their stores. All methods that add something return the topology.
+
+    As in Kafka Streams, one class has all calls that declare something; names of nodes and topics must be unique among
+    all of them.
+    """
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}

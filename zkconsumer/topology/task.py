@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, NoReturn
 
@@ -37,6 +38,9 @@ class StreamTask:
     commit, and every further call but ``close`` raises StreamsError. Its owner creates a new task, and adds the records
     from the offsets that ``committable`` returned at the last commit, or continues from its ``snapshot``.
 
+    It is the whole interface between a runtime and a task, and what a task provides to its nodes, ``TaskContext``, so
+    it has more methods than other classes; queues, nodes, stores, schedules and snapshots are classes of their own.
+
     Args:
         declaration: nodes, stores and partitions of the task; see ``Subtopology.task``.
         config: settings of the application.
@@ -60,6 +64,8 @@ class StreamTask:
         runtime: TaskRuntime,
         snapshot: bytes | None = None,
     ) -> None:
+        if runtime.cache is None:
+            runtime = replace(runtime, cache=RecordCache(config.statestore_cache_max_bytes))
         self.task_id, self.config = declaration.task_id, config
         self._fingerprint = declaration.fingerprint
         saved = None if snapshot is None else Snapshot.decode(snapshot, self.task_id, self._fingerprint)
@@ -83,7 +89,6 @@ class StreamTask:
             PageLimits(config.page_bytes, config.page_memory_bytes),
             lambda store: self._errors.drop(self.source_record, reason="expired", store=store),
             self.state,
-            runtime.cache or RecordCache(config.statestore_cache_max_bytes),
         )
         self.stores = self._stores.by_name
         self._sources = {partition: self._nodes.find_source(name) for partition, name in declaration.sources.items()}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import owners
 from zkconsumer.topology.error_handling import describe_error
-from zkconsumer.topology.loop import RecordCache, RunState
+from zkconsumer.topology.loop import RunState
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.stores.cache import Backing, StoreCache
@@ -23,11 +23,10 @@ class TaskStores:
     Args:
         task_id: the task.
         builders: declarations of the stores.
-        runtime: provides the pages, and commits them.
+        runtime: provides the pages, and commits them; its cache counts the bytes of record caches.
         limits: sizes of the pages.
         count_expired: called with the name of a store that rejected an entry, because its time has expired.
         state: the current record of the task.
-        cache: counts the bytes of record caches. With a maximum of 0, stores have none.
 
     Attributes:
         by_name: the stores by name.
@@ -46,12 +45,12 @@ class TaskStores:
         limits: PageLimits,
         count_expired: Callable[[str], None],
         state: RunState,
-        cache: RecordCache,
     ) -> None:
         self._task_id, self._runtime, self._limits = task_id, runtime, limits
         self.count_expired = count_expired
         self.global_stores = runtime.global_stores
-        self._state, self._cache = state, cache
+        assert runtime.cache is not None  # set by the task
+        self._state, self._cache = state, runtime.cache
         self.by_name = {builder.name: self._create_store(builder) for builder in builders}
         self._maps: dict[str, PagedMap] = {}
         self._caches: dict[str, StoreCache] = {}

@@ -96,6 +96,9 @@ DEFAULT_LIMITS = PageLimits()
 class PagedMap:
     """A map from bytes to bytes that is ordered by key.
 
+    The operations on keys, and the commit with its undo, change the same pages and counters, so they are one class, as
+    in ``_pages.c``.
+
     Args:
         pages: where the pages are kept. None keeps the entries in this object, so that a commit encodes nothing.
         store: name of the store, for errors.
