@@ -16,8 +16,29 @@ from zkconsumer.topology.nodes import SourceNode
 from zkconsumer.topology.processor import Processor, PunctuationType, Punctuator
 from zkconsumer.topology.records import SourceRecord
 from zkconsumer.topology.task import StreamTask
+from zkconsumer.topology.task_context import TaskContext
 from zkconsumer.topology.task_declaration import TaskDeclaration
 from zkconsumer.topology.task_runtime import TaskRuntime
+
+
+class GlobalTaskContext(TaskContext):
+    """Has no stream time and no punctuation."""
+
+    @property
+    def stream_time_ms(self) -> int:
+        """Not available: a global store has no stream time."""
+        raise StreamsError("current_stream_time_ms is not available to the processor of a global store")
+
+    def schedule(
+        self,
+        node: str,
+        processor: Processor | None,  # noqa: ARG002
+        interval_ms: int,  # noqa: ARG002
+        kind: PunctuationType,  # noqa: ARG002
+        punctuator: Punctuator,  # noqa: ARG002
+    ) -> NoReturn:
+        """Not available: a global store has no punctuation."""
+        raise StreamsError(f"processor {node!r}: schedule() is not available to the processor of a global store")
 
 
 class GlobalTask(StreamTask):
@@ -26,8 +47,10 @@ class GlobalTask(StreamTask):
     Args:
         declaration: source, processor and store, and the partitions of the topic.
         config: settings of the application.
-        runtime: clock, storage and output of the task.
+        runtime: clock and storage of the task.
     """
+
+    context_type = GlobalTaskContext
 
     def __init__(self, declaration: TaskDeclaration, config: ApplicationConfig, runtime: TaskRuntime) -> None:
         # As in Kafka Streams, a global store has no timestamp extractor and no cache, and errors of its processor end
@@ -59,19 +82,3 @@ class GlobalTask(StreamTask):
             self.commit()
         finally:
             self._stores.set_read_only(True)
-
-    @property
-    def stream_time_ms(self) -> int:
-        """Not available: a global store has no stream time."""
-        raise StreamsError("current_stream_time_ms is not available to the processor of a global store")
-
-    def schedule(
-        self,
-        node: str,
-        processor: Processor | None,  # noqa: ARG002
-        interval_ms: int,  # noqa: ARG002
-        kind: PunctuationType,  # noqa: ARG002
-        punctuator: Punctuator,  # noqa: ARG002
-    ) -> NoReturn:
-        """Not available: a global store has no punctuation."""
-        raise StreamsError(f"processor {node!r}: schedule() is not available to the processor of a global store")

@@ -5,11 +5,10 @@ Source: Kafka 3.9 StreamTask, ProcessorContextImpl and RecordCollectorImpl.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Set
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
@@ -17,13 +16,14 @@ from zkconsumer.topology.columns import SinkColumns, SourceColumns
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import ErrorHandling, describe_error, fatal_error
 from zkconsumer.topology.errors import FatalError
-from zkconsumer.topology.loop import NEVER, OutputColumns, RecordCache, RunState, run_rows
-from zkconsumer.topology.processor import Cancellable, Processor, PunctuationType, Punctuator, Remembered
-from zkconsumer.topology.punctuation import Schedule, TaskSchedules
+from zkconsumer.topology.loop import NEVER, OutputColumns, RecordCache, run_rows
+from zkconsumer.topology.processor import PunctuationType
+from zkconsumer.topology.punctuation import Schedule
 from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue, Window
 from zkconsumer.topology.records import Record, SourceRecord
-from zkconsumer.topology.snapshot import Snapshot, check_remembered
+from zkconsumer.topology.snapshot import Snapshot
 from zkconsumer.topology.stores.pages import PageLimits
+from zkconsumer.topology.task_context import TaskContext
 from zkconsumer.topology.task_declaration import TaskDeclaration
 from zkconsumer.topology.task_nodes import TaskNodes
 from zkconsumer.topology.task_runtime import TaskRuntime
@@ -38,8 +38,8 @@ class StreamTask:
     commit, and every further call but ``close`` raises StreamsError. Its owner creates a new task, and adds the records
     from the offsets that ``committable`` returned at the last commit, or continues from its ``snapshot``.
 
-    It is the whole interface between a runtime and a task, and what a task provides to its nodes, ``TaskContext``, so
-    it has more methods than other classes; queues, nodes, stores, schedules and snapshots are classes of their own.
+    It is the whole interface between a runtime and a task, so it has more methods than other classes; queues, nodes,
+    stores, schedules, snapshots, and what nodes use (``TaskContext``) are classes of their own.
 
     Args:
         declaration: nodes, stores and partitions of the task; see ``Subtopology.task``.
@@ -48,14 +48,15 @@ class StreamTask:
         snapshot: continue from this result of ``snapshot``.
 
     Attributes:
-        commit_requested: whether a processor called ``commit`` since the last one.
+        task_id: number of the sub-topology and of the partition, such as ``0_3``.
         stores: the stores by name.
-        state: times of the task, and whether a node is called that may forward records.
-        system_time_ms: wall-clock time in milliseconds at which the current record or punctuation started.
 
     Raises:
         StreamsError: a processor or store cannot be created, or belongs to another task, or the snapshot is rejected.
     """
+
+    #: Class of what the task provides to its nodes.
+    context_type: ClassVar[type[TaskContext]] = TaskContext
 
     def __init__(
         self,
@@ -66,29 +67,26 @@ class StreamTask:
     ) -> None:
         if runtime.cache is None:
             runtime = replace(runtime, cache=RecordCache(config.statestore_cache_max_bytes))
-        self.task_id, self.config = declaration.task_id, config
+        self.task_id = declaration.task_id
         self._fingerprint = declaration.fingerprint
         saved = None if snapshot is None else Snapshot.decode(snapshot, self.task_id, self._fingerprint)
         self._counts = {"processed": 0, "punctuated": 0, "dropped": 0, "enforced": 0}
         self._reported: dict[str, int] = {}
-        self.commit_requested = False
-        self.system_time_ms = runtime.clock()
-        self.state = RunState()
+        self._context = self.context_type(self.task_id, config, runtime.clock, runtime.takes_snapshots)
+        self._schedules, self._state = self._context.schedules, self._context.state
         self._clock = runtime.clock
         self._lifecycle = TaskLifecycle(self.task_id)
         self._output = OutputColumns()
         self._sequence = 0
-        self._remembered: dict[str, dict[str, Remembered]] = defaultdict(dict)
         self._errors = ErrorHandling(self.task_id, config, self._counts, lambda record: self._output.append(*record))
-        self._schedules = TaskSchedules(self.task_id, runtime.takes_snapshots)
-        self._nodes = TaskNodes(declaration.nodes, self, self._errors, runtime, self._output)
+        self._nodes = TaskNodes(declaration.nodes, self._context, self._errors, runtime, self._output)
         self._stores = TaskStores(
             self.task_id,
             declaration.stores,
             runtime,
             PageLimits(config.page_bytes, config.page_memory_bytes),
-            lambda store: self._errors.drop(self.source_record, reason="expired", store=store),
-            self.state,
+            lambda store: self._errors.drop(self._context.source_record, reason="expired", store=store),
+            self._state,
         )
         self.stores = self._stores.by_name
         self._sources = {partition: self._nodes.find_source(name) for partition, name in declaration.sources.items()}
@@ -111,7 +109,7 @@ class StreamTask:
             if self._saved is not None:
                 self._restore(self._saved)
             self._nodes.initialize(self._stores, self._counts, self._schedules)
-            self.state.due_ms = self._schedules.stream_time_due_ms
+            self._context.update_due_time()
         except BaseException as error:
             try:
                 self.close()
@@ -142,7 +140,7 @@ class StreamTask:
         try:
             self._schedules.restore(self._schedules.save())
             self._nodes.initialize(self._stores, self._counts, self._schedules)
-            self.state.due_ms = self._schedules.stream_time_due_ms
+            self._context.update_due_time()
         except BaseException as error:
             self._raise_fatal(error)
         self._lifecycle.move(TaskState.RUNNING)
@@ -163,7 +161,7 @@ class StreamTask:
             self._raise_fatal(error, "commit failed: ")
         if self._lifecycle.state is TaskState.SUSPENDED:
             self._stores.clear_caches()
-        self.commit_requested = False
+        self._context.commit_requested = False
 
     def committable(self) -> dict[TopicPartition, int]:
         """Return the offset of the next record to process by partition, to be stored with the commit of the stores.
@@ -183,19 +181,15 @@ class StreamTask:
             StreamsError: a schedule or a remembered value cannot be saved.
         """
         self._lifecycle.require("snapshot", TaskState.RUNNING, TaskState.SUSPENDED)
-        remembered = {
-            node: {name: check_remembered(node, name, one.value) for name, one in values.items()}
-            for node, values in self._remembered.items()
-        }
         return Snapshot(
             task_id=self.task_id,
             fingerprint=self._fingerprint,
-            stream_time_ms=self.state.stream_time_ms,
+            stream_time_ms=self._state.stream_time_ms,
             queues={partition: queue.state() for partition, queue in self._group.queues.items()},
             order=tuple(self._group.heap_order()),
             deadlines=self._group.deadlines,
             schedules=self._schedules.save(),
-            remembered=remembered,
+            remembered=self._context.save_remembered(),
             metrics=self._counts,
             sequence=self._sequence + len(self._output),
         ).encode()
@@ -215,9 +209,8 @@ class StreamTask:
         self._schedules.restore(saved.schedules)
         self._group.restore(saved.queues, saved.order)
         self._group.deadlines.update(saved.deadlines)
-        for node, values in saved.remembered.items():
-            self._remembered[node] = {name: Remembered(value) for name, value in values.items()}
-        self.state.stream_time_ms = saved.stream_time_ms
+        self._context.restore_remembered(saved.remembered)
+        self._state.stream_time_ms = saved.stream_time_ms
         self._counts.update(saved.metrics)
         self._reported = dict(self._counts)
         self._sequence = saved.sequence
@@ -226,7 +219,7 @@ class StreamTask:
         """Roll back, and raise the error that ends the task."""
         failure = error
         if isinstance(error, Exception):
-            failure = fatal_error(self.task_id, self.source_record, error, what)
+            failure = fatal_error(self.task_id, self._context.source_record, error, what)
         self._lifecycle.fail(failure)
         failed = self._stores.rollback()
         for name, second in failed:
@@ -241,15 +234,14 @@ class StreamTask:
         return self._sources.keys()
 
     @property
-    def source_record(self) -> SourceRecord | None:
-        """The record that is processed; None in punctuations."""
-        columns: SourceColumns | None = self.state.source
-        return None if columns is None else columns.record(self.state.row)
-
-    @property
     def stream_time_ms(self) -> int:
         """The highest timestamp of the records processed so far, in milliseconds; -1 before the first."""
-        return self.state.stream_time_ms
+        return self._context.stream_time_ms
+
+    @property
+    def commit_requested(self) -> bool:
+        """Whether a processor called ``commit`` since the last one."""
+        return self._context.commit_requested
 
     @property
     def queued(self) -> int:
@@ -348,7 +340,7 @@ class StreamTask:
             else:
                 end = window.columns.rows if limit is None else min(window.columns.rows, queue.row + limit - count)
                 count += self._run_window(queue, window, end, NEVER if before_ms is None else before_ms)
-            if self.state.stream_time_ms >= self.state.due_ms:
+            if self._state.stream_time_ms >= self._state.due_ms:
                 self.punctuate_stream_time()
         return count
 
@@ -364,25 +356,18 @@ class StreamTask:
             if polled is None:
                 return False
             partition, (source, record, timestamp) = polled
-            self.state.stream_time_ms = max(self.state.stream_time_ms, timestamp)
+            self._state.stream_time_ms = max(self._state.stream_time_ms, timestamp)
             if record is None:
                 return True
             self._counts["enforced"] += self._group.is_enforced
-            self.state.source, self.state.row, self.state.record = SourceColumns.from_records([source]), 0, record
-            self.system_time_ms = self._clock()
-            self.state.is_processing = True
+            self._context.enter(SourceColumns.from_records([source]), 0, record)
             self._sources[partition].process(record)
             self._counts["processed"] += 1
         except BaseException as error:
             self._raise_fatal(error)
         finally:
-            self._leave_record()
+            self._context.leave()
         return True
-
-    def _leave_record(self) -> None:
-        state = self.state
-        state.is_processing = False
-        state.source = state.record = None
 
     def _add(self, partition: TopicPartition, columns: SourceColumns) -> None:
         if partition not in self._sources:
@@ -394,11 +379,9 @@ class StreamTask:
 
     def _run_window(self, queue: RecordQueue, window: Window, stop: int, before_ms: int) -> int:
         """Process consecutive records of a queue, and return their number."""
-        state, first = self.state, queue.row
-        state.row, state.partition_time_ms = first, queue.time_ms
-        self.system_time_ms = self._clock()
-        state.source = window.columns
-        state.is_processing = True
+        state, first = self._state, queue.row
+        state.partition_time_ms = queue.time_ms
+        self._context.enter(window.columns, first, None)
         try:
             rows = (window.keys, window.values, window.timestamps, window.headers)
             end = run_rows(state, rows, stop, before_ms, self._sources[queue.partition].children)
@@ -408,38 +391,12 @@ class StreamTask:
         except BaseException as error:
             self._raise_fatal(error)
         finally:
-            self._leave_record()
+            self._context.leave()
         self._counts["processed"] += end - first
         self._counts["enforced"] += (end - first) * self._group.is_enforced
         return end - first
 
     # ---- punctuation ----
-
-    def schedule(
-        self,
-        node: str,
-        processor: Processor | None,
-        interval_ms: int,
-        kind: PunctuationType,
-        punctuator: Punctuator,
-    ) -> Cancellable:
-        """Create a schedule; see ``TaskContext.schedule``."""
-        due_ms = 0 if kind is PunctuationType.STREAM_TIME else self._clock() + interval_ms
-        if processor is None:
-            return self._schedules.create_in_init(node, kind, due_ms, interval_ms, punctuator)
-        if not self.state.is_processing:
-            raise StreamsError(f"processor {node!r}: schedule() was called outside init(), process() and punctuators")
-        schedule = self._schedules.create(node, processor, kind, due_ms, interval_ms, punctuator)
-        self.state.due_ms = self._schedules.stream_time_due_ms
-        return schedule
-
-    def find_schedules(self, node: str) -> Mapping[tuple[str, int], Cancellable]:
-        """Return the schedules of a node; see ``ProcessorContext.schedules``."""
-        return self._schedules.find(node)
-
-    def remember(self, node: str, name: str, default: Any) -> Remembered:
-        """Return a remembered value of a node; see ``ProcessorContext.remember``."""
-        return self._remembered[node].setdefault(name, Remembered(default))
 
     def punctuate_stream_time(self) -> bool:
         """Call the stream-time schedules that are due, and return whether there was one.
@@ -448,9 +405,9 @@ class StreamTask:
             StreamsError: a punctuator failed, and the error handler returned FAIL.
         """
         self._lifecycle.require("punctuate_stream_time", TaskState.RUNNING)
-        if self.state.stream_time_ms == UNKNOWN:
+        if self._state.stream_time_ms == UNKNOWN:
             return False
-        return self._punctuate(PunctuationType.STREAM_TIME, self.state.stream_time_ms)
+        return self._punctuate(PunctuationType.STREAM_TIME, self._state.stream_time_ms)
 
     def punctuate_wall_clock(self) -> bool:
         """Call the wall-clock schedules that are due, and return whether there was one.
@@ -465,12 +422,10 @@ class StreamTask:
         try:
             return self._schedules.queues[kind].punctuate(now_ms, self._call_punctuator)
         finally:
-            self.state.due_ms = self._schedules.stream_time_due_ms
+            self._context.update_due_time()
 
     def _call_punctuator(self, schedule: Schedule, now_ms: int) -> None:
-        self.system_time_ms = self._clock()
-        self.state.record = Record(None, None, now_ms)
-        self.state.is_processing = True
+        self._context.enter(None, 0, Record(None, None, now_ms))
         try:
             try:
                 schedule.punctuator(now_ms)
@@ -482,7 +437,7 @@ class StreamTask:
         except BaseException as error:
             self._raise_fatal(error)
         finally:
-            self._leave_record()
+            self._context.leave()
 
 
 def _select_error(errors: list[BaseException]) -> BaseException:

@@ -2,31 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from zkconsumer.errors import StreamsError
+from zkconsumer.topology.columns import SourceColumns
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.loop import RunState
 from zkconsumer.topology.processor import Cancellable, Processor, PunctuationType, Punctuator, Remembered
-from zkconsumer.topology.records import SourceRecord
+from zkconsumer.topology.punctuation import TaskSchedules
+from zkconsumer.topology.records import Record, SourceRecord
+from zkconsumer.topology.snapshot import check_remembered
 
 
-class TaskContext(Protocol):
-    """The state of a task that its nodes use; ``StreamTask`` describes it."""
+class TaskContext:
+    """The current record of a task, its clocks and schedules, and what it remembers for its nodes.
 
-    task_id: str
-    config: ApplicationConfig
-    commit_requested: bool
-    state: RunState
-    system_time_ms: int
+    Args:
+        task_id: the task.
+        config: settings of the application.
+        clock: returns the wall-clock time in milliseconds.
+        takes_snapshots: see ``TaskRuntime``.
+
+    Attributes:
+        task_id: see above.
+        config: see above.
+        commit_requested: whether a processor called ``commit`` since the last one.
+        state: times of the task, the current record, and whether a node is called that may forward records.
+        schedules: the schedules of all nodes.
+        system_time_ms: wall-clock time in milliseconds at which the current record or punctuation started.
+    """
+
+    def __init__(
+        self, task_id: str, config: ApplicationConfig, clock: Callable[[], int], takes_snapshots: bool
+    ) -> None:
+        self.task_id, self.config = task_id, config
+        self.commit_requested = False
+        self.state = RunState()
+        self.schedules = TaskSchedules(task_id, takes_snapshots)
+        self.system_time_ms = clock()
+        self._clock = clock
+        self._remembered: dict[str, dict[str, Remembered]] = defaultdict(dict)
+
+    # ---- for nodes ----
 
     @property
     def source_record(self) -> SourceRecord | None:
-        """The record that is processed; None in punctuations."""
+        """The record that is processed, as it was read; None in punctuations."""
+        columns: SourceColumns | None = self.state.source
+        return None if columns is None else columns.record(self.state.row)
 
     @property
     def stream_time_ms(self) -> int:
-        """The highest timestamp of the records processed so far."""
+        """The highest timestamp of the records processed so far, in milliseconds; -1 before the first."""
+        return self.state.stream_time_ms
 
     def schedule(
         self,
@@ -45,9 +75,60 @@ class TaskContext(Protocol):
             kind: see ``ProcessorContext.schedule``.
             punctuator: see ``ProcessorContext.schedule``.
         """
+        due_ms = 0 if kind is PunctuationType.STREAM_TIME else self._clock() + interval_ms
+        if processor is None:
+            return self.schedules.create_in_init(node, kind, due_ms, interval_ms, punctuator)
+        if not self.state.is_processing:
+            raise StreamsError(f"processor {node!r}: schedule() was called outside init(), process() and punctuators")
+        schedule = self.schedules.create(node, processor, kind, due_ms, interval_ms, punctuator)
+        self.update_due_time()
+        return schedule
 
     def find_schedules(self, node: str) -> Mapping[tuple[str, int], Cancellable]:
-        """Return the schedules of a node."""
+        """Return the schedules of a node; see ``ProcessorContext.schedules``."""
+        return self.schedules.find(node)
 
     def remember(self, node: str, name: str, default: Any) -> Remembered:
-        """Return a value of a node that a snapshot contains."""
+        """Return a remembered value of a node; see ``ProcessorContext.remember``."""
+        return self._remembered[node].setdefault(name, Remembered(default))
+
+    # ---- for the task ----
+
+    def enter(self, source: SourceColumns | None, row: int, record: Record | None) -> None:
+        """Let nodes forward records.
+
+        Args:
+            source: columns with the record that is processed; None in a punctuation.
+            row: its row.
+            record: the record that the first node receives; None if the loop sets it.
+        """
+        state = self.state
+        state.source, state.row, state.record = source, row, record
+        self.system_time_ms = self._clock()
+        state.is_processing = True
+
+    def leave(self) -> None:
+        """Let nodes no longer forward records."""
+        state = self.state
+        state.is_processing = False
+        state.source = state.record = None
+
+    def update_due_time(self) -> None:
+        """Set the stream time at which the next schedule is due."""
+        self.state.due_ms = self.schedules.stream_time_due_ms
+
+    def save_remembered(self) -> dict[str, dict[str, Any]]:
+        """Return the remembered values by node and name.
+
+        Raises:
+            StreamsError: a snapshot cannot contain one of them.
+        """
+        return {
+            node: {name: check_remembered(node, name, one.value) for name, one in values.items()}
+            for node, values in self._remembered.items()
+        }
+
+    def restore_remembered(self, remembered: Mapping[str, Mapping[str, Any]]) -> None:
+        """Restore what ``save_remembered`` returned."""
+        for node, values in remembered.items():
+            self._remembered[node] = {name: Remembered(value) for name, value in values.items()}
