@@ -45,7 +45,13 @@ TESTS = {
     "spark/planning/splitting.py": ["spark_offset"],
     "spark/planning/topic_ids.py": ["topic_changes"],
     "spark/planning/topic_states.py": ["topic_states", "topic_changes"],
-    "topology/task.py": ["topology_task", "topology_failures", "topology_driver"],
-    "topology/stores/pages.py": ["topology_pages", "topology_stores"],
+    "topology/task.py": [
+        "topology_task",
+        "topology_failures",
+        "topology_snapshots",
+        "topology_caches",
+        "topology_driver",
+    ],
+    "topology/stores/pages.py": ["topology_pages", "topology_stores", "topology_compiled_maps"],
     "topology/stores/page_format.py": ["topology_pages", "topology_files"],
 }

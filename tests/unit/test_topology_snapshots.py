@@ -400,6 +400,51 @@ def test_suspended_task_commits_and_resumes() -> None:
     assert len(outputs[0]) == 8
 
 
+def test_suspend_needs_running_task() -> None:
+    owner = Owner()
+    owner.task.suspend()
+
+    with pytest.raises(StreamsError, match=r"task 0_0: suspend\(\) was called while the task was suspended"):
+        owner.task.suspend()
+
+
+def test_failed_resume_ends_task() -> None:
+    def init(_processor: Any) -> None:
+        if owners:
+            raise RuntimeError("boom")
+
+    owners: list[Owner] = []
+    owners.append(Owner(calling(init)))
+    task = owners[0].task
+    task.suspend()
+
+    with pytest.raises(StreamsError, match="processor 'p' failed in init: RuntimeError: boom"):
+        task.resume()
+    with pytest.raises(StreamsError, match=r"run\(\) was called after the task failed"):
+        task.run()
+
+
+def test_records_of_other_partition_are_rejected() -> None:
+    owner = Owner()
+    owner.add((1, "a"))
+
+    with pytest.raises(KeyError):
+        owner.task.add_records(TopicPartition("in", 1), [SourceRecord("in", 1, 0, 0, b"k", b"v")])
+
+    assert owner.run() == 1
+
+
+def test_nodes_cannot_forward_after_process() -> None:
+    processors: list[Any] = []
+    owner = Owner(calling(processors.append))
+    owner.add((1, "a"))
+    owner.task.process()
+
+    assert processors[0].context.record_metadata is None
+    with pytest.raises(StreamsError, match=r"forward\(\) was called outside process\(\)"):
+        processors[0].context.forward(Record("k", "v", 1))
+
+
 def test_states_lead_to_closed() -> None:
     assert TRANSITIONS.keys() == set(TaskState)
     assert all(TaskState.CLOSED in following for following in TRANSITIONS.values())
