@@ -135,10 +135,14 @@ class RecordQueue:
 
     def add(self, columns: SourceColumns) -> None:
         """Append records, and deserialize the first ones if there is no head."""
-        if not columns.rows:
+        rows = columns.rows
+        if not rows:
             return
-        self._waiting += (columns.slice(first, first + _WINDOW_ROWS) for first in range(0, columns.rows, _WINDOW_ROWS))
-        self._size += columns.rows
+        if rows <= _WINDOW_ROWS:
+            self._waiting.append(columns)
+        else:
+            self._waiting += (columns.slice(first, first + _WINDOW_ROWS) for first in range(0, rows, _WINDOW_ROWS))
+        self._size += rows
         if self.is_empty:
             self._advance()
 
@@ -241,7 +245,7 @@ class PartitionGroup:
         self._nonempty: PriorityQueue[RecordQueue] = PriorityQueue(lambda queue: queue.head_timestamp)
 
     def __len__(self) -> int:
-        return sum(map(len, self.queues.values()))
+        return sum(map(len, self.queues.values())) if self._nonempty else 0
 
     def add(self, partition: TopicPartition, columns: SourceColumns) -> None:
         """Append records of a partition.
@@ -296,6 +300,10 @@ class PartitionGroup:
     def is_ready(self, now_ms: int) -> bool:
         """Return whether the next record can be taken without waiting for partitions with earlier ones."""
         if self._max_idle_ms == IDLE_DISABLED:
+            return True
+        if len(self._nonempty) == len(self.queues):
+            self.deadlines.clear()
+            self.is_enforced = False
             return True
         has_records = has_empty = False
         for partition, queue in self.queues.items():

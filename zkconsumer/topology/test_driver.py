@@ -202,7 +202,7 @@ class TopologyTestDriver:
             topics = ", ".join(self._tasks.topics) or "none"
             raise ValueError(f"no source reads topic {record.topic!r}; the sources read: {topics}")
         with self._stopping_after_error():
-            self._to_sources.append(record)
+            self._tasks.add_record(record)
             self._run()
 
     @contextmanager
