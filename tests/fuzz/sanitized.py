@@ -94,8 +94,8 @@ def build(folder: Path, target: Target, text: str, *extra: str) -> Path:
             f"and libubsan, or set CC to such a compiler\n{failure}"
         )
     runtimes()
-    include = f"-I{sysconfig.get_paths()['include']}"
-    module, failure = _compile(folder, target.source.stem, text, "-DPy_LIMITED_API=0x030B0000", include, *extra)
+    includes = [f"-I{one}" for one in (sysconfig.get_paths()["include"], target.source.parent)]
+    module, failure = _compile(folder, target.source.stem, text, "-DPy_LIMITED_API=0x030B0000", *includes, *extra)
     if failure is not None:
         raise CannotRunError(f"{target.source.name} does not compile\n{failure}")
     return module

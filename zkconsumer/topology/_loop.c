@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { BYTES = 1, STRING = 2, INTEGER = 3, LONG = 4, DOUBLE = 5 }; /* serdes.Codec */
+#include "_codecs.h"
 
 /* One of so many calls of a node is timed. */
 enum { TIMED_CALLS = 64 };
@@ -634,62 +634,26 @@ struct Columns {
     Py_ssize_t rows;
 };
 
-/* The bytes of an object: a view of the object, or the room for numbers. */
+/* The bytes of an object, and room for those of a number. */
 typedef struct {
-    const char *data; /* NULL for None */
-    Py_ssize_t size;
-    char number[8];
+    Slice bytes; /* at: NULL for None */
+    uint8_t number[8];
 } Encoded;
-
-/* Encodes an object of the exact type of a codec. Returns whether it is one that the codec can encode. */
-static int encode_object(Encoded *encoded, int codec, PyObject *object) {
-    if (codec == BYTES && PyBytes_CheckExact(object)) {
-        encoded->data = PyBytes_AsString(object);
-        encoded->size = PyBytes_Size(object);
-        return 1;
-    }
-    if (codec == STRING && PyUnicode_CheckExact(object)) {
-        encoded->data = PyUnicode_AsUTF8AndSize(object, &encoded->size);
-        if (encoded->data == NULL) PyErr_Clear();
-        return encoded->data != NULL;
-    }
-    uint64_t bits = 0;
-    int size = 8;
-    if ((codec == LONG || codec == INTEGER) && PyLong_CheckExact(object)) {
-        long long number = PyLong_AsLongLong(object);
-        if (number == -1 && PyErr_Occurred()) {
-            PyErr_Clear();
-            return 0;
-        }
-        if (codec == INTEGER && (number < INT32_MIN || number > INT32_MAX)) return 0;
-        bits = (uint64_t)number;
-        size = codec == LONG ? 8 : 4;
-    } else if (codec == DOUBLE && PyFloat_CheckExact(object)) {
-        double number = PyFloat_AsDouble(object);
-        memcpy(&bits, &number, sizeof bits);
-    } else {
-        return 0;
-    }
-    for (int i = 0; i < size; i++) encoded->number[i] = (char)(bits >> (8 * (size - 1 - i)));
-    encoded->data = encoded->number;
-    encoded->size = size;
-    return 1;
-}
 
 /* Makes room for a row; returns -1 after an error. */
 static int binary_reserve(Binary *column, const Encoded *object) {
-    if ((size_t)object->size > INT32_MAX - column->bytes.size) {
+    if (object->bytes.size > INT32_MAX - column->bytes.size) {
         PyErr_SetString(PyExc_OverflowError, "the output of a task must be less than 2 GiB; commit more often");
         return -1;
     }
-    if (buffer_reserve(&column->bytes, (size_t)object->size) < 0) return -1;
+    if (buffer_reserve(&column->bytes, object->bytes.size) < 0) return -1;
     return buffer_reserve(&column->ends, sizeof(int32_t)) < 0 ? -1 : buffer_reserve(&column->valid, 1);
 }
 
 /* Appends a row for which there is room. */
 static void binary_append(Binary *column, const Encoded *object) {
-    char is_valid = object->data != NULL;
-    buffer_append(&column->bytes, object->data, (size_t)object->size);
+    char is_valid = object->bytes.at != NULL;
+    buffer_append(&column->bytes, object->bytes.at, object->bytes.size);
     int32_t end = (int32_t)column->bytes.size;
     buffer_append(&column->ends, &end, sizeof end);
     buffer_append(&column->valid, &is_valid, 1);
@@ -775,9 +739,10 @@ static PyObject *columns_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 /* Stores the bytes of an object in encoded; returns -1 after an error. */
 static int view_bytes(Encoded *encoded, PyObject *data) {
     char *start = NULL;
-    encoded->size = 0;
-    if (data != Py_None && PyBytes_AsStringAndSize(data, &start, &encoded->size) < 0) return -1;
-    encoded->data = start;
+    Py_ssize_t size = 0;
+    if (data != Py_None && PyBytes_AsStringAndSize(data, &start, &size) < 0) return -1;
+    encoded->bytes.at = (const uint8_t *)start;
+    encoded->bytes.size = (size_t)size;
     return 0;
 }
 
@@ -938,9 +903,9 @@ struct Writer {
 
 /* Encodes an object or None. Returns whether the codec can encode it. */
 static int encode_optional(Encoded *encoded, int codec, PyObject *object) {
-    if (object != Py_None) return encode_object(encoded, codec, object);
-    encoded->data = NULL;
-    encoded->size = 0;
+    if (object != Py_None) return encode_object(object, codec, encoded->number, &encoded->bytes);
+    encoded->bytes.at = NULL;
+    encoded->bytes.size = 0;
     return codec != 0;
 }
 
@@ -1036,41 +1001,33 @@ static PyType_Slot writer_slots[] = {
 static PyType_Spec writer_spec = {
     "zkconsumer.topology._loop.SinkWriter", sizeof(Writer), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, writer_slots};
 
-/* ---- objects from bytes --------------------------------------------------------------------- */
-
-static uint64_t big_endian(const unsigned char *data, int size) {
-    uint64_t bits = 0;
-    for (int i = 0; i < size; i++) bits = bits << 8 | data[i];
-    return bits;
-}
-
-/* Returns an object, or NULL with an error set. */
-static PyObject *decode_object(int codec, const char *data, Py_ssize_t size) {
-    const unsigned char *raw = (const unsigned char *)data;
-    switch (codec) {
-    case BYTES:
-        return PyBytes_FromStringAndSize(data, size);
-    case STRING:
-        return PyUnicode_DecodeUTF8(data, size, NULL);
-    case INTEGER:
-        if (size == 4) return PyLong_FromLong((int32_t)(uint32_t)big_endian(raw, 4));
-        break;
-    case LONG:
-        if (size == 8) return PyLong_FromLongLong((int64_t)big_endian(raw, 8));
-        break;
-    case DOUBLE:
-        if (size == 8) {
-            uint64_t bits = big_endian(raw, 8);
-            double number;
-            memcpy(&number, &bits, sizeof number);
-            return PyFloat_FromDouble(number);
-        }
-    }
-    PyErr_SetString(PyExc_ValueError, "the bytes have the wrong length");
-    return NULL;
-}
-
 /* ---- serializers ---------------------------------------------------------------------------- */
+
+/* Returns the bytes of an object, or what the function returns for it. */
+static PyObject *serialize_object(int codec, PyObject *function, PyObject *object) {
+    uint8_t number[8];
+    Slice bytes;
+    if (codec == BYTES && PyBytes_CheckExact(object)) {
+        Py_INCREF(object);
+        return object;
+    }
+    if (encode_object(object, codec, number, &bytes)) return PyBytes_FromStringAndSize((const char *)bytes.at, (Py_ssize_t)bytes.size);
+    return PyObject_CallFunctionObjArgs(function, object, NULL);
+}
+
+/* Returns the object of bytes, or what the function returns for them. */
+static PyObject *deserialize_object(int codec, PyObject *function, PyObject *data) {
+    if (PyBytes_CheckExact(data)) {
+        if (codec == BYTES) {
+            Py_INCREF(data);
+            return data;
+        }
+        Slice bytes = {(const uint8_t *)PyBytes_AsString(data), (size_t)PyBytes_Size(data)};
+        PyObject *value = decode_object(codec, bytes);
+        if (value != NULL || PyErr_Occurred()) return value;
+    }
+    return PyObject_CallFunctionObjArgs(function, data, NULL);
+}
 
 typedef struct {
     PyObject_HEAD PyObject *otherwise;
@@ -1103,29 +1060,14 @@ static PyObject *serializer_call(PyObject *object, PyObject *args, PyObject *kwa
     Conversion *self = (Conversion *)object;
     PyObject *value = only_argument(args, kwargs, "value");
     if (value == NULL) return NULL;
-    Encoded encoded;
-    if (self->codec == BYTES && PyBytes_CheckExact(value)) {
-        Py_INCREF(value);
-        return value;
-    }
-    if (encode_object(&encoded, self->codec, value)) return PyBytes_FromStringAndSize(encoded.data, encoded.size);
-    return PyObject_CallFunctionObjArgs(self->otherwise, value, NULL);
+    return serialize_object(self->codec, self->otherwise, value);
 }
 
 static PyObject *deserializer_call(PyObject *object, PyObject *args, PyObject *kwargs) {
     Conversion *self = (Conversion *)object;
     PyObject *data = only_argument(args, kwargs, "data");
     if (data == NULL) return NULL;
-    if (self->codec != 0 && PyBytes_CheckExact(data)) {
-        if (self->codec == BYTES) {
-            Py_INCREF(data);
-            return data;
-        }
-        PyObject *value = decode_object(self->codec, PyBytes_AsString(data), PyBytes_Size(data));
-        if (value != NULL || !PyErr_ExceptionMatches(PyExc_ValueError)) return value;
-        PyErr_Clear();
-    }
-    return PyObject_CallFunctionObjArgs(self->otherwise, data, NULL);
+    return deserialize_object(self->codec, self->otherwise, data);
 }
 
 static int conversion_traverse(PyObject *object, visitproc visit, void *arg) {
@@ -1203,7 +1145,10 @@ static PyObject *read_column(PyObject *Py_UNUSED(module), PyObject *args) {
             PyErr_SetString(PyExc_ValueError, "a row is outside of the buffer");
             item = NULL;
         } else {
-            item = decode_object(codec, bytes + start, end - start);
+            Slice row = {(const uint8_t *)bytes + start, (size_t)(end - start)};
+            item = decode_object(codec, row);
+            if (item == NULL && !PyErr_Occurred())
+                PyErr_Format(PyExc_ValueError, "a row cannot be deserialized with codec %d", codec);
         }
         if (item == NULL || PyList_SetItem(result, i, item) < 0) {
             Py_CLEAR(result);
@@ -1540,17 +1485,6 @@ static int entries_write(Entries *self, PyObject *key, PyObject *data) {
     return entries_limit(self);
 }
 
-/* Returns the bytes of an object, or what the function returns for it. */
-static PyObject *serialize_object(int codec, PyObject *function, PyObject *object) {
-    Encoded encoded;
-    if (codec == BYTES && PyBytes_CheckExact(object)) {
-        Py_INCREF(object);
-        return object;
-    }
-    if (encode_object(&encoded, codec, object)) return PyBytes_FromStringAndSize(encoded.data, encoded.size);
-    return PyObject_CallFunctionObjArgs(function, object, NULL);
-}
-
 static PyObject *entries_get(PyObject *object, PyObject *key) {
     Entries *self = (Entries *)object;
     PyObject *raw = serialize_object(self->key_codec, self->serialize_key, key);
@@ -1561,13 +1495,7 @@ static PyObject *entries_get(PyObject *object, PyObject *key) {
         if (PyErr_Occurred()) return NULL;
         Py_RETURN_NONE;
     }
-    if (self->read_codec == BYTES) return data;
-    PyObject *value = NULL;
-    if (self->read_codec > BYTES && self->read_codec <= DOUBLE) {
-        value = decode_object(self->read_codec, PyBytes_AsString(data), PyBytes_Size(data));
-        if (value == NULL && PyErr_ExceptionMatches(PyExc_ValueError)) PyErr_Clear();
-    }
-    if (value == NULL && !PyErr_Occurred()) value = PyObject_CallFunctionObjArgs(self->deserialize_value, data, NULL);
+    PyObject *value = deserialize_object(self->read_codec, self->deserialize_value, data);
     Py_DECREF(data);
     return value;
 }

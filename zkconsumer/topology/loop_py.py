@@ -477,12 +477,10 @@ def _encode(codec: int, value: Any) -> bytes | None:
 def _decode(codec: int, data: bytes) -> Any:
     if codec == Codec.BYTES:
         return data
-    if codec == Codec.STRING:
-        return data.decode()
-    kind = _FORMATS[codec]
-    if len(data) != struct.calcsize(kind):
-        raise ValueError("the bytes have the wrong length")
-    return struct.unpack(kind, data)[0]
+    try:
+        return data.decode() if codec == Codec.STRING else struct.unpack(_FORMATS[codec], data)[0]
+    except (UnicodeDecodeError, struct.error):
+        raise ValueError(f"a row cannot be deserialized with codec {int(codec)}") from None
 
 
 def _pack(column: Sequence[bytes | None]) -> tuple[bytes, bytes, bytes]:

@@ -23,6 +23,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../_codecs.h"
+
 enum {
     FORMAT = 1,        /* first byte of a page */
     HEAD_BYTES = 5,    /* format and number of entries */
@@ -38,11 +40,6 @@ enum {
 
 #define OFFSET_BITS 0xFFFFFFFFu
 
-typedef struct {
-    const uint8_t *at;
-    size_t size;
-} Slice;
-
 /* A value in up to two parts: fixed-size numbers, and bytes of an object. */
 typedef struct {
     uint8_t head[16];
@@ -53,32 +50,13 @@ typedef struct {
 
 /* ---- bytes ------------------------------------------------------------------------------------ */
 
-static uint32_t load32(const uint8_t *p) {
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return v;
-}
 static void store32(uint8_t *p, uint32_t v) { memcpy(p, &v, 4); }
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 static uint32_t little32(uint32_t v) { return v; }
-static uint32_t big32(uint32_t v) { return __builtin_bswap32(v); }
-static uint64_t big64(uint64_t v) { return __builtin_bswap64(v); }
 #else
 static uint32_t little32(uint32_t v) { return __builtin_bswap32(v); }
-static uint32_t big32(uint32_t v) { return v; }
-static uint64_t big64(uint64_t v) { return v; }
 #endif
-
-static uint64_t load_big64(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return big64(v);
-}
-static void store_big64(uint8_t *p, uint64_t v) {
-    v = big64(v);
-    memcpy(p, &v, 8);
-}
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -1588,8 +1566,7 @@ static PyType_Spec map_spec = {
 
 /* ---- SerdeMap --------------------------------------------------------------------------------- */
 
-/* The numbers of serdes.Codec. */
-enum { OTHER, BYTES, STRING, INTEGER, LONG, DOUBLE, TIMESTAMPED = 16 };
+enum { TIMESTAMPED = 16 }; /* added to a codec */
 
 typedef struct {
     PyObject_HEAD
@@ -1599,59 +1576,13 @@ typedef struct {
     int key_codec, value_codec, result_codec;
 } SerdeMap;
 
-static void append_number(Encoded *encoded, uint64_t number, size_t bytes) {
-    uint8_t big[8];
-    store_big64(big, number);
-    memcpy(encoded->head + encoded->head_size, big + 8 - bytes, bytes);
-    encoded->head_size += bytes;
-}
-
-/* Return 1 and a number if an object is an int between two numbers; 0 if it is something else. */
-static int parse_integer(PyObject *object, int64_t minimum, int64_t maximum, int64_t *number) {
-    int overflow;
-    if (!PyLong_CheckExact(object)) return 0;
-    *number = PyLong_AsLongLongAndOverflow(object, &overflow); /* cannot fail for an int */
-    return !overflow && *number >= minimum && *number <= maximum;
-}
-
-/* Encode an object of the exact type of a codec. Return 0 for other objects, and -1 if an error was set. The bytes are
- * those of the object, if it is bytes or text. */
+/* Encode an object like encode_object(), after the numbers that are encoded before it. */
 static int encode(PyObject *object, int codec, Encoded *encoded) {
-    int64_t number;
-    uint64_t bits;
-    double real;
-    char *at;
-    Py_ssize_t size;
-    switch (codec) {
-    case BYTES:
-        if (!PyBytes_CheckExact(object) || PyBytes_AsStringAndSize(object, &at, &size) < 0) return 0;
-        break;
-    case STRING:
-        if (!PyUnicode_CheckExact(object)) return 0;
-        at = (char *)PyUnicode_AsUTF8AndSize(object, &size);
-        if (at) break;
-        if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) return -1;
-        PyErr_Clear();
-        return 0;
-    case INTEGER:
-        if (!parse_integer(object, INT32_MIN, INT32_MAX, &number)) return 0;
-        append_number(encoded, (uint64_t)number, 4);
-        return 1;
-    case LONG:
-        if (!parse_integer(object, INT64_MIN, INT64_MAX, &number)) return 0;
-        append_number(encoded, (uint64_t)number, 8);
-        return 1;
-    case DOUBLE:
-        if (!PyFloat_CheckExact(object)) return 0;
-        real = PyFloat_AsDouble(object);
-        memcpy(&bits, &real, 8);
-        append_number(encoded, bits, 8);
-        return 1;
-    default:
-        return 0;
-    }
-    encoded->tail.at = (const uint8_t *)at;
-    encoded->tail.size = (size_t)size;
+    uint8_t *number = encoded->head + encoded->head_size;
+    Slice bytes;
+    if (!encode_object(object, codec, number, &bytes)) return 0;
+    if (bytes.at == number) encoded->head_size += bytes.size;
+    else encoded->tail = bytes;
     return 1;
 }
 
@@ -1662,40 +1593,15 @@ static int encode_timestamped(const State *state, PyObject *object, int codec, E
     PyObject *value = PyTuple_GetItem(object, 0), *time = PyTuple_GetItem(object, 1);
     if (value == Py_None && PyLong_CheckExact(time)) return 2;
     if (!parse_integer(time, INT64_MIN, INT64_MAX, &timestamp)) return 0;
-    append_number(encoded, (uint64_t)timestamp, 8);
+    store_big64(encoded->head, (uint64_t)timestamp);
+    encoded->head_size = 8;
     return encode(value, codec, encoded);
-}
-
-/* Return the object that bytes stand for. NULL without an error means that the function in Python has to decide. */
-static PyObject *decode(int codec, Slice data) {
-    uint64_t bits;
-    double real;
-    PyObject *text;
-    switch (codec) {
-    case BYTES:
-        return to_bytes(data);
-    case STRING:
-        text = PyUnicode_DecodeUTF8((const char *)data.at, (Py_ssize_t)data.size, NULL);
-        if (!text && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) PyErr_Clear();
-        return text;
-    case INTEGER:
-        return data.size == 4 ? PyLong_FromLong((int32_t)big32(load32(data.at))) : NULL;
-    case LONG:
-        return data.size == 8 ? PyLong_FromLongLong((int64_t)load_big64(data.at)) : NULL;
-    case DOUBLE:
-        if (data.size != 8) return NULL;
-        bits = load_big64(data.at);
-        memcpy(&real, &bits, 8);
-        return PyFloat_FromDouble(real);
-    default:
-        return NULL;
-    }
 }
 
 static PyObject *decode_timestamped(const State *state, int codec, Slice data) {
     if (data.size < 8) return NULL;
     Slice rest = {data.at + 8, data.size - 8};
-    PyObject *value = decode(codec, rest);
+    PyObject *value = decode_object(codec, rest);
     if (!value) return NULL;
     /* The data is not used below, because the garbage collector may run. */
     PyObject *timestamp = PyLong_FromLongLong((int64_t)load_big64(data.at));
@@ -1737,7 +1643,7 @@ static int call_serializer(PyObject *function, PyObject *object, Encoded *encode
 /* Serialize a key into `encoded`; the key is in `slice`. */
 static int serialize_key(SerdeMap *self, PyObject *object, Encoded *encoded, Slice *slice) {
     int done = encode(object, self->key_codec, encoded);
-    if (done == 0) done = call_serializer(self->serialize_key, object, encoded);
+    if (!done) done = call_serializer(self->serialize_key, object, encoded);
     if (done == 2) {
         PyErr_SetString(PyExc_TypeError, "serialize_key must return bytes, got None");
         done = -1;
@@ -1758,7 +1664,7 @@ static int serialize_value(SerdeMap *self, PyObject *object, Encoded *encoded) {
 }
 
 static PyObject *decode_value(const SerdeMap *self, Slice data) {
-    if (self->result_codec < TIMESTAMPED) return decode(self->result_codec, data);
+    if (self->result_codec < TIMESTAMPED) return decode_object(self->result_codec, data);
     return decode_timestamped(self->state, self->result_codec - TIMESTAMPED, data);
 }
 

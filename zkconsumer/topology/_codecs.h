@@ -1,0 +1,122 @@
+/* Bytes of the objects of compiled serdes. The including file has included Python.h. */
+#ifndef ZKCONSUMER_CODECS_H
+#define ZKCONSUMER_CODECS_H
+
+#include <stdint.h>
+#include <string.h>
+
+enum { OTHER, BYTES, STRING, INTEGER, LONG, DOUBLE }; /* serdes.Codec */
+
+typedef struct {
+    const uint8_t *at;
+    size_t size;
+} Slice;
+
+static inline uint32_t load32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+static inline uint32_t big32(uint32_t v) { return __builtin_bswap32(v); }
+static inline uint64_t big64(uint64_t v) { return __builtin_bswap64(v); }
+#else
+static inline uint32_t big32(uint32_t v) { return v; }
+static inline uint64_t big64(uint64_t v) { return v; }
+#endif
+
+static inline uint64_t load_big64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return big64(v);
+}
+
+static inline void store_big64(uint8_t *p, uint64_t v) {
+    v = big64(v);
+    memcpy(p, &v, 8);
+}
+
+static inline void store_big32(uint8_t *p, uint32_t v) {
+    v = big32(v);
+    memcpy(p, &v, 4);
+}
+
+/* Get a number if an object is an int between two numbers; return 0 if it is something else. */
+static inline int parse_integer(PyObject *object, int64_t minimum, int64_t maximum, int64_t *number) {
+    int overflow;
+    if (!PyLong_CheckExact(object)) return 0;
+    *number = PyLong_AsLongLongAndOverflow(object, &overflow); /* cannot fail for an int */
+    return !overflow && *number >= minimum && *number <= maximum;
+}
+
+/* Encode an object of the exact type of a codec. The bytes are those of the object, or the first ones of `number`. Return
+ * 0 for other objects, whose serializer in Python has to be called. */
+static inline int encode_object(PyObject *object, int codec, uint8_t *number, Slice *bytes) {
+    int64_t integer;
+    uint64_t bits;
+    double real;
+    char *at;
+    Py_ssize_t size;
+    bytes->at = number;
+    bytes->size = 8;
+    switch (codec) {
+    case BYTES:
+        if (!PyBytes_CheckExact(object) || PyBytes_AsStringAndSize(object, &at, &size) < 0) return 0;
+        break;
+    case STRING:
+        if (!PyUnicode_CheckExact(object)) return 0;
+        at = (char *)PyUnicode_AsUTF8AndSize(object, &size);
+        if (at) break;
+        PyErr_Clear();
+        return 0;
+    case INTEGER:
+        if (!parse_integer(object, INT32_MIN, INT32_MAX, &integer)) return 0;
+        store_big32(number, (uint32_t)integer);
+        bytes->size = 4;
+        return 1;
+    case LONG:
+        if (!parse_integer(object, INT64_MIN, INT64_MAX, &integer)) return 0;
+        store_big64(number, (uint64_t)integer);
+        return 1;
+    case DOUBLE:
+        if (!PyFloat_CheckExact(object)) return 0;
+        real = PyFloat_AsDouble(object);
+        memcpy(&bits, &real, 8);
+        store_big64(number, bits);
+        return 1;
+    default:
+        return 0;
+    }
+    bytes->at = (const uint8_t *)at;
+    bytes->size = (size_t)size;
+    return 1;
+}
+
+/* Return the object that bytes stand for. NULL without an error means that the deserializer in Python has to be called. */
+static inline PyObject *decode_object(int codec, Slice data) {
+    uint64_t bits;
+    double real;
+    PyObject *text;
+    switch (codec) {
+    case BYTES:
+        return PyBytes_FromStringAndSize((const char *)data.at, (Py_ssize_t)data.size);
+    case STRING:
+        text = PyUnicode_DecodeUTF8((const char *)data.at, (Py_ssize_t)data.size, NULL);
+        if (!text && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) PyErr_Clear();
+        return text;
+    case INTEGER:
+        return data.size == 4 ? PyLong_FromLong((int32_t)big32(load32(data.at))) : NULL;
+    case LONG:
+        return data.size == 8 ? PyLong_FromLongLong((int64_t)load_big64(data.at)) : NULL;
+    case DOUBLE:
+        if (data.size != 8) return NULL;
+        bits = load_big64(data.at);
+        memcpy(&real, &bits, 8);
+        return PyFloat_FromDouble(real);
+    default:
+        return NULL;
+    }
+}
+
+#endif
