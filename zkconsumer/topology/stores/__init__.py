@@ -22,13 +22,14 @@ from zkconsumer.topology.stores.key_value_store import KeyValueStore, Timestampe
 from zkconsumer.topology.stores.native import PagedMap
 from zkconsumer.topology.stores.pages import MemoryPages, PageLimits, PageStore
 from zkconsumer.topology.stores.session_store import SessionStore
+from zkconsumer.topology.stores.time_map import Windowed
 from zkconsumer.topology.stores.versioned_store import (
     NOT_PUT,
     VALID_TO_UNDEFINED,
     VersionedKeyValueStore,
     VersionedRecord,
 )
-from zkconsumer.topology.stores.window_store import TimestampedWindowStore, Windowed, WindowStore
+from zkconsumer.topology.stores.window_store import TimestampedWindowStore, WindowStore
 
 __all__ = [
     "NOT_PUT",

@@ -1,6 +1,7 @@
-/* Ordered maps of bytes in pages, and of objects: PagedMap of pages.py, and SerdeMap of serde_map.py.
+/* Ordered maps of bytes in pages, and of objects: PagedMap of pages.py, SerdeMap of serde_map.py, and TimeMap of
+ * time_map.py.
  *
- * Both classes have the methods, results and errors of those in Python, which document them, and PagedMap writes
+ * The classes have the methods, results and errors of those in Python, which document them, and PagedMap writes
  * the same pages. Errors of pages are raised by the functions of page_reads.py. Headers and directories, which are
  * rare, are encoded and decoded in Python, too.
  *
@@ -479,7 +480,8 @@ static const char *const name_texts[N_NAMES] = {
 
 typedef struct {
     PyObject *names[N_NAMES];
-    PyTypeObject *paged_map, *serde_map;
+    PyTypeObject *paged_map, *serde_map, *time_map;
+    PyTypeObject *windowed;                   /* of time_map.py */
     PyObject *read_entry_pages, *decode_page, *load_directory, *read_only_error, *reentrant_error; /* page_reads.py */
     PyObject *header;                         /* class Header of page_format.py */
     PyObject *encoded_directory;              /* class EncodedDirectory of directory.py */
@@ -1681,14 +1683,11 @@ static PyObject *call_deserializer(SerdeMap *self, PyObject *data) {
     return value;
 }
 
-static PyObject *serde_get(SerdeMap *self, PyObject *object) {
-    Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
-    Slice key;
+/* Return the object of a key; `owner` is released, and can own the bytes of the key. */
+static PyObject *get_object(SerdeMap *self, PagedMap *entries, Slice key, PyObject *owner) {
     Place place;
-    PagedMap *entries = entries_of(self);
-    if (!entries || serialize_key(self, object, &encoded, &key) < 0) return NULL;
     int done = check_usable(entries) < 0 ? -1 : find_place(entries, key, &place);
-    Py_XDECREF(encoded.owner);
+    Py_XDECREF(owner);
     if (done < 0) return NULL;
     entries->gets++;
     PyObject *value = Py_None, *data = NULL;
@@ -1703,12 +1702,10 @@ static PyObject *serde_get(SerdeMap *self, PyObject *object) {
     return data ? call_deserializer(self, data) : value;
 }
 
-static PyObject *serde_put(SerdeMap *self, PyObject *const *args, Py_ssize_t nargs) {
-    Encoded name = {{0}, 0, {NULL, 0}, NULL}, value = {{0}, 0, {NULL, 0}, NULL};
-    Slice key;
-    PagedMap *entries = entries_of(self);
-    if (!entries || count_arguments("put", 2, nargs) < 0 || serialize_key(self, args[0], &name, &key) < 0) return NULL;
-    int done = serialize_value(self, args[1], &value);
+/* Set the object of a key. */
+static int put_object(SerdeMap *self, PagedMap *entries, Slice key, PyObject *object) {
+    Encoded value = {{0}, 0, {NULL, 0}, NULL};
+    int done = serialize_value(self, object, &value);
     if (done > 0 && check_writable(entries) < 0) done = -1;
     if (done == 2) {
         PyObject *old;
@@ -1717,8 +1714,25 @@ static PyObject *serde_put(SerdeMap *self, PyObject *const *args, Py_ssize_t nar
     } else if (done > 0) {
         done = put(entries, key, &value);
     }
-    Py_XDECREF(name.owner);
     Py_XDECREF(value.owner);
+    return done < 0 ? -1 : 0;
+}
+
+static PyObject *serde_get(SerdeMap *self, PyObject *object) {
+    Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
+    Slice key;
+    PagedMap *entries = entries_of(self);
+    if (!entries || serialize_key(self, object, &encoded, &key) < 0) return NULL;
+    return get_object(self, entries, key, encoded.owner);
+}
+
+static PyObject *serde_put(SerdeMap *self, PyObject *const *args, Py_ssize_t nargs) {
+    Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
+    Slice key;
+    PagedMap *entries = entries_of(self);
+    if (!entries || count_arguments("put", 2, nargs) < 0 || serialize_key(self, args[0], &encoded, &key) < 0) return NULL;
+    int done = put_object(self, entries, key, args[1]);
+    Py_XDECREF(encoded.owner);
     return none_or_error(done);
 }
 
@@ -1739,41 +1753,47 @@ static PyObject *serde_delete(SerdeMap *self, PyObject *object) {
     return value;
 }
 
-/* Import the class of values with timestamps; its module imports this one. */
-static int import_value_and_timestamp(State *state) {
-    if (state->value_and_timestamp) return 0;
-    PyObject *module = PyImport_ImportModule(STORES "key_value_store");
-    PyObject *found = module ? PyObject_GetAttrString(module, "ValueAndTimestamp") : NULL;
-    Py_XDECREF(module);
-    if (!found) return -1;
+/* Import an attribute of a module of this package. */
+static int import_name(const char *module_name, const char *name, PyObject **target) {
+    PyObject *module = PyImport_ImportModule(module_name);
+    if (!module) return -1;
+    *target = PyObject_GetAttrString(module, name);
+    Py_DECREF(module);
+    return *target ? 0 : -1;
+}
+
+/* Import a subclass of tuple. */
+static int import_tuple_type(const char *module_name, const char *name, PyTypeObject **target) {
+    PyObject *found;
+    if (import_name(module_name, name, &found) < 0) return -1;
     if (!PyType_Check(found) || !PyType_IsSubtype((PyTypeObject *)found, &PyTuple_Type)) {
-        PyErr_SetString(PyExc_TypeError, "ValueAndTimestamp must be a tuple type");
+        PyErr_Format(PyExc_TypeError, "%s must be a tuple type", name);
         Py_DECREF(found);
         return -1;
     }
-    PyObject *before = (PyObject *)state->value_and_timestamp;
-    state->value_and_timestamp = (PyTypeObject *)found;
+    PyObject *before = (PyObject *)*target;
+    *target = (PyTypeObject *)found;
     Py_XDECREF(before);
     return 0;
 }
 
-static PyObject *serde_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"entries", "conversions", NULL};
-    PyObject *entries, *conversions, *serialize_key, *serialize_value, *deserialize_value;
-    int key_codec, value_codec, result_codec;
-    State *state = PyType_GetModuleState(type);
-    if (!state || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!O:SerdeMap", names, state->paged_map, &entries,
-                                               &conversions))
-        return NULL;
+/* Import the class of values with timestamps; its module imports this one. */
+static int import_value_and_timestamp(State *state) {
+    if (state->value_and_timestamp) return 0;
+    return import_tuple_type(STORES "key_value_store", "ValueAndTimestamp", &state->value_and_timestamp);
+}
+
+/* Set the fields of a map with serdes; -1 after an error. */
+static int set_conversions(SerdeMap *self, State *state, PyObject *entries, PyObject *conversions) {
+    PyObject *serialize_key, *serialize_value, *deserialize_value;
     PyObject *fields = PySequence_Tuple(conversions);
-    SerdeMap *self = NULL;
-    if (!fields || !PyArg_ParseTuple(fields, "OOO(iii):SerdeMap", &serialize_key, &serialize_value, &deserialize_value,
-                                     &key_codec, &value_codec, &result_codec))
-        goto done;
-    if ((value_codec >= TIMESTAMPED || result_codec >= TIMESTAMPED) && import_value_and_timestamp(state) < 0) goto done;
-    self = (SerdeMap *)PyType_GenericAlloc(type, 0);
-    if (!self) goto done;
+    int done = -1;
     self->state = state;
+    if (!fields || !PyArg_ParseTuple(fields, "OOO(iii)", &serialize_key, &serialize_value, &deserialize_value,
+                                     &self->key_codec, &self->value_codec, &self->result_codec))
+        goto done;
+    if ((self->value_codec >= TIMESTAMPED || self->result_codec >= TIMESTAMPED) && import_value_and_timestamp(state) < 0)
+        goto done;
     Py_INCREF(entries);
     Py_INCREF(serialize_key);
     Py_INCREF(serialize_value);
@@ -1782,11 +1802,21 @@ static PyObject *serde_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->serialize_key = serialize_key;
     self->serialize_value = serialize_value;
     self->deserialize_value = deserialize_value;
-    self->key_codec = key_codec;
-    self->value_codec = value_codec;
-    self->result_codec = result_codec;
+    done = 0;
 done:
     Py_XDECREF(fields);
+    return done;
+}
+
+static PyObject *serde_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"entries", "conversions", NULL};
+    PyObject *entries, *conversions;
+    State *state = PyType_GetModuleState(type);
+    if (!state || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!O:SerdeMap", names, state->paged_map, &entries,
+                                               &conversions))
+        return NULL;
+    SerdeMap *self = (SerdeMap *)PyType_GenericAlloc(type, 0);
+    if (self && set_conversions(self, state, entries, conversions) < 0) Py_CLEAR(self);
     return (PyObject *)self;
 }
 
@@ -1839,16 +1869,262 @@ static PyType_Spec serde_spec = {
     serde_slots,
 };
 
-/* ---- module ----------------------------------------------------------------------------------- */
+/* ---- TimeMap ---------------------------------------------------------------------------------- */
 
-/* Import an attribute of a module of this package. */
-static int import_name(const char *module_name, const char *name, PyObject **target) {
-    PyObject *module = PyImport_ImportModule(module_name);
-    if (!module) return -1;
-    *target = PyObject_GetAttrString(module, name);
-    Py_DECREF(module);
-    return *target ? 0 : -1;
+enum { NUMBER_BYTES = 8, SHORT_KEY = 64 };
+
+typedef struct {
+    SerdeMap serdes;
+    PyObject *deserialize_key;
+    size_t second_bytes;
+} TimeMap;
+
+/* A key in the map: the number of a segment, a serialized key, a time and a second number. */
+typedef struct {
+    uint8_t *at; /* `room`, or a block of its own */
+    size_t size;
+    uint8_t room[SHORT_KEY];
+} TimeKey;
+
+static void free_key(TimeKey *key) {
+    if (key->at != key->room) PyMem_Free(key->at);
 }
+
+/* Get a number of at least 0; -1 after an error. */
+static int parse_number(PyObject *object, uint64_t maximum, size_t bytes, uint64_t *number) {
+    int overflow;
+    long long parsed = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if (parsed == -1 && PyErr_Occurred()) return -1;
+    if (overflow || parsed < 0 || (uint64_t)parsed > maximum) {
+        PyErr_Format(PyExc_OverflowError, "%S does not fit in %zu bytes", object, bytes);
+        return -1;
+    }
+    *number = (uint64_t)parsed;
+    return 0;
+}
+
+static uint64_t max_second(const TimeMap *self) { return self->second_bytes == 8 ? INT64_MAX : UINT32_MAX; }
+
+/* Encode a key, with the bytes `more` at its end; -1 after an error. It is freed by the caller. */
+static int encode_time_key(TimeMap *self, PyObject *const *args, uint64_t second, size_t more, TimeKey *key) {
+    Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
+    Slice raw;
+    uint64_t segment, time;
+    key->at = key->room;
+    if (!entries_of(&self->serdes) || serialize_key(&self->serdes, args[1], &encoded, &raw) < 0) return -1;
+    int done = parse_number(args[0], INT64_MAX, NUMBER_BYTES, &segment) < 0 ||
+                       parse_number(args[2], INT64_MAX, NUMBER_BYTES, &time) < 0
+                   ? -1
+                   : 0;
+    key->size = 2 * NUMBER_BYTES + raw.size + self->second_bytes;
+    if (done == 0 && key->size + more > SHORT_KEY && !(key->at = PyMem_Malloc(key->size + more))) {
+        key->at = key->room;
+        PyErr_NoMemory();
+        done = -1;
+    }
+    if (done == 0) {
+        uint8_t *at = key->at + NUMBER_BYTES;
+        store_big64(key->at, segment);
+        if (raw.size) memcpy(at, raw.at, raw.size);
+        store_big64(at + raw.size, time);
+        at += raw.size + NUMBER_BYTES;
+        if (self->second_bytes == 8) store_big64(at, second);
+        else store_big32(at, (uint32_t)second);
+        if (more) memset(at + self->second_bytes, 0, more);
+    }
+    Py_XDECREF(encoded.owner);
+    return done;
+}
+
+/* Encode the key of the arguments segment, key, time and second number. */
+static int parse_time_key(TimeMap *self, PyObject *const *args, TimeKey *key) {
+    uint64_t second;
+    key->at = key->room;
+    if (parse_number(args[3], max_second(self), self->second_bytes, &second) < 0) return -1;
+    return encode_time_key(self, args, second, 0, key);
+}
+
+static PyObject *time_encode_key(TimeMap *self, PyObject *const *args, Py_ssize_t nargs) {
+    TimeKey key;
+    if (count_arguments("encode_key", 4, nargs) < 0) return NULL;
+    PyObject *bytes = NULL;
+    if (parse_time_key(self, args, &key) == 0) bytes = PyBytes_FromStringAndSize((const char *)key.at, (Py_ssize_t)key.size);
+    free_key(&key);
+    return bytes;
+}
+
+static PyObject *time_get(TimeMap *self, PyObject *const *args, Py_ssize_t nargs) {
+    TimeKey key;
+    if (count_arguments("get", 4, nargs) < 0) return NULL;
+    PyObject *value = NULL;
+    PagedMap *entries = NULL;
+    if (parse_time_key(self, args, &key) == 0) entries = entries_of(&self->serdes);
+    if (entries) {
+        Slice slice = {key.at, key.size};
+        value = get_object(&self->serdes, entries, slice, NULL);
+    }
+    free_key(&key);
+    return value;
+}
+
+static PyObject *time_put(TimeMap *self, PyObject *const *args, Py_ssize_t nargs) {
+    TimeKey key;
+    if (count_arguments("put", 5, nargs) < 0) return NULL;
+    int done = parse_time_key(self, args, &key);
+    PagedMap *entries = done == 0 ? entries_of(&self->serdes) : NULL;
+    if (entries) {
+        Slice slice = {key.at, key.size};
+        done = put_object(&self->serdes, entries, slice, args[4]);
+    }
+    free_key(&key);
+    return entries ? none_or_error(done) : NULL;
+}
+
+/* Return a session and its object as a tuple. */
+static PyObject *create_session(TimeMap *self, Slice name, Slice data) {
+    Slice raw = {name.at + NUMBER_BYTES, name.size - 3 * NUMBER_BYTES};
+    PyObject *session = NULL, *value = decode_value(&self->serdes, data), *pair = NULL, *copy;
+    if (!value && !PyErr_Occurred() && (copy = to_bytes(data))) value = call_deserializer(&self->serdes, copy);
+    PyObject *key = value ? to_bytes(raw) : NULL;
+    if (key) {
+        copy = key;
+        key = PyObject_CallFunctionObjArgs(self->deserialize_key, copy, NULL);
+        Py_DECREF(copy);
+    }
+    PyObject *end = key ? PyLong_FromLongLong((int64_t)load_big64(name.at + name.size - 2 * NUMBER_BYTES)) : NULL;
+    PyObject *start = end ? PyLong_FromLongLong((int64_t)load_big64(name.at + name.size - NUMBER_BYTES)) : NULL;
+    if (start) session = PyType_GenericAlloc(self->serdes.state->windowed, 3);
+    if (session) {
+        PyTuple_SetItem(session, 0, key);
+        PyTuple_SetItem(session, 1, start);
+        PyTuple_SetItem(session, 2, end);
+        pair = PyTuple_Pack(2, session, value);
+        Py_DECREF(session);
+    } else {
+        Py_XDECREF(key);
+        Py_XDECREF(start);
+        Py_XDECREF(end);
+    }
+    Py_XDECREF(value);
+    return pair;
+}
+
+/* Return the sessions of one key among entries, as select_sessions() of time_map.py. */
+static PyObject *select_sessions(TimeMap *self, PyObject *found, size_t key_bytes, int64_t latest_start) {
+    PyObject *sessions = PyList_New(0);
+    for (Py_ssize_t i = 0; sessions && i < PyList_Size(found); i++) {
+        PyObject *entry = PyList_GetItem(found, i);
+        Slice name, data;
+        if (parse_bytes(PyTuple_GetItem(entry, 0), "key", &name) < 0 ||
+            parse_bytes(PyTuple_GetItem(entry, 1), "value", &data) < 0) {
+            Py_CLEAR(sessions);
+            break;
+        }
+        if (name.size != key_bytes || (int64_t)load_big64(name.at + name.size - NUMBER_BYTES) > latest_start) continue;
+        PyObject *pair = create_session(self, name, data);
+        if (!pair || PyList_Append(sessions, pair) < 0) Py_CLEAR(sessions);
+        Py_XDECREF(pair);
+    }
+    return sessions;
+}
+
+static PyObject *time_find_sessions(TimeMap *self, PyObject *const *args, Py_ssize_t nargs) {
+    TimeKey first, last;
+    if (count_arguments("find_sessions", 6, nargs) < 0) return NULL;
+    if (self->second_bytes != NUMBER_BYTES) {
+        PyErr_SetString(PyExc_TypeError, "the second number of a session needs 8 bytes");
+        return NULL;
+    }
+    int overflow, is_reverse = PyObject_IsTrue(args[5]);
+    int64_t latest_start = PyLong_AsLongLongAndOverflow(args[4], &overflow);
+    if (is_reverse < 0 || (latest_start == -1 && PyErr_Occurred())) return NULL;
+    if (overflow) latest_start = overflow < 0 ? -1 : INT64_MAX;
+    PyObject *const to_last[] = {args[0], args[1], args[3]};
+    PyObject *sessions = NULL, *found = NULL;
+    PagedMap *entries = NULL;
+    last.at = last.room;
+    if (encode_time_key(self, args, 0, 0, &first) == 0 && encode_time_key(self, to_last, INT64_MAX, 1, &last) == 0)
+        entries = entries_of(&self->serdes);
+    if (entries && check_usable(entries) == 0) found = PyList_New(0);
+    if (found) {
+        Slice start = {first.at, first.size}, stop = {last.at, last.size + 1};
+        /* The garbage collector may have used the map since the check. */
+        if (check_usable(entries) == 0 && (compare(stop, start) <= 0 || scan(entries, found, start, &stop) == 0) &&
+            (!is_reverse || PyList_Reverse(found) == 0))
+            sessions = select_sessions(self, found, first.size, latest_start);
+        Py_DECREF(found);
+    }
+    free_key(&first);
+    free_key(&last);
+    return sessions;
+}
+
+static PyObject *time_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"entries", "conversions", "deserialize_key", "second_bytes", NULL};
+    PyObject *entries, *conversions, *deserialize_key;
+    int second_bytes;
+    State *state = PyType_GetModuleState(type);
+    if (!state || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOi:TimeMap", names, state->paged_map, &entries,
+                                               &conversions, &deserialize_key, &second_bytes))
+        return NULL;
+    if (second_bytes != 4 && second_bytes != 8)
+        return PyErr_Format(PyExc_ValueError, "second_bytes must be 4 or 8, got %d", second_bytes);
+    TimeMap *self = (TimeMap *)PyType_GenericAlloc(type, 0);
+    if (!self) return NULL;
+    Py_INCREF(deserialize_key);
+    self->deserialize_key = deserialize_key;
+    self->second_bytes = (size_t)second_bytes;
+    if (set_conversions(&self->serdes, state, entries, conversions) < 0) Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static int time_traverse(TimeMap *self, visitproc visit, void *arg) {
+    Py_VISIT(self->deserialize_key);
+    return serde_traverse(&self->serdes, visit, arg);
+}
+
+static int time_clear(TimeMap *self) {
+    Py_CLEAR(self->deserialize_key);
+    return serde_clear(&self->serdes);
+}
+
+static void time_dealloc(TimeMap *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack(self);
+    time_clear(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef time_methods[] = {
+    {"encode_key", (PyCFunction)(void (*)(void))time_encode_key, METH_FASTCALL,
+     "encode_key($self, segment, key, time_ms, second, /)\n--\n\nSee time_map.TimeMap.encode_key."},
+    {"get", (PyCFunction)(void (*)(void))time_get, METH_FASTCALL,
+     "get($self, segment, key, time_ms, second, /)\n--\n\nSee time_map.TimeMap.get."},
+    {"put", (PyCFunction)(void (*)(void))time_put, METH_FASTCALL,
+     "put($self, segment, key, time_ms, second, value, /)\n--\n\nSee time_map.TimeMap.put."},
+    {"find_sessions", (PyCFunction)(void (*)(void))time_find_sessions, METH_FASTCALL,
+     "find_sessions($self, segment, key, first_ms, last_ms, latest_start_ms, reverse, /)\n--\n\n"
+     "See time_map.TimeMap.find_sessions."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot time_slots[] = {
+    {Py_tp_doc, "TimeMap(entries, conversions, deserialize_key, second_bytes)\n--\n\nSee time_map.TimeMap."},
+    {Py_tp_new, time_new},
+    {Py_tp_dealloc, time_dealloc},
+    {Py_tp_traverse, time_traverse},
+    {Py_tp_clear, time_clear},
+    {Py_tp_methods, time_methods},
+    {0, NULL},
+};
+
+static PyType_Spec time_spec = {
+    STORES "_pages.TimeMap", sizeof(TimeMap), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    time_slots,
+};
+
+/* ---- module ----------------------------------------------------------------------------------- */
 
 static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec) {
     PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
@@ -1870,11 +2146,13 @@ static int module_exec(PyObject *module) {
         import_name(STORES "page_format", "Header", &state->header) < 0 ||
         import_name(STORES "directory", "EncodedDirectory", &state->encoded_directory) < 0 ||
         import_name(STORES "pages", "ClosedPages", &state->closed_pages) < 0 ||
-        import_name(STORES "pages", "DEFAULT_LIMITS", &state->default_limits) < 0)
+        import_name(STORES "pages", "DEFAULT_LIMITS", &state->default_limits) < 0 ||
+        import_tuple_type(STORES "time_map", "Windowed", &state->windowed) < 0)
         return -1;
     state->paged_map = add_type(module, &map_spec);
     state->serde_map = state->paged_map ? add_type(module, &serde_spec) : NULL;
-    return state->serde_map ? 0 : -1;
+    state->time_map = state->serde_map ? add_type(module, &time_spec) : NULL;
+    return state->time_map ? 0 : -1;
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {
@@ -1883,6 +2161,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     for (int i = 0; i < N_NAMES; i++) Py_VISIT(state->names[i]);
     Py_VISIT(state->paged_map);
     Py_VISIT(state->serde_map);
+    Py_VISIT(state->time_map);
+    Py_VISIT(state->windowed);
     Py_VISIT(state->read_entry_pages);
     Py_VISIT(state->decode_page);
     Py_VISIT(state->load_directory);
@@ -1902,6 +2182,8 @@ static int module_clear(PyObject *module) {
     if (!state) return 0;
     Py_CLEAR(state->paged_map);
     Py_CLEAR(state->serde_map);
+    Py_CLEAR(state->time_map);
+    Py_CLEAR(state->windowed);
     Py_CLEAR(state->read_entry_pages);
     Py_CLEAR(state->decode_page);
     Py_CLEAR(state->load_directory);
@@ -1927,7 +2209,7 @@ static PyModuleDef_Slot module_slots[] = {
 };
 
 static struct PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT, STORES "_pages", "Compiled maps; see pages and serde_map.",
+    PyModuleDef_HEAD_INIT, STORES "_pages", "Compiled maps; see pages, serde_map and time_map.",
     sizeof(State), NULL, module_slots, module_traverse, module_clear, module_free,
 };
 

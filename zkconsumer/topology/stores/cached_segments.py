@@ -5,15 +5,18 @@ Source: Kafka 3.9 CachingWindowStore, CachingSessionStore and SegmentedCacheFunc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 from zkconsumer.topology.stores.base import StoreContext
 from zkconsumer.topology.stores.cache import FlushListener, StoreCache, merge
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
-from zkconsumer.topology.stores.segments import SEGMENT, SegmentedMap, SegmentedStore
+from zkconsumer.topology.stores.native import PagedMap, TimeMap
+from zkconsumer.topology.stores.segments import SEGMENT, SegmentedMap, TimedStore
 from zkconsumer.topology.stores.serde_map import Conversions
 from zkconsumer.topology.stores.session_store import SessionStore
-from zkconsumer.topology.stores.window_store import TimestampedWindowStore, Windowed, WindowStore
+from zkconsumer.topology.stores.time_map import MAX_TIME, Windowed, select_sessions
+from zkconsumer.topology.stores.window_store import TimestampedWindowStore, WindowStore
 
 V = TypeVar("V")
 
@@ -35,6 +38,7 @@ class CachedSegments(SegmentedMap):
         self._behind, self._cache = behind, cache
         self._sequence = 0  # stores with duplicates are not cached
         self._retention_ms, self._interval_ms = retention_ms, interval_ms
+        self.first_writable = 0  # a change that has expired is not written at the flush
         self._set_stream_time(behind.stream_time_ms)
 
     def load(self) -> None:
@@ -46,23 +50,9 @@ class CachedSegments(SegmentedMap):
         """Write the latest time to the map, if it changed."""
         self._behind.save()
 
-    def put(self, time_ms: int, key: bytes, value: bytes | None) -> bool:
-        """Set or delete an entry in the cache."""
-        if time_ms > self.stream_time_ms:
-            self._set_stream_time(time_ms)
-        self._cache.entries.put_raw(SEGMENT.pack(time_ms // self._interval_ms) + key, value)
-        return True
-
-    def remove(self, time_ms: int, key: bytes) -> None:
-        """Delete an entry."""
-        self.put(time_ms, key, None)
-
-    def get(self, time_ms: int, key: bytes) -> bytes | None:
-        """Return an entry that has not expired, or None."""
-        if time_ms <= self.stream_time_ms - self._retention_ms:
-            return None
-        cached = self._cache.entries.find(SEGMENT.pack(time_ms // self._interval_ms) + key)
-        return self._behind.get(time_ms, key) if cached is None else cached[1]
+    def advance_stream_time(self, time_ms: int) -> None:
+        """Advance the latest time; the segments of the map behind expire at the flush."""
+        self._set_stream_time(max(time_ms, self.stream_time_ms))
 
     def scan_segments(
         self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
@@ -78,7 +68,52 @@ class CachedSegments(SegmentedMap):
         self._first_live = self._segment_number(time_ms - self._retention_ms)
 
 
-class _CachedSegmentedStore(SegmentedStore):
+class CachedTimeMap:
+    """Objects by key and time, whose changes stay in a record cache until they are flushed; see ``TimeMap``.
+
+    Args:
+        behind: the objects behind the cache.
+        entries: their map of bytes.
+        cache: the cache.
+        conversions: conversions of values.
+        deserialize_key: returns the object of a serialized key.
+    """
+
+    def __init__(
+        self,
+        behind: TimeMap,
+        entries: PagedMap,
+        cache: StoreCache,
+        conversions: Conversions,
+        deserialize_key: Callable[[bytes], Any],
+    ) -> None:
+        self._behind, self._entries, self._cache = behind, entries, cache
+        self._conversions, self._deserialize_key = conversions, deserialize_key
+
+    def get(self, segment: int, key: Any, time_ms: int, second: int, /) -> Any:
+        """Return a value, or None."""
+        raw_key = self._behind.encode_key(segment, key, time_ms, second)
+        cached = self._cache.entries.find(raw_key)
+        data = self._entries.get(raw_key) if cached is None else cached[1]
+        return None if data is None else self._conversions.deserialize_value(data)
+
+    def put(self, segment: int, key: Any, time_ms: int, second: int, value: Any, /) -> None:
+        """Set a value in the cache; None deletes it."""
+        raw_key = self._behind.encode_key(segment, key, time_ms, second)
+        self._cache.entries.put_raw(raw_key, None if value is None else self._conversions.serialize_value(value))
+
+    def find_sessions(
+        self, segment: int, key: Any, first_ms: int, last_ms: int, latest_start_ms: int, reverse: bool, /
+    ) -> list[tuple[Windowed, Any]]:
+        """Return sessions of a key in a segment."""
+        start = self._behind.encode_key(segment, key, first_ms, 0)
+        stop = self._behind.encode_key(segment, key, last_ms, MAX_TIME) + b"\0"
+        cached = self._cache.scan(start, stop, reverse)
+        found = merge(self._entries.scan(start, stop, reverse), cached, reverse)
+        return select_sessions(found, len(start), latest_start_ms, self._deserialize_key, self._conversions)
+
+
+class _CachedSegmentedStore(TimedStore):
     """A window or session store whose changes stay in a record cache until they are flushed."""
 
     _cache: StoreCache
@@ -90,6 +125,10 @@ class _CachedSegmentedStore(SegmentedStore):
         self._behind = self._segments
         self._cache = context.create_cache(self.name, self)
         self._segments = CachedSegments(self._behind, self._cache, self._retention_ms, self._interval_ms)
+        entries, conversions = context.byte_map(self.name), self._conversions()
+        self._objects = CachedTimeMap(
+            self._create_map(context), entries, self._cache, conversions, self._deserialize_key
+        )
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool = False) -> bool:
         """Call a function with the last change of each key; see ``SerdeStore``."""

@@ -9,10 +9,14 @@ Source: Kafka 3.9 AbstractRocksDBSegmentedBytesStore and AbstractSegments.
 from __future__ import annotations
 
 import struct
+from typing import Any, ClassVar, Protocol
 
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import SerdeStore, StoreContext
+from zkconsumer.topology.stores.native import TimeMap
 from zkconsumer.topology.stores.pages import PagedMap
+from zkconsumer.topology.stores.serde_map import Conversions
+from zkconsumer.topology.stores.time_map import Windowed
 
 #: The number of a segment, with which the key of an entry starts.
 SEGMENT = struct.Struct(">Q")
@@ -20,9 +24,6 @@ _STATE = struct.Struct("<qI")
 
 #: Key of the latest time and of the sequence number; it is greater than the keys of all segments.
 _STATE_KEY = b"\xff" * 9
-
-#: The latest time, in milliseconds.
-MAX_TIME = (1 << 63) - 1
 
 
 def segment_interval_ms(retention_ms: int) -> int:
@@ -51,6 +52,10 @@ class SegmentedMap:
         entries: the map of the store.
         retention_ms: milliseconds after which an entry is no longer returned.
         interval_ms: milliseconds of a segment.
+
+    Attributes:
+        stream_time_ms: the latest time, in milliseconds; -1 before the first entry.
+        first_writable: number of the first segment to which entries can be added.
     """
 
     def __init__(self, entries: PagedMap, retention_ms: int, interval_ms: int) -> None:
@@ -63,7 +68,7 @@ class SegmentedMap:
         state = self._map.get(_STATE_KEY)
         time, sequence = _STATE.unpack(state) if state is not None else (-1, 0)
         self.stream_time_ms, self._sequence = int(time), int(sequence)
-        self._first_live = self._segment_number(self.stream_time_ms - self._retention_ms)
+        self.first_writable = self._first_live = self._segment_number(self.stream_time_ms - self._retention_ms)
         self._is_changed = False
 
     def save(self) -> None:
@@ -71,6 +76,10 @@ class SegmentedMap:
         if self._is_changed:
             self._map.put(_STATE_KEY, _STATE.pack(self.stream_time_ms, self._sequence))
             self._is_changed = False
+
+    def require_writable(self) -> None:
+        """Raise an error if the map is read-only."""
+        self._map.require_writable()
 
     @property
     def live_from(self) -> int:
@@ -102,12 +111,6 @@ class SegmentedMap:
             self._map.put(SEGMENT.pack(number) + key, value)
         return True
 
-    def remove(self, time_ms: int, key: bytes) -> None:
-        """Delete an entry."""
-        if time_ms > self.stream_time_ms or self._map.is_read_only:
-            self.advance_stream_time(time_ms)
-        self._map.delete(SEGMENT.pack(time_ms // self._interval_ms) + key)
-
     def get(self, time_ms: int, key: bytes) -> bytes | None:
         """Return an entry that has not expired, or None."""
         if time_ms <= self.stream_time_ms - self._retention_ms:
@@ -132,11 +135,6 @@ class SegmentedMap:
         self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
         """Return what ``scan`` returns, with the number of the segment before each key."""
-        if stop is not None:  # as for one key, whose entries are usually in one segment
-            number = max(first_ms // self._interval_ms, self._first_live)
-            if number == min(last_ms, self.stream_time_ms) // self._interval_ms:
-                prefix = SEGMENT.pack(number)
-                return self._map.scan(prefix + start, prefix + stop, reverse)
         found: list[tuple[bytes, bytes]] = []
         for low, high in self.segment_ranges(first_ms, last_ms, start, stop, reverse):
             if not found:
@@ -171,7 +169,7 @@ class SegmentedMap:
         first_live = (time_ms - self._retention_ms) // self._interval_ms
         if first_live > self._first_live:
             self._map.discard(b"", SEGMENT.pack(first_live))
-            self._first_live = first_live
+            self.first_writable = self._first_live = first_live
 
     def _segment_number(self, time_ms: int) -> int:
         return time_ms // self._interval_ms if time_ms > 0 else 0
@@ -215,3 +213,70 @@ class SegmentedStore(SerdeStore):
     def rollback(self) -> None:
         """Read the latest time again."""
         self._segments.load()
+
+
+class TimedObjects(Protocol):
+    """Objects by key and time; see ``TimeMap``."""
+
+    def get(self, segment: int, key: Any, time_ms: int, second: int, /) -> Any:
+        """Return a value, or None."""
+
+    def put(self, segment: int, key: Any, time_ms: int, second: int, value: Any, /) -> None:
+        """Set a value; None deletes it."""
+
+    def find_sessions(
+        self, segment: int, key: Any, first_ms: int, last_ms: int, latest_start_ms: int, reverse: bool, /
+    ) -> list[tuple[Windowed, Any]]:
+        """Return sessions of a key in a segment."""
+
+
+class TimedStore(SegmentedStore):
+    """A segmented store whose keys consist of a serialized key, a time, and a second number."""
+
+    #: Bytes of the second number.
+    SECOND_BYTES: ClassVar[int]
+
+    _objects: TimedObjects
+
+    def init(self, context: StoreContext) -> None:
+        """Open the store."""
+        super().init(context)
+        self._objects = self._create_map(context)
+
+    def _create_map(self, context: StoreContext) -> TimeMap:
+        return TimeMap(context.byte_map(self.name), self._conversions(), self._deserialize_key, self.SECOND_BYTES)
+
+    def _conversions(self) -> Conversions:
+        return Conversions(self._serialize_key, self._serialize_value, self._deserialize_value, self._codecs)
+
+    def _get(self, key: Any, time_ms: int, second: int) -> Any:
+        """Return a value that has not expired, or None."""
+        if time_ms <= self._segments.stream_time_ms - self._retention_ms:
+            self._serialize_key(key)  # as for other times, it raises an error if the key has the wrong type
+            return None
+        return self._objects.get(time_ms // self._interval_ms, key, time_ms, second)
+
+    def _put(self, key: Any, time_ms: int, second: int, value: Any) -> None:
+        """Set or delete a value, unless its segment has expired."""
+        segments, number = self._segments, time_ms // self._interval_ms
+        if number < segments.first_writable:
+            self._reject(key, value)
+            return
+        self._objects.put(number, key, time_ms, second, value)
+        if time_ms > segments.stream_time_ms:
+            segments.advance_stream_time(time_ms)
+
+    def _delete(self, key: Any, time_ms: int, second: int) -> None:
+        """Delete a value."""
+        self._objects.put(time_ms // self._interval_ms, key, time_ms, second, None)
+        if time_ms > self._segments.stream_time_ms:
+            self._segments.advance_stream_time(time_ms)
+
+    def _reject(self, key: Any, value: Any) -> None:
+        """Count an entry that has expired, or raise the error of ``TimeMap.put``."""
+        conversions = self._conversions()
+        conversions.serialize_key(key)
+        if value is not None:
+            conversions.serialize_value(value)
+        self._segments.require_writable()
+        self._context.count_expired(self.name)

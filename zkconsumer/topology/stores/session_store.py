@@ -6,24 +6,21 @@ Source: Kafka 3.9 org.apache.kafka.streams.state.SessionStore, with RocksDB: Roc
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, ClassVar, Generic, TypeVar
 
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.key_value_store import next_prefix
-from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedStore, check_times, segment_interval_ms
-from zkconsumer.topology.stores.window_store import Windowed
+from zkconsumer.topology.stores.segments import TimedStore, check_times, segment_interval_ms
+from zkconsumer.topology.stores.time_map import MAX_TIME, Windowed
 
 _SUFFIX = struct.Struct(">QQ")
 
 V = TypeVar("V")
 
-#: Creates a ``Windowed`` from a tuple, in half of the time that the class needs.
-_new_windowed: Callable[[tuple[Any, int, int]], Windowed] = partial(tuple.__new__, Windowed)
 
-
-class SessionStore(SegmentedStore, Generic[V]):
+class SessionStore(TimedStore, Generic[V]):
     """Aggregates by key and session, which expire by their end.
 
     An aggregate is returned until the latest end that was put is ``retention_ms`` after its own, and can be put until
@@ -37,6 +34,8 @@ class SessionStore(SegmentedStore, Generic[V]):
         is_persistent: see ``StateStore``.
     """
 
+    SECOND_BYTES: ClassVar[int] = 8  # the start
+
     def __init__(self, name: str, retention_ms: int, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
         super().__init__(name, serdes, is_persistent, retention_ms, segment_interval_ms(retention_ms))
 
@@ -46,21 +45,24 @@ class SessionStore(SegmentedStore, Generic[V]):
         Raises:
             ValueError: the session starts before time 0, or ends before its start.
         """
-        raw_key = self._encode_key(session)
-        data = None if aggregate is None else self._serialize_value(aggregate)
-        if not self._segments.put(session.end, raw_key, data):
-            self._context.count_expired(self.name)
+        key, start_ms, end_ms = session
+        if not (type(start_ms) is type(end_ms) is int and 0 <= start_ms <= end_ms):
+            check_times(self.name, start_ms, end_ms)
+        self._put(key, end_ms, start_ms, aggregate)
 
     def remove(self, session: Windowed) -> None:
         """Delete a session."""
-        self._segments.remove(session.end, self._encode_key(session))
+        key, start_ms, end_ms = session
+        if not (type(start_ms) is type(end_ms) is int and 0 <= start_ms <= end_ms):
+            check_times(self.name, start_ms, end_ms)
+        self._delete(key, end_ms, start_ms)
 
     def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> V | None:
         """Return the aggregate of a session, or None."""
         if start_ms < 0:
             return None
-        data = self._segments.get(end_ms, self._encode_key(Windowed(key, start_ms, end_ms)))
-        return None if data is None else self._deserialize_value(data)
+        check_times(self.name, start_ms, end_ms)
+        return self._get(key, end_ms, start_ms)  # type: ignore[no-any-return]
 
     def find_sessions(
         self, key: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool = False
@@ -70,17 +72,17 @@ class SessionStore(SegmentedStore, Generic[V]):
 
         They are in the order of their ends.
         """
-        raw_key = self._serialize_key(key)
         latest_end_ms = self._segments.stream_time_ms
-        if earliest_end_ms <= latest_end_ms - self._retention_ms:
-            earliest_end_ms = latest_end_ms - self._retention_ms + 1
-        earliest_end_ms = max(earliest_end_ms, 0)
-        if earliest_end_ms > latest_end_ms:
-            return iter(())
-        start = raw_key + _SUFFIX.pack(earliest_end_ms, 0)
-        stop = raw_key + _SUFFIX.pack(latest_end_ms, MAX_TIME) + b"\0"
-        found = self._segments.scan(earliest_end_ms, latest_end_ms, start, stop, reverse=reverse)
-        return self._select(found, raw_key, raw_key, earliest_end_ms, latest_start_ms)
+        first_ms = latest_end_ms - self._retention_ms + 1
+        first_ms = max(earliest_end_ms, first_ms if first_ms > 0 else 0)
+        first, last = first_ms // self._interval_ms, latest_end_ms // self._interval_ms
+        find = self._objects.find_sessions
+        if first == last:
+            return iter(find(first, key, first_ms, latest_end_ms, latest_start_ms, reverse))
+        self._serialize_key(key)  # it raises an error if the key has the wrong type
+        numbers = range(first, last + 1)[:: -1 if reverse else 1]
+        found = [find(number, key, first_ms, latest_end_ms, latest_start_ms, reverse) for number in numbers]
+        return chain.from_iterable(found)
 
     def find_sessions_of_keys(
         self, first: Any, last: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool = False
@@ -121,12 +123,6 @@ class SessionStore(SegmentedStore, Generic[V]):
                 continue
             if raw_key < low or (high is not None and raw_key > high):
                 continue
-            session = _new_windowed((self._deserialize_key(raw_key), start, end))
+            session = Windowed(self._deserialize_key(raw_key), start, end)
             selected.append((session, self._deserialize_value(data)))
         return iter(selected)
-
-    def _encode_key(self, session: Windowed) -> bytes:
-        key, start_ms, end_ms = session
-        if not (type(start_ms) is int and type(end_ms) is int and 0 <= start_ms <= end_ms):
-            check_times(self.name, start_ms, end_ms)
-        return self._serialize_key(key) + _SUFFIX.pack(end_ms, start_ms)

@@ -12,7 +12,8 @@ from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import StoreContext
 from zkconsumer.topology.stores.key_value_store import next_prefix
 from zkconsumer.topology.stores.pages import PagedMap
-from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedStore, check_times
+from zkconsumer.topology.stores.segments import SegmentedStore, check_times
+from zkconsumer.topology.stores.time_map import MAX_TIME
 
 V = TypeVar("V")
 
@@ -170,7 +171,7 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
         self._segments.put(version.end, self._encode_old_key(raw_key, version), data)
 
     def _remove_old(self, raw_key: bytes, version: _Version) -> None:
-        self._segments.remove(version.end, self._encode_old_key(raw_key, version))
+        self._segments.put(version.end, self._encode_old_key(raw_key, version), None)
 
     def _encode_old_key(self, raw_key: bytes, version: _Version) -> bytes:
         return _TIME.pack(len(raw_key)) + raw_key + _TIME.pack(version.start)

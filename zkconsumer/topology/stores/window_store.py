@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.serdes import Codec, Serde
 from zkconsumer.topology.stores.key_value_store import (
     ValueAndTimestamp,
     decode_timestamped,
@@ -17,7 +17,9 @@ from zkconsumer.topology.stores.key_value_store import (
     next_prefix,
     none_if_empty,
 )
-from zkconsumer.topology.stores.segments import MAX_TIME, SegmentedStore, check_times, segment_interval_ms
+from zkconsumer.topology.stores.segments import TimedStore, check_times, segment_interval_ms
+from zkconsumer.topology.stores.serde_map import Conversions
+from zkconsumer.topology.stores.time_map import MAX_TIME, Windowed
 
 V = TypeVar("V")
 
@@ -25,15 +27,7 @@ _SUFFIX = struct.Struct(">QI")
 _LAST_SEQUENCE = 0x7FFFFFFF
 
 
-class Windowed(NamedTuple):
-    """A key, and start and end of a window in milliseconds. The end of a session is inclusive, others are exclusive."""
-
-    key: Any
-    start: int
-    end: int
-
-
-class WindowStore(SegmentedStore, Generic[V]):
+class WindowStore(TimedStore, Generic[V]):
     """Values by key and start of a window, which expire.
 
     A value is returned until the latest start that was put is ``retention_ms`` after its own. It can be put as long as
@@ -49,6 +43,8 @@ class WindowStore(SegmentedStore, Generic[V]):
         serdes: serdes of keys and values.
         is_persistent: see ``StateStore``.
     """
+
+    SECOND_BYTES: ClassVar[int] = 4  # a sequence number
 
     def __init__(
         self,
@@ -69,21 +65,18 @@ class WindowStore(SegmentedStore, Generic[V]):
         Raises:
             ValueError: ``start_ms`` is negative.
         """
-        check_times(self.name, start_ms)
-        raw_key = self._serialize_key(key)
-        if value is None and self._retains_duplicates:
-            return
-        data = None if value is None else self._encode_value(value)
-        sequence = self._segments.next_sequence() if self._retains_duplicates else 0
-        if not self._segments.put(start_ms, raw_key + _SUFFIX.pack(start_ms, sequence), data):
-            self._context.count_expired(self.name)
+        if type(start_ms) is not int or start_ms < 0:
+            check_times(self.name, start_ms)
+        if self._retains_duplicates:
+            self._add(key, value, start_ms)
+        else:
+            self._put(key, start_ms, 0, value)
 
     def fetch(self, key: Any, start_ms: int) -> V | None:
         """Return the value of a key and a window, or None. Of duplicates, only the last put can be found."""
         if start_ms < 0:
             return None
-        data = self._segments.get(start_ms, self._serialize_key(key) + _SUFFIX.pack(start_ms, self._segments.sequence))
-        return None if data is None else self._decode_value(data)
+        return self._get(key, start_ms, self._segments.sequence)  # type: ignore[no-any-return]
 
     def fetch_times(self, key: Any, first_ms: int, last_ms: int, *, reverse: bool = False) -> Iterator[tuple[int, V]]:
         """Return starts and values of a key's windows that start from ``first_ms`` to ``last_ms``, both included."""
@@ -124,6 +117,16 @@ class WindowStore(SegmentedStore, Generic[V]):
         """Return all windows, by time segment, key and start."""
         return self.fetch_keys(None, None, 0, MAX_TIME, reverse=reverse)
 
+    def _add(self, key: Any, value: V | None, start_ms: int) -> None:
+        """Add a value to those of its key and window."""
+        raw_key = self._serialize_key(key)
+        data = None if value is None else self._encode_value(value)
+        if data is None:
+            return
+        key_with_time = raw_key + _SUFFIX.pack(start_ms, self._segments.next_sequence())
+        if not self._segments.put(start_ms, key_with_time, data):
+            self._context.count_expired(self.name)
+
     def _create_windowed(self, raw_key: bytes, start_ms: int) -> Windowed:
         end_ms = min(start_ms + self._window_size_ms, MAX_TIME)
         return Windowed(self._deserialize_key(raw_key), start_ms, end_ms)
@@ -131,22 +134,24 @@ class WindowStore(SegmentedStore, Generic[V]):
     def _decode_value(self, data: bytes) -> V:
         return self._deserialize_value(data)  # type: ignore[no-any-return]
 
-    def _encode_value(self, value: V) -> bytes:
+    def _encode_value(self, value: V) -> bytes | None:
         return self._serialize_value(value)
 
 
 class TimestampedWindowStore(WindowStore[ValueAndTimestamp]):
-    """A window store whose values are ``ValueAndTimestamp``."""
+    """A window store whose values are ``ValueAndTimestamp``. One whose value is None deletes the window."""
 
-    def put(self, key: Any, value: ValueAndTimestamp | None, start_ms: int) -> None:
-        """Set the value of a key and a window; None, or a value of None, deletes it; see ``WindowStore``."""
-        super().put(key, none_if_empty(self.name, value), start_ms)
+    def _conversions(self) -> Conversions:
+        key, serialize, deserialize = self._codecs
+        codecs = (key, serialize + Codec.TIMESTAMPED, deserialize + Codec.TIMESTAMPED)
+        return Conversions(self._serialize_key, self._encode_value, self._decode_value, codecs)
 
     def _decode_value(self, data: bytes) -> ValueAndTimestamp:
         return decode_timestamped(data, self._deserialize_value)
 
-    def _encode_value(self, value: ValueAndTimestamp) -> bytes:
-        return encode_timestamped(value, self._serialize_value)
+    def _encode_value(self, value: ValueAndTimestamp) -> bytes | None:
+        checked = none_if_empty(self.name, value)
+        return None if checked is None else encode_timestamped(checked, self._serialize_value)
 
 
 def _decode_start(raw: bytes) -> int:
