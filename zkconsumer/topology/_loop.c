@@ -1699,6 +1699,97 @@ static PyType_Slot entries_slots[] = {
 static PyType_Spec entries_spec = {
     "zkconsumer.topology._loop.CacheEntries", sizeof(Entries), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, entries_slots};
 
+/* What forward_changes() calls. */
+typedef struct {
+    PyObject *read, *write, *decode_key, *decode_value, *listener;
+    PyTypeObject *change;
+    int sends_old_values;
+} Flush;
+
+static PyObject *deserialize_with(Module *module, PyObject *deserialize, PyObject *data) {
+    if ((PyObject *)Py_TYPE(deserialize) != module->deserializer_type)
+        return PyObject_CallFunctionObjArgs(deserialize, data, NULL);
+    return deserialize_object(((Conversion *)deserialize)->codec, ((Conversion *)deserialize)->otherwise, data);
+}
+
+static PyObject *value_or_none(Module *module, const Flush *flush, PyObject *data) {
+    if (data != NULL && data != Py_None) return deserialize_with(module, flush->decode_value, data);
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+/* Returns the record that the listener receives. */
+static PyObject *change_record(Module *module, const Flush *flush, const Node *node, PyObject *old) {
+    PyObject *old_value = value_or_none(module, flush, flush->sends_old_values ? old : NULL);
+    PyObject *value = old_value == NULL ? NULL : value_or_none(module, flush, node->data);
+    PyObject *pair = value == NULL ? NULL : PyType_GenericAlloc(flush->change, 2);
+    if (pair == NULL) {
+        Py_XDECREF(old_value);
+        Py_XDECREF(value);
+        return NULL;
+    }
+    PyTuple_SetItem(pair, 0, value);
+    PyTuple_SetItem(pair, 1, old_value);
+    PyObject *record = NULL, *key = deserialize_with(module, flush->decode_key, node->key);
+    if (key != NULL) record = record_create((PyTypeObject *)module->record_type, key, pair, node->timestamp);
+    Py_XDECREF(key);
+    Py_DECREF(pair);
+    if (record != NULL && record_set_headers((Record *)record, node->headers) < 0) Py_CLEAR(record);
+    return record;
+}
+
+/* Writes and forwards one change; returns -1 after an error. */
+static int forward_change(Module *module, State *state, const Flush *flush, const Node *node) {
+    PyObject *old = NULL, *written = NULL, *answer = NULL;
+    if ((node->data == NULL || flush->sends_old_values) &&
+        (old = PyObject_CallFunctionObjArgs(flush->read, node->key, NULL)) == NULL)
+        return -1;
+    if (node->data == NULL && old == Py_None) {
+        Py_DECREF(old);
+        return 0;
+    }
+    PyObject *source = state->source;
+    Py_XINCREF(node->source);
+    state->source = node->source;
+    state->row = node->row;
+    Py_XDECREF(source);
+    PyObject *record = change_record(module, flush, node, old);
+    Py_XDECREF(old);
+    if (record == NULL) return -1;
+    Py_XDECREF(state_swap_record(state, record));
+    written = PyObject_CallFunctionObjArgs(flush->write, node->key, or_none(node->data), NULL);
+    if (written != NULL) answer = PyObject_CallFunctionObjArgs(flush->listener, record, NULL);
+    int failed = answer == NULL;
+    Py_XDECREF(written);
+    Py_XDECREF(answer);
+    Py_DECREF(record);
+    return failed ? -1 : 0;
+}
+
+static PyObject *forward_changes(PyObject *module_object, PyObject *args) {
+    Module *module = PyModule_GetState(module_object);
+    PyObject *state, *changes;
+    Flush flush;
+    if (!PyArg_ParseTuple(
+            args, "O!O!(OOOO)OO!p:forward_changes", module->state_type, &state, &PyList_Type, &changes, &flush.read,
+            &flush.write, &flush.decode_key, &flush.decode_value, &flush.listener, &PyType_Type, &flush.change,
+            &flush.sends_old_values))
+        return NULL;
+    if (!PyType_IsSubtype(flush.change, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "the class of changes must be a tuple type");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyList_Size(changes); i++) {
+        PyObject *node = PyList_GetItem(changes, i);
+        if ((PyObject *)Py_TYPE(node) != module->node_type) return PyErr_Format(PyExc_TypeError, "%R is not a change", node);
+        Py_INCREF(node); /* a listener can change the list */
+        int failed = forward_change(module, (State *)state, &flush, (Node *)node) < 0;
+        Py_DECREF(node);
+        if (failed) return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 /* ---- the loop ------------------------------------------------------------------------------- */
 
 /* A column of timestamps: a buffer of int64, or another sequence of ints. */
@@ -1854,6 +1945,7 @@ done:
 static PyMethodDef functions[] = {
     {"run_rows", run_rows, METH_VARARGS, "Process consecutive records; see loop.py."},
     {"read_column", read_column, METH_VARARGS, "Deserialize rows of an Arrow binary array; see columns.py."},
+    {"forward_changes", forward_changes, METH_VARARGS, "Write and forward changes; see cache_py.py."},
     {"has_negative", has_negative, METH_O, "Return whether a column has a negative timestamp."},
     {NULL, NULL, 0, NULL},
 };

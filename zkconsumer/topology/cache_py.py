@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from zkconsumer.topology.headers import Header, count_header_bytes
-from zkconsumer.topology.loop_py import RunState
+from zkconsumer.topology.loop_py import Record, RunState
 
 #: Bytes that Kafka Streams counts for each entry besides key, value, topic and headers: three references of the list of
 #: least recently used entries, the flag of changed ones, and timestamp, offset and partition.
@@ -185,3 +185,40 @@ class CacheEntries:
         self._shared.size_bytes += size
         if self.added is not None:
             self.added.append(key)
+
+
+def forward_changes(
+    state: RunState,
+    changes: list[CachedChange],
+    backing: tuple[
+        Callable[[bytes], bytes | None],
+        Callable[[bytes, bytes | None], object],
+        Callable[[bytes], Any],
+        Callable[[bytes], Any],
+    ],
+    listener: Callable[[Record], object],
+    change_type: Callable[[Any, Any], Any],
+    sends_old_values: bool,
+) -> None:
+    """Write changes, and call a listener with each; a key that the store does not have is not deleted.
+
+    Args:
+        state: the current record of the task.
+        changes: the changes.
+        backing: ``read``, ``write``, ``decode_key`` and ``decode_value`` of the store behind the cache.
+        listener: called with a record whose value is a change.
+        change_type: class of changes, a named tuple of the new and the old value.
+        sends_old_values: whether the changes have their old values.
+    """
+    read, write, decode_key, decode = backing
+    for change in changes:
+        key, data = change.key, change.data
+        old = read(key) if data is None or sends_old_values else None
+        if data is None and old is None:
+            continue
+        state.source, state.row = change.source, change.row
+        old_value = decode(old) if sends_old_values and old is not None else None
+        values = change_type(None if data is None else decode(data), old_value)
+        state.record = record = Record(decode_key(key), values, change.timestamp, change.headers or ())
+        write(key, data)
+        listener(record)

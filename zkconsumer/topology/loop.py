@@ -9,7 +9,7 @@ from zkconsumer.topology.headers import MAX_TIMESTAMP as NEVER
 from zkconsumer.version import IS_PURE, explain_missing_module
 
 if TYPE_CHECKING or IS_PURE:
-    from zkconsumer.topology.cache_py import CacheEntries, RecordCache
+    from zkconsumer.topology.cache_py import CacheEntries, RecordCache, forward_changes
     from zkconsumer.topology.loop_py import (
         Deserialize,
         Forwarder,
@@ -36,6 +36,7 @@ else:
             RunState,
             Serialize,
             SinkWriter,
+            forward_changes,
             has_negative,
             read_column,
             run_rows,
@@ -59,6 +60,7 @@ __all__ = [
     "RunState",
     "Serialize",
     "SinkWriter",
+    "forward_changes",
     "has_negative",
     "read_column",
     "run_rows",

@@ -6,12 +6,11 @@ Source: Kafka 3.9 ThreadCache and NamedCache.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol
 
 from zkconsumer.topology.cache_py import CachedChange
 from zkconsumer.topology.errors import FatalError, FlushError
-from zkconsumer.topology.loop import CacheEntries, Record, RecordCache, RunState
+from zkconsumer.topology.loop import CacheEntries, Record, RecordCache, RunState, forward_changes
 from zkconsumer.topology.records import Change
 from zkconsumer.topology.stores.native import PagedMap
 from zkconsumer.topology.stores.pages import PageLimits
@@ -146,7 +145,9 @@ class StoreCache:
         try:
             state.is_processing = True
             if self.listener is not None:
-                self._forward(changes, self.listener)
+                backing = self._backing
+                functions = backing.read, write, backing.decode_key, backing.decode_value
+                forward_changes(state, changes, functions, self.listener, Change, self.sends_old_values)
                 return
             for change in changes:
                 state.source, state.row = change.source, change.row
@@ -158,26 +159,6 @@ class StoreCache:
             raise FlushError(self._store, error) from error
         finally:
             state.source, state.row, state.record, state.is_processing = before
-
-    def _forward(self, changes: list[CachedChange], listener: FlushListener) -> None:
-        """Write changes and call the listener; a key that the store does not have is not deleted."""
-        state, sends_old, backing = self._state, self.sends_old_values, self._backing
-        read, write, decode_key, decode = backing.read, backing.write, backing.decode_key, backing.decode_value
-        for change in changes:
-            key, data = change.key, change.data
-            old = read(key) if data is None or sends_old else None
-            if data is None and old is None:
-                continue
-            state.source, state.row = change.source, change.row
-            old_value = decode(old) if sends_old and old is not None else None
-            values = _new_change((None if data is None else decode(data), old_value))
-            state.record = record = Record(decode_key(key), values, change.timestamp, change.headers)
-            write(key, data)
-            listener(record)
-
-
-#: Creates a ``Change`` from a tuple, in half of the time that the class needs.
-_new_change: Callable[[tuple[Any, Any]], Change] = partial(tuple.__new__, Change)
 
 
 def merge(
