@@ -75,7 +75,7 @@ def prepare(seed: int, folder: Path) -> list[str]:
 DECODER = Target(
     command="tests.fuzz",
     source=PACKAGE / "fetcher" / "_decode.c",
-    child="child",
+    child="decoder_child",
     prepare=prepare,
     checks=CHECKS,
     other_reports=OTHER_REPORTS,

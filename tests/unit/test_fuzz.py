@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fuzz import decoder, loop, pages
+from fuzz import decoder
+from fuzz.twins.targets import TWINS
 from fuzz.wire import WireFuzzer
 
 from zkconsumer.fetcher import _decode, batch_headers, decode, decode_py
@@ -21,9 +22,18 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "zkconsumer" / "fetcher" / "_decode.c"
 
 
-def fuzz(*arguments: str, compiler: str | None = None, module: str = "tests.fuzz") -> subprocess.CompletedProcess[str]:
+#: Arguments of ``python -m`` for each C module, and the checks that the self-test removes from it.
+TARGETS = {
+    "decoder": (("tests.fuzz",), decoder.CHECKS),
+    **{name: (("tests.fuzz", "twin", name), twin.checks) for name, twin in TWINS.items()},
+}
+
+
+def fuzz(
+    *arguments: str, compiler: str | None = None, module: tuple[str, ...] = ("tests.fuzz",)
+) -> subprocess.CompletedProcess[str]:
     environment = dict(os.environ) if compiler is None else {**os.environ, "CC": compiler}
-    command = [sys.executable, "-m", module, *arguments]
+    command = [sys.executable, "-m", *module, *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
@@ -48,16 +58,9 @@ def test_decoder_survives_mutated_batches() -> None:
 
 
 @pytest.mark.timeout(120)
-def test_maps_survive_mutated_pages() -> None:
-    done = fuzz("--seconds", "5", module="tests.fuzz.pages")
-    print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert int(match(r"(\d+) calls", done.stdout)[1]) > 1_000
-
-
-@pytest.mark.timeout(120)
-def test_loop_survives_random_nodes_and_columns() -> None:
-    done = fuzz("--seconds", "5", module="tests.fuzz.loop")
+@pytest.mark.parametrize("name", TWINS)
+def test_compiled_module_equals_its_twin(name: str) -> None:
+    done = fuzz("--seconds", "5", module=TARGETS[name][0])
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(match(r"(\d+) calls", done.stdout)[1]) > 1_000
@@ -65,22 +68,19 @@ def test_loop_survives_random_nodes_and_columns() -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("module", "checks", "count"),
+    ("name", "checks"),
     [
-        pytest.param(
-            "tests.fuzz", ["entry-size", "row-room", "message-rows", "topic-reference"], 4, id="decoder-sample"
-        ),
-        pytest.param("tests.fuzz", [], len(decoder.CHECKS), id="decoder-all", marks=pytest.mark.slow),
-        pytest.param("tests.fuzz.pages", ["lengths", "index-room", "joined-page", "busy"], 4, id="maps-sample"),
-        pytest.param("tests.fuzz.pages", [], len(pages.CHECKS), id="maps-all", marks=pytest.mark.slow),
-        pytest.param("tests.fuzz.loop", ["row-end", "row-room", "node-reference"], 3, id="loop-sample"),
-        pytest.param("tests.fuzz.loop", [], len(loop.CHECKS), id="loop-all", marks=pytest.mark.slow),
+        pytest.param("decoder", ["entry-size", "row-room", "message-rows", "topic-reference"], id="decoder-sample"),
+        pytest.param("pages", ["lengths", "index-room", "joined-page", "busy"], id="pages-sample"),
+        pytest.param("loop", ["row-end", "row-room", "node-reference"], id="loop-sample"),
+        *(pytest.param(name, [], id=f"{name}-all", marks=pytest.mark.slow) for name in TARGETS),
     ],
 )
-def test_fuzzer_notices_each_missing_check(module: str, checks: list[str], count: int) -> None:
+def test_fuzzer_notices_each_missing_check(name: str, checks: list[str]) -> None:
+    module, all_checks = TARGETS[name]
     done = fuzz("--self-test", *checks, "--seed", "1", module=module)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count(": found in ") == count
+    assert done.stdout.count(": found in ") == len(checks or all_checks)
 
 
 @pytest.mark.timeout(120)
@@ -99,8 +99,9 @@ def test_fault_report_has_reproducing_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["tests.fuzz", "tests.fuzz.pages", "tests.fuzz.loop"])
-def test_executions_of_seed_are_deterministic(module: str) -> None:
+@pytest.mark.parametrize("name", TARGETS)
+def test_executions_of_seed_are_deterministic(name: str) -> None:
+    module, _ = TARGETS[name]
     line = r"fuzz: 300 executions, \d+ calls, digest \w+"
     first, second, other = (fuzz("--runs", "300", "--seed", seed, module=module) for seed in ("3", "3", "4"))
     assert first.returncode == 0, first.stderr
@@ -126,6 +127,13 @@ def test_missing_compiler_is_an_error() -> None:
     assert "C compiler '/nowhere/cc' not found; install one, or set CC" in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [(), ("absent",)])
+def test_unknown_twin_is_an_error(arguments: tuple[str, ...]) -> None:
+    done = fuzz("twin", *arguments)
+    assert done.returncode == 2
+    assert f"fuzz: twin must be one of {', '.join(TWINS)}, got" in done.stderr
+
+
 def test_undetected_self_test_check_is_an_error(tmp_path: Path) -> None:
     changed = tmp_path / "_decode.c"
     changed.write_text(SOURCE.read_text().replace("row >= c->rows_room", "c->rows_room <= row"))
@@ -139,7 +147,7 @@ def test_undetected_self_test_check_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 def test_changed_responses_give_error_or_all_records() -> None:
-    done = fuzz("--seconds", "6", module="tests.fuzz.wire")
+    done = fuzz("--seconds", "6", module=("tests.fuzz.wire",))
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     executions, reported = map(int, match(r"(\d+) executions, (\d+) with a reported error", done.stdout).groups())

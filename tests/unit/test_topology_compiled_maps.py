@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from fuzz.page_calls import Classes, PageCalls
+from fuzz.twins.page_calls import PageCalls
+from fuzz.twins.sides import join_modules
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.serdes import BYTES, DOUBLE, INTEGER, LONG, STRING, Codec, Serde
@@ -21,8 +22,7 @@ from zkconsumer.topology.stores.key_value_store import KeyValueStore, Timestampe
 from zkconsumer.topology.stores.pages import MemoryPages, PageLimits
 from zkconsumer.topology.stores.serde_map import Conversions
 
-COMPILED = Classes(_pages.PagedMap, _pages.SerdeMap)
-TWIN = Classes(pages.PagedMap, serde_map.SerdeMap)
+TWIN = join_modules(pages, serde_map)
 LIMITS = PageLimits(300, 2_000)
 NAMES = [random.Random(number).randbytes(8) for number in range(60)]
 
@@ -47,7 +47,7 @@ def test_random_calls_have_equal_results_and_pages(run: int) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     for _ in range(10):
-        PageCalls(COMPILED, TWIN, rng).run(200)
+        PageCalls(_pages, TWIN, rng).run(200)
 
 
 @pytest.mark.parametrize("limits", [PageLimits(300), PageLimits(memory_bytes=20_000), PageLimits()])
@@ -223,8 +223,8 @@ def test_finalizer_cannot_change_map_during_scan() -> None:
 
 def test_serializer_that_changes_the_map_has_equal_effect() -> None:
     results = []
-    for classes in (COMPILED, TWIN):
-        entries = classes.paged_map(None, limits=PageLimits(200))
+    for classes in (_pages, TWIN):
+        entries = classes.PagedMap(None, limits=PageLimits(200))
 
         def serialize(value: Any, entries: Any = entries) -> bytes:
             for number in range(value):
@@ -232,7 +232,7 @@ def test_serializer_that_changes_the_map_has_equal_effect() -> None:
             entries.delete(key(value))
             return key(value)
 
-        stored = classes.serde_map(entries, Conversions(serialize, serialize, lambda data: data, (Codec.OTHER,) * 3))
+        stored = classes.SerdeMap(entries, Conversions(serialize, serialize, lambda data: data, (Codec.OTHER,) * 3))
         for value in (3, 50, 20, 7):
             stored.put(value, value)
             stored.get(value)

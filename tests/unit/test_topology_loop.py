@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
-from fuzz.loop_calls import LoopCalls
+from fuzz.twins.loop_calls import LoopCalls
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import loop_py

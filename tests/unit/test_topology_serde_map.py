@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 import pytest
-from fuzz.page_calls import Blob, Classes, Text
+from fuzz.twins.sides import join_modules
+from fuzz.twins.values import Blob, Text
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.errors import WrongTypeError
@@ -16,16 +17,14 @@ from zkconsumer.topology.stores.key_value_store import KeyValueStore, Timestampe
 from zkconsumer.topology.stores.pages import MemoryPages
 from zkconsumer.topology.stores.serde_map import Conversions
 
-COMPILED = Classes(_pages.PagedMap, _pages.SerdeMap)
-TWIN = Classes(pages.PagedMap, serde_map.SerdeMap)
-BOTH = pytest.mark.parametrize("classes", [COMPILED, TWIN], ids=["c", "python"])
+BOTH = pytest.mark.parametrize("classes", [_pages, join_modules(pages, serde_map)], ids=["c", "python"])
 
 
-def objects_of(classes: Classes, serdes: tuple[Serde, Serde], is_timestamped: bool = False) -> tuple[Any, Any]:
+def objects_of(classes: Any, serdes: tuple[Serde, Serde], is_timestamped: bool = False) -> tuple[Any, Any]:
     """Return a map of bytes, and the map of objects in it."""
     kind: Any = TimestampedKeyValueStore if is_timestamped else KeyValueStore
-    entries = classes.paged_map(MemoryPages(), "s")
-    return entries, classes.serde_map(entries, kind("s", serdes, False)._conversions())
+    entries = classes.PagedMap(MemoryPages(), "s")
+    return entries, classes.SerdeMap(entries, kind("s", serdes, False)._conversions())
 
 
 EXACT = [
@@ -42,7 +41,7 @@ EXACT = [
 @pytest.mark.parametrize("is_timestamped", [False, True])
 @pytest.mark.parametrize(("serde", "objects"), EXACT)
 def test_objects_are_returned_as_they_were_put(
-    serde: Serde, objects: list[Any], is_timestamped: bool, classes: Classes
+    serde: Serde, objects: list[Any], is_timestamped: bool, classes: Any
 ) -> None:
     entries, stored = objects_of(classes, (serde, serde), is_timestamped)
     for value in objects:
@@ -58,7 +57,7 @@ def test_objects_are_returned_as_they_were_put(
 
 
 @BOTH
-def test_instances_of_subclasses_are_converted_by_the_serde(classes: Classes) -> None:
+def test_instances_of_subclasses_are_converted_by_the_serde(classes: Any) -> None:
     entries, stored = objects_of(classes, (STRING, INTEGER))
     stored.put(Text("x"), True)
     assert stored.get("x") == 1
@@ -86,9 +85,7 @@ def test_instances_of_subclasses_are_converted_by_the_serde(classes: Classes) ->
         (JSON, object, "cannot be serialized: Object of type type is not JSON serializable"),
     ],
 )
-def test_object_that_does_not_fit_its_serde_is_rejected(
-    serde: Serde, value: Any, message: str, classes: Classes
-) -> None:
+def test_object_that_does_not_fit_its_serde_is_rejected(serde: Serde, value: Any, message: str, classes: Any) -> None:
     entries, stored = objects_of(classes, (BYTES, serde))
     with pytest.raises(WrongTypeError, match=message):
         stored.put(b"k", value)
@@ -103,7 +100,7 @@ def test_object_that_does_not_fit_its_serde_is_rejected(
 
 
 @BOTH
-def test_key_none_is_rejected(classes: Classes) -> None:
+def test_key_none_is_rejected(classes: Any) -> None:
     for serde in (BYTES, STRING, INTEGER, LONG, DOUBLE, JSON):
         _, stored = objects_of(classes, (serde, BYTES))
         for method, arguments in (("get", (None,)), ("delete", (None,)), ("put", (None, b"v"))):
@@ -125,7 +122,7 @@ def test_key_none_is_rejected(classes: Classes) -> None:
     ],
 )
 def test_bytes_that_do_not_fit_the_serde_are_reported(
-    serde: Serde, data: bytes, reason: str, is_timestamped: bool, classes: Classes
+    serde: Serde, data: bytes, reason: str, is_timestamped: bool, classes: Any
 ) -> None:
     entries, stored = objects_of(classes, (BYTES, serde), is_timestamped)
     for call in (stored.get, stored.delete):
@@ -135,7 +132,7 @@ def test_bytes_that_do_not_fit_the_serde_are_reported(
 
 
 @BOTH
-def test_timestamps_are_checked(classes: Classes) -> None:
+def test_timestamps_are_checked(classes: Any) -> None:
     entries, stored = objects_of(classes, (BYTES, LONG), is_timestamped=True)
     wrong: list[Any] = [5, (5, 1), ValueAndTimestamp(5, "x")]  # type: ignore[arg-type]
     for value in wrong:
@@ -151,7 +148,7 @@ def test_timestamps_are_checked(classes: Classes) -> None:
 
 
 @BOTH
-def test_none_deletes_a_key(classes: Classes) -> None:
+def test_none_deletes_a_key(classes: Any) -> None:
     _, stored = objects_of(classes, (BYTES, LONG))
     stored.put(b"k", 1)
     stored.put(b"k", None)
@@ -164,7 +161,7 @@ def test_none_deletes_a_key(classes: Classes) -> None:
 
 
 @BOTH
-def test_read_only_map_rejects_objects(classes: Classes) -> None:
+def test_read_only_map_rejects_objects(classes: Any) -> None:
     entries, stored = objects_of(classes, (BYTES, LONG))
     stored.put(b"k", 1)
     entries.is_read_only = True
@@ -177,15 +174,15 @@ def test_read_only_map_rejects_objects(classes: Classes) -> None:
 
 @BOTH
 @pytest.mark.parametrize("codec", [Codec.OTHER, Codec.BYTES, Codec.LONG])
-def test_conversions_are_called_for_other_types(codec: Codec, classes: Classes) -> None:
-    entries = classes.paged_map(None)
+def test_conversions_are_called_for_other_types(codec: Codec, classes: Any) -> None:
+    entries = classes.PagedMap(None)
     conversions = Conversions(
         lambda name: repr(name).encode(),
         lambda value: None if value == "none" else b"value " + value.encode(),
         lambda data: data.decode(),
         (codec, codec, Codec.OTHER),
     )
-    stored = classes.serde_map(entries, conversions)
+    stored = classes.SerdeMap(entries, conversions)
     stored.put((1, 2), "x")
     assert entries.scan() == [(b"(1, 2)", b"value x")]
     assert stored.get((1, 2)) == "value x"
@@ -194,9 +191,9 @@ def test_conversions_are_called_for_other_types(codec: Codec, classes: Classes) 
 
 
 @BOTH
-def test_conversions_can_return_instances_of_subclasses(classes: Classes) -> None:
-    entries = classes.paged_map(None)
-    stored = classes.serde_map(entries, Conversions(Blob, Blob, bytes, (Codec.OTHER,) * 3))
+def test_conversions_can_return_instances_of_subclasses(classes: Any) -> None:
+    entries = classes.PagedMap(None)
+    stored = classes.SerdeMap(entries, Conversions(Blob, Blob, bytes, (Codec.OTHER,) * 3))
     stored.put(b"key", b"value")
     assert stored.get(b"key") == b"value"
     assert stored.delete(b"key") == b"value"

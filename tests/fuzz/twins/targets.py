@@ -1,0 +1,108 @@
+"""The compiled modules that are compared with their twins, and the checks that the self-test removes from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+#: Name of a check: its text in the C file, and the replacement. ``BROKEN`` is true while the check is disabled.
+LOOP_CHECKS = {
+    "row-end": ("end > views[2].len", "(!BROKEN && end > views[2].len)"),
+    "bitmap-size": ("(first + count + 7) / 8 > views[0].len", "!BROKEN && (first + count + 7) / 8 > views[0].len"),
+    "ends-size": (
+        "(first + count + 1) > views[1].len / 4",
+        "(!BROKEN && (first + count + 1) > views[1].len / 4)",
+    ),
+    "timestamp-count": ("stop > times.rows", "(!BROKEN && stop > times.rows)"),
+    "row-room": (
+        "if (count <= buffer->capacity - buffer->size) return 0;",
+        "if (BROKEN || count <= buffer->capacity - buffer->size) return 0;",
+    ),
+    "deleted-attribute": ("if (missing == NULL) return 1;", "if (BROKEN || missing == NULL) return 1;"),
+    "node-reference": (
+        "Py_INCREF(node);\n        int failed = call_node(module, node, record);\n        Py_DECREF(node);",
+        "if (!BROKEN) Py_INCREF(node);\n        int failed = call_node(module, node, record);\n"
+        "        if (!BROKEN) Py_DECREF(node);",
+    ),
+    "negative-timestamp": ("if (timestamp < 0) goto done;", "if (!BROKEN && timestamp < 0) goto done;"),
+}
+
+#: Errors that the sanitizer does not report, by check.
+LOOP_REPORTS = {
+    "row-room": "null pointer",
+    "deleted-attribute": "null pointer",
+}
+
+PAGE_CHECKS = {
+    "entry-count": (
+        "count > (data.size - HEAD_BYTES) / LENGTHS_BYTES",
+        "(!BROKEN && count > (data.size - HEAD_BYTES) / LENGTHS_BYTES)",
+    ),
+    "lengths": ("!sizes_match(data, count)", "(!BROKEN && !sizes_match(data, count))"),
+    "key-order": ("is_valid = order > 0 ||", "is_valid = BROKEN || order > 0 ||"),
+    "key-range": ("stop && count && compare(", "!BROKEN && stop && count && compare("),
+    "arena-room": ("page->arena_room - page->used < bytes", "!BROKEN && page->arena_room - page->used < bytes"),
+    "index-room": (
+        "page->index_room - page->count < (size_t)is_new",
+        "!BROKEN && page->index_room - page->count < (size_t)is_new",
+    ),
+    "deleted-room": (
+        "self->deleted_room - self->n_deleted >= pages",
+        "BROKEN || self->deleted_room - self->n_deleted >= pages",
+    ),
+    "value-length": ("value_size(value) <= old.size", "BROKEN || value_size(value) <= old.size"),
+    "removed-position": (
+        "if (self->hint_page == page) self->hint_page = NULL;",
+        "if (!BROKEN && self->hint_page == page) self->hint_page = NULL;",
+    ),
+    "joined-page": ("if (self->next_to_join == page) ", "if (!BROKEN && self->next_to_join == page) "),
+    "busy": ("return self->busy ?", "return !BROKEN && self->busy ?"),
+    "integer-length": ("data.size == 4 ?", "BROKEN || data.size == 4 ?"),
+    "timestamp-length": ("if (data.size < 8) return NULL;", "if (!BROKEN && data.size < 8) return NULL;"),
+}
+
+PAGE_REPORTS = {
+    "arena-room": "null pointer",
+    "deleted-room": "null pointer",
+    "removed-position": "null pointer",
+    "busy": "a page store could use the map that had called it",
+    "timestamp-length": "SystemError: Negative size",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """A compiled module and its twin.
+
+    Attributes:
+        name: argument of the command line.
+        extension: name of the compiled module, without that of the package ``zkconsumer``.
+        modules: names of the modules in Python with the same classes, in the package of the extension.
+        calls: module of this package, and its class that makes the calls.
+        counts: numbers of calls of an execution, of which one is drawn.
+        checks: see ``sanitized.Target``.
+        other_reports: see ``sanitized.Target``.
+    """
+
+    name: str
+    extension: str
+    modules: tuple[str, ...]
+    calls: tuple[str, str]
+    counts: tuple[int, ...]
+    checks: Mapping[str, tuple[str, str]]
+    other_reports: Mapping[str, str]
+
+
+_ALL = (
+    Twin("loop", "topology._loop", ("loop_py",), ("loop_calls", "LoopCalls"), (20,), LOOP_CHECKS, LOOP_REPORTS),
+    Twin(
+        "pages",
+        "topology.stores._pages",
+        ("pages", "serde_map"),
+        ("page_calls", "PageCalls"),
+        (30, 100, 300),
+        PAGE_CHECKS,
+        PAGE_REPORTS,
+    ),
+)
+TWINS = {twin.name: twin for twin in _ALL}
