@@ -73,6 +73,7 @@ def test_compiled_module_equals_its_twin(name: str) -> None:
         pytest.param("decoder", ["entry-size", "row-room", "message-rows", "topic-reference"], id="decoder-sample"),
         pytest.param("pages", ["lengths", "index-room", "joined-page", "busy"], id="pages-sample"),
         pytest.param("loop", ["row-end", "row-room", "node-reference"], id="loop-sample"),
+        pytest.param("cache", ["added-twice", "value-reference", "changed-topic"], id="cache-sample"),
         *(pytest.param(name, [], id=f"{name}-all", marks=pytest.mark.slow) for name in TARGETS),
     ],
 )

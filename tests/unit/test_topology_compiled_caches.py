@@ -8,6 +8,8 @@ import weakref
 from typing import Any
 
 import pytest
+from fuzz.twins.cache_calls import CacheCalls
+from fuzz.twins.sides import join_modules
 
 from zkconsumer.topology import (
     ApplicationConfig,
@@ -17,89 +19,17 @@ from zkconsumer.topology import (
     TaskRuntime,
     Topology,
     cache_py,
+    loop,
+    loop_py,
     stores,
 )
-from zkconsumer.topology.columns import SourceColumns
-from zkconsumer.topology.loop import CacheEntries, RecordCache, RunState
-from zkconsumer.topology.stores.serde_map import Conversions
 
-#: Sources of records: none, and topics of different lengths.
-SOURCES = [
-    None,
-    *(SourceColumns.from_records([SourceRecord(topic, 0, 1, 1, None, None)]) for topic in ("a", "long-topic")),
-]
-
-TEXT = Conversions(lambda text: text.encode(), lambda text: text.encode(), lambda data: data.decode(), (2, 2, 2))
+TWIN = join_modules(cache_py, loop_py)
 
 
-class Run:
-    """Random calls of entries, and what they return."""
-
-    def __init__(self, entries: Any, cache: Any, seed: int) -> None:
-        self._rng = random.Random(seed)
-        self._store: dict[bytes, bytes] = {}
-        self._state, self._cache = RunState(), cache(self._rng.choice([200, 600, 5_000]))
-        self._entries = entries(self._cache, self._state, TEXT, self._miss, self._evict)
-        self.log: list[Any] = []
-        for row in range(400):
-            self._state.row, self._state.source = row, self._rng.choice(SOURCES)
-            headers: list[Any] = [("h", b"xx"), ("n", None)]
-            self._state.record = self._rng.choice([None, Record(None, None, row), Record(None, None, row, headers)])
-            try:
-                self.log.append(self._call(self._rng.choice("abcdefghij") * self._rng.randint(1, 3)))
-            except (KeyError, TypeError, AttributeError) as error:
-                self.log.append(type(error))
-            cached = self._entries
-            self.log.append((self._cache.size_bytes, len(cached), cached.is_dirty, cached.keys(), cached.added))
-
-    def _call(self, key: str) -> Any:
-        entries, raw, value = self._entries, key.encode(), self._rng.choice([None, "v" * self._rng.randint(0, 30)])
-        match self._rng.choice(["get"] * 6 + ["put"] * 8 + ["dirty", "drop", "find", "clear", "added", "wrong", "raw"]):
-            case "get":
-                return entries.get(key)
-            case "put":
-                return entries.put(key, value)
-            case "dirty":
-                return [self._describe(change) for change in entries.take_dirty()]
-            case "drop":
-                size = entries.drop_deleted(raw)
-                self._cache.size_bytes -= size
-                return size
-            case "find":
-                return entries.find(raw)
-            case "clear":
-                return entries.clear()
-            case "added":
-                entries.added = self._rng.choice([None, []])
-                return None
-            case "wrong":
-                return entries.put(5, value)
-            case _:
-                entries.put_raw(raw, b"raw")
-                return entries.get_raw(raw)
-
-    def _miss(self, key: bytes) -> bytes | None:
-        if self._rng.random() < 0.01:
-            raise KeyError(key)
-        return self._store.get(key)
-
-    def _evict(self) -> None:
-        while self._cache.size_bytes > self._cache.max_bytes:
-            key, size, change = self._entries.pop_oldest()
-            self._cache.size_bytes -= size
-            if change is not None:
-                self.log.append(self._describe(change))
-                self._store[key] = change.data or b"deleted"
-
-    def _describe(self, change: Any) -> tuple[Any, ...]:
-        return change.key, change.data, change.source, change.row, change.timestamp, change.headers
-
-
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(20))
 def test_random_calls_have_equal_results(seed: int) -> None:
-    compiled, python = Run(CacheEntries, RecordCache, seed), Run(cache_py.CacheEntries, cache_py.RecordCache, seed)
-
-    assert compiled.log == python.log
+    CacheCalls(loop, TWIN, random.Random(seed)).run(10)
 
 
 class _Put(Processor):

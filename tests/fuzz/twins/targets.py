@@ -33,6 +33,42 @@ LOOP_REPORTS = {
     "deleted-attribute": "null pointer",
 }
 
+CACHE_CHECKS = {
+    "added-twice": (
+        "if (!failed && entries_node(self, key) == NULL)",
+        "if (!failed && (BROKEN || entries_node(self, key) == NULL))",
+    ),
+    "cleared-lists": (
+        "self->oldest = self->newest = self->first_dirty = self->last_dirty = NULL;\n    Py_DECREF(old);",
+        "if (!BROKEN) self->oldest = self->newest = self->first_dirty = self->last_dirty = NULL;\n    Py_DECREF(old);",
+    ),
+    "removed-change": (
+        "if (node->is_dirty) unlink_dirty(self, node);\n    unlink_use(self, node);",
+        "if (!BROKEN && node->is_dirty) unlink_dirty(self, node);\n    unlink_use(self, node);",
+    ),
+    "value-reference": (
+        "Py_XINCREF(node->data);\n        return node->data;",
+        "if (!BROKEN) Py_XINCREF(node->data);\n        return node->data;",
+    ),
+    "deleted-change": (
+        "node->data != NULL || node->is_dirty) return PyLong_FromLong(0);",
+        "node->data != NULL || (!BROKEN && node->is_dirty)) return PyLong_FromLong(0);",
+    ),
+    "changed-topic": (
+        "if (source == self->last_source) return self->topic_chars;",
+        "if (BROKEN ? self->last_source != NULL : source == self->last_source) return self->topic_chars;",
+    ),
+    "replaced-size": ("size_bytes += size - node->size;", "size_bytes += BROKEN ? size : size - node->size;"),
+    "size-limit": (
+        "if (budget->size_bytes <= budget->max_bytes) return 0;",
+        "if (BROKEN || budget->size_bytes <= budget->max_bytes) return 0;",
+    ),
+    "copied-change": (
+        "PyObject *change = change_of(node);",
+        "PyObject *change = BROKEN ? (Py_INCREF(node), (PyObject *)node) : change_of(node);",
+    ),
+}
+
 PAGE_CHECKS = {
     "entry-count": (
         "count > (data.size - HEAD_BYTES) / LENGTHS_BYTES",
@@ -95,6 +131,7 @@ class Twin:
 
 _ALL = (
     Twin("loop", "topology._loop", ("loop_py",), ("loop_calls", "LoopCalls"), (20,), LOOP_CHECKS, LOOP_REPORTS),
+    Twin("cache", "topology._loop", ("cache_py", "loop_py"), ("cache_calls", "CacheCalls"), (1,), CACHE_CHECKS, {}),
     Twin(
         "pages",
         "topology.stores._pages",
