@@ -81,6 +81,13 @@ def runtimes() -> list[str]:
     return found
 
 
+def read_source(path: Path) -> str:
+    """Return the text of a C file, with the files that it includes from the package."""
+    lines = path.read_text().splitlines(keepends=True)
+    prefix = '#include "'
+    return "".join(read_source(path.parent / line.split('"')[1]) if line.startswith(prefix) else line for line in lines)
+
+
 def build(folder: Path, target: Target, text: str, *extra: str) -> Path:
     """Compile the text of the C file into a module.
 
@@ -94,8 +101,8 @@ def build(folder: Path, target: Target, text: str, *extra: str) -> Path:
             f"and libubsan, or set CC to such a compiler\n{failure}"
         )
     runtimes()
-    includes = [f"-I{one}" for one in (sysconfig.get_paths()["include"], target.source.parent)]
-    module, failure = _compile(folder, target.source.stem, text, "-DPy_LIMITED_API=0x030B0000", *includes, *extra)
+    include = f"-I{sysconfig.get_paths()['include']}"
+    module, failure = _compile(folder, target.source.stem, text, "-DPy_LIMITED_API=0x030B0000", include, *extra)
     if failure is not None:
         raise CannotRunError(f"{target.source.name} does not compile\n{failure}")
     return module

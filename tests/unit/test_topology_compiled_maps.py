@@ -17,12 +17,12 @@ from fuzz.twins.sides import join_modules
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.serdes import BYTES, DOUBLE, INTEGER, LONG, STRING, Codec, Serde
-from zkconsumer.topology.stores import _pages, pages, serde_map
+from zkconsumer.topology.stores import _pages, pages, serde_map, time_map
 from zkconsumer.topology.stores.key_value_store import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from zkconsumer.topology.stores.pages import MemoryPages, PageLimits
 from zkconsumer.topology.stores.serde_map import Conversions
 
-TWIN = join_modules(pages, serde_map)
+TWIN = join_modules(pages, serde_map, time_map)
 LIMITS = PageLimits(300, 2_000)
 NAMES = [random.Random(number).randbytes(8) for number in range(60)]
 

@@ -12,12 +12,12 @@ from fuzz.twins.values import Blob, Text
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.errors import WrongTypeError
 from zkconsumer.topology.serdes import BYTES, DOUBLE, INTEGER, JSON, LONG, STRING, Codec, Serde
-from zkconsumer.topology.stores import _pages, pages, serde_map
+from zkconsumer.topology.stores import _pages, pages, serde_map, time_map
 from zkconsumer.topology.stores.key_value_store import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from zkconsumer.topology.stores.pages import MemoryPages
 from zkconsumer.topology.stores.serde_map import Conversions
 
-BOTH = pytest.mark.parametrize("classes", [_pages, join_modules(pages, serde_map)], ids=["c", "python"])
+BOTH = pytest.mark.parametrize("classes", [_pages, join_modules(pages, serde_map, time_map)], ids=["c", "python"])
 
 
 def objects_of(classes: Any, serdes: tuple[Serde, Serde], is_timestamped: bool = False) -> tuple[Any, Any]:

@@ -61,7 +61,7 @@ def test_random_calls_have_equal_results(serdes: tuple[Serde, Serde], second_byt
     print(f"seed {seed}")
     rng = random.Random(seed)
     both = [create(module, serdes, second_bytes) for module in (_pages, time_map)]
-    for _ in range(3_000):
+    for _ in range(2_000):
         segment = rng.choice((1, 2, random_number(rng)))
         name, first, second = random_key(rng), random_number(rng), random_number(rng)
         method, arguments = rng.choice(

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.topology.records import Change
 from zkconsumer.topology.serdes import BYTES, DOUBLE, INTEGER, JSON, LONG, STRING, Codec
 from zkconsumer.topology.stores.key_value_store import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from zkconsumer.topology.stores.serde_map import Conversions
@@ -152,13 +153,40 @@ class Caches:
         """Write all changes; then drop the entries without a value, as ``StoreCache`` does."""
         cache = self.caches[number]
         changes = cache.take_dirty()
-        for change in changes:
-            self._write(number, change)
-            self._interfere()
+        if self.rng.random() < 0.5:
+            self._forward(number, changes)
+        else:
+            for change in changes:
+                self._write(number, change)
+                self._interfere()
         for change in changes:
             if change.data is None:
                 self._drop(number, change.key)
         return [self._describe(change) for change in changes]  # later calls do not change them
+
+    def _forward(self, number: int, changes: list[Any]) -> None:
+        """Write the changes, and record what a listener receives."""
+        store = self.stores[number]
+
+        def write(key: bytes, data: bytes | None) -> None:
+            if data is None:
+                store.pop(key, None)
+            else:
+                store[key] = data
+
+        def listen(record: Any) -> None:
+            self.log.append((record, type(record.value), self.state.record is record, self.state.row))
+            self._interfere()
+            if self.rng.random() < self.wildness:
+                changes.clear()
+
+        decode = self.side.module.Deserialize(Codec.STRING, partial(bytes.decode, errors="replace")), bytes
+        if self.rng.random() < 0.5:
+            decode = decode[::-1]
+        sends_old_values = self.rng.random() < 0.5
+        self.side.module.forward_changes(
+            self.state, changes, (store.get, write, *decode), listen, Change, sends_old_values
+        )
 
     def _drop(self, number: int, key: bytes) -> int:
         size: int = self.caches[number].drop_deleted(key)

@@ -37,15 +37,18 @@ class PageCalls:
         serdes = rng.choice(SERDES), rng.choice(SERDES)
         kind: Any = rng.choice((KeyValueStore, TimestampedKeyValueStore))
         is_stored = rng.random() < 0.75
-        conversions = kind("s", serdes, False)._conversions()
+        store = kind("s", serdes, False)
+        conversions = store._conversions()
         self.content = PageContent(rng, conversions.codecs)
         self.has_callbacks = rng.random() < 0.2
         if self.has_callbacks:
             conversions = conversions._replace(codecs=(Codec.OTHER,) * 3)  # so that both call the functions
-        self.sides = [MapSide(module, ("s", "layout", limits), is_stored, conversions) for module in (compiled, twin)]
+        arguments = ("s", "layout", limits), is_stored, conversions, store._deserialize_key, rng.choice((4, 8))
+        self.sides = [MapSide(module, *arguments) for module in (compiled, twin)]
         self.is_stored = is_stored
         self.is_timestamped = kind is TimestampedKeyValueStore
         self.damaged: dict[int, bytes | None] = {}
+        self.last_key: Any = self.content.object(0)
         self.steps = (
             *[self.put] * 12,
             *[self.get] * 6,
@@ -54,6 +57,8 @@ class PageCalls:
             *[self.put_object] * 8,
             *[self.get_object] * 6,
             *[self.delete_object] * 2,
+            *[self.use_times] * 6,
+            *[self.find_sessions] * 2,
             self.discard,
             *[self.commit] * 2,
             self.collect,
@@ -120,10 +125,7 @@ class PageCalls:
         return lambda side: side.map.discard(start, stop)
 
     def put_object(self) -> Callable[[MapSide], object]:
-        key, value = self.content.object(0), self.content.object(1)
-        if self.is_timestamped and self.rng.random() < 0.95:
-            timestamp: Any = self.rng.choice((0, 1_700_000_000_000, *NUMBERS, True, "x"))
-            value = ValueAndTimestamp(value, timestamp)
+        key, value = self.content.object(0), self.value_object()
 
         def call(side: MapSide) -> None:
             side.objects.get(key)
@@ -138,6 +140,46 @@ class PageCalls:
     def delete_object(self) -> Callable[[MapSide], object]:
         key = self.content.object(0)
         return self.with_callback(lambda side: side.objects.delete(key))
+
+    def value_object(self) -> Any:
+        value = self.content.object(1)
+        if self.is_timestamped and self.rng.random() < 0.95:
+            timestamp: Any = self.rng.choice((0, 1_700_000_000_000, *NUMBERS, True, "x"))
+            value = ValueAndTimestamp(value, timestamp)
+        return value
+
+    def time(self) -> Any:
+        return self.rng.choice((*range(5),) * 3 + (*NUMBERS, True, 1.5, None))
+
+    def time_key(self) -> Any:
+        """Return a key, often the last one or a longer one that starts with it."""
+        rng = self.rng
+        if rng.random() < 0.3:
+            self.last_key = self.content.object(0)
+        more = bytes(7) + bytes([rng.randrange(5)])
+        match self.last_key:
+            case bytes(key) if rng.random() < 0.3:
+                return key + more
+            case str(key) if rng.random() < 0.3:
+                return key + more.decode()
+        return self.last_key
+
+    def use_times(self) -> Callable[[MapSide], object]:
+        segment, key, time, second, value = (
+            self.time(),
+            self.time_key(),
+            self.time(),
+            self.time(),
+            self.value_object(),
+        )
+        if self.rng.random() < 0.6:
+            return self.with_callback(lambda side: side.times.put(segment, key, time, second, value))
+        method = self.rng.choice(("get", "encode_key"))
+        return self.with_callback(lambda side: getattr(side.times, method)(segment, key, time, second))
+
+    def find_sessions(self) -> Callable[[MapSide], object]:
+        arguments = self.time(), self.time_key(), self.time(), self.time(), self.time(), self.rng.random() < 0.5
+        return self.with_callback(lambda side: side.times.find_sessions(*arguments))
 
     def with_callback(self, call: Callable[[MapSide], object]) -> Callable[[MapSide], object]:
         """Let a conversion of the call change the map, sometimes."""

@@ -59,10 +59,21 @@ class MapSide:
         arguments: the arguments of the map but the pages.
         is_stored: whether the map has pages.
         conversions: conversions of the objects.
+        deserialize_key: returns the object of a serialized key.
+        second_bytes: see ``TimeMap``.
     """
 
-    def __init__(self, module: Any, arguments: tuple[Any, ...], is_stored: bool, conversions: Conversions) -> None:
+    def __init__(
+        self,
+        module: Any,
+        arguments: tuple[Any, ...],
+        is_stored: bool,
+        conversions: Conversions,
+        deserialize_key: Callable[[bytes], Any],
+        second_bytes: int,
+    ) -> None:
         self.module, self.arguments, self.conversions = module, arguments, conversions
+        self.deserialize_key, self.second_bytes = deserialize_key, second_bytes
         self.pages = FaultyPages() if is_stored else None
         self.callback: Callable[[Any], object] | None = None
         self.open()
@@ -75,6 +86,9 @@ class MapSide:
         serialize_key, serialize_value, deserialize, codecs = self.conversions
         functions = [self._with_callback(function) for function in (serialize_key, serialize_value, deserialize)]
         self.objects = self.module.SerdeMap(self.map, (*functions, codecs))
+        deserialize_key = self._with_callback(self.deserialize_key)
+        conversions = Conversions(functions[0], functions[1], functions[2], codecs)
+        self.times = self.module.TimeMap(self.map, conversions, deserialize_key, self.second_bytes)
 
     def _with_callback(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def convert(value: Any) -> Any:

@@ -63,6 +63,7 @@ CACHE_CHECKS = {
         "if (budget->size_bytes <= budget->max_bytes) return 0;",
         "if (BROKEN || budget->size_bytes <= budget->max_bytes) return 0;",
     ),
+    "forwarded-change": ("Py_INCREF(node); /* a listener", "if (!BROKEN) Py_INCREF(node); /* a listener"),
     "copied-change": (
         "PyObject *change = change_of(node);",
         "PyObject *change = BROKEN ? (Py_INCREF(node), (PyObject *)node) : change_of(node);",
@@ -95,6 +96,8 @@ PAGE_CHECKS = {
     "busy": ("return self->busy ?", "return !BROKEN && self->busy ?"),
     "integer-length": ("data.size == 4 ?", "BROKEN || data.size == 4 ?"),
     "timestamp-length": ("if (data.size < 8) return NULL;", "if (!BROKEN && data.size < 8) return NULL;"),
+    "key-room": ("key->size + more > SHORT_KEY", "!BROKEN && key->size + more > SHORT_KEY"),
+    "session-size": ("name.size != key_bytes ||", "(!BROKEN && name.size != key_bytes) ||"),
 }
 
 PAGE_REPORTS = {
@@ -135,7 +138,7 @@ _ALL = (
     Twin(
         "pages",
         "topology.stores._pages",
-        ("pages", "serde_map"),
+        ("pages", "serde_map", "time_map"),
         ("page_calls", "PageCalls"),
         (30, 100, 300),
         PAGE_CHECKS,
