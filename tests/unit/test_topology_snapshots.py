@@ -182,12 +182,13 @@ def test_headers_and_missing_keys_of_queued_records_are_kept() -> None:
     assert owner.task.committable() == {IN: 10}
 
 
-def test_columns_of_arrow_are_processed() -> None:
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("ms", "Europe/Berlin")])
+def test_columns_of_arrow_are_processed(kind: pa.DataType) -> None:
     owner = Owner(Topology().add_source("src", "in").add_sink("out", "out", "src"))
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     columns = {
         "offset": pa.array(range(3_000)),
-        "timestamp": pa.array([number * 1_000 for number in range(3_000)], pa.timestamp("us")),
+        "timestamp": pa.array(range(3_000), pa.timestamp("ms")).cast(kind),
         "key": pa.array([b"k", None, b""] * 1_000),
         "value": pa.array([b"v"] * 3_000),
         "headers": pa.array([None, [("h", b"1")], []] * 1_000, pa.list_(header)),

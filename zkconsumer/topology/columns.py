@@ -58,7 +58,7 @@ class SourceColumns(NamedTuple):
             raise InvalidArgumentError(f"the columns of topic {topic!r} lack {', '.join(sorted(missing))}")
         timestamps = batch.column("timestamp")
         if str(timestamps.type).startswith("timestamp"):
-            timestamps = timestamps.cast(f"timestamp[ms{str(timestamps.type)[12:]}", safe=False).cast("int64")
+            timestamps = timestamps.cast(_milliseconds(timestamps.type.tz), safe=False).cast("int64")
         if timestamps.null_count:
             timestamps = timestamps.fill_null(-1)
         headers = batch.column("headers") if "headers" in names else None
@@ -195,6 +195,12 @@ def _to_binary(rows: int, buffers: Sequence[Any]) -> Any:
     data, ends, valid = buffers
     bits = pa.Array.from_buffers(pa.uint8(), rows, [None, valid]).cast(pa.bool_()).buffers()[1]
     return pa.Array.from_buffers(pa.binary(), rows, [bits, pa.py_buffer(bytes(4) + bytes(ends)), data])
+
+
+def _milliseconds(time_zone: str | None) -> Any:
+    import pyarrow as pa
+
+    return pa.timestamp("ms", time_zone)
 
 
 def _require_binary(column: Any) -> Any:
