@@ -8,7 +8,9 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.topology import ApplicationConfig, SourceRecord, StreamTask, TaskRuntime, serdes
 from zkconsumer.topology.stores import MemoryPages
 
-from .programs import Declarations, contents, pickled
+from .declarations import Declarations
+from .programs import pickled
+from .store_calls import contents
 
 Json = Any
 

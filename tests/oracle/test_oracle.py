@@ -14,7 +14,7 @@ import pytest
 
 from zkconsumer.errors import TopologyError
 
-from . import cached_generator, cached_programs, generator, programs
+from . import cached_generator, cached_programs, generator, programs, topology_generator
 from . import oracle as runner
 from .oracle import Oracle, pinned_checksum, source_checksum
 
@@ -44,7 +44,7 @@ def seed() -> int:
 @pytest.mark.parametrize("counts", COUNTS)
 def test_descriptions_and_topic_groups_are_equal(oracle: Oracle, seed: int, counts: tuple[int, int, int]) -> None:
     rng = random.Random(seed)
-    requests = [{"steps": generator.topology(rng)} for _ in range(counts[0])]
+    requests = [{"steps": topology_generator.topology(rng)} for _ in range(counts[0])]
 
     for request, expected in zip(requests, oracle.send(requests), strict=True):
         assert programs.describe(request) == expected, request
@@ -53,7 +53,7 @@ def test_descriptions_and_topic_groups_are_equal(oracle: Oracle, seed: int, coun
 @pytest.mark.parametrize("counts", COUNTS)
 def test_invalid_topologies_are_rejected(oracle: Oracle, seed: int, counts: tuple[int, int, int]) -> None:
     rng = random.Random(seed)
-    cases = [generator.invalid(rng) for _ in range(counts[1])]
+    cases = [topology_generator.invalid(rng) for _ in range(counts[1])]
 
     for case, answer in zip(cases, oracle.send([case.request for case in cases]), strict=True):
         assert "error" in answer, case

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from oracle import generator, programs
+from oracle import declarations, generator, programs, topology_generator
 from pyspark import cloudpickle
 
 from zkconsumer.topology import ApplicationConfig, Topology, TopologyTestDriver, handlers, serdes, stores, timestamps
@@ -80,7 +80,7 @@ def test_random_topology_is_equal_after_copy(copy: Callable[[Any], Any]) -> None
     print(f"seed {seed}")
     rng = random.Random(seed)
     for _ in range(100):
-        topology = programs.Declarations(generator.topology(rng)).topology
+        topology = declarations.Declarations(topology_generator.topology(rng)).topology
         copied = copy(topology)
         assert copied.describe() == topology.describe()
         assert copied.resolve().topic_groups == topology.resolve().topic_groups

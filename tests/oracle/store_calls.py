@@ -1,0 +1,110 @@
+"""Calls of stores, and the texts of their results; ``OracleRunner.java`` does the same with Kafka Streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zkconsumer.topology.stores import ValueAndTimestamp, VersionedRecord, Windowed
+
+
+def key_value(store: Any, method: str, a: list[Any], wrap: Callable[[Any], Any]) -> str:
+    """Call a key-value store."""
+    match method:
+        case "get" | "delete":
+            return show(getattr(store, method)(a[0]))
+        case "put":
+            store.put(a[0], wrap(a[1]))
+            return "put"
+        case "put_if_absent":
+            return show(store.put_if_absent(a[0], wrap(a[1])))
+        case "range" | "reverse_range":
+            return entries(store.range(a[0], a[1], reverse=method == "reverse_range"))
+        case "all" | "reverse_all":
+            return entries(store.all(reverse=method == "reverse_all"))
+        case "prefix":
+            return entries(store.prefix_scan(a[0].encode()))
+        case _:
+            found = []
+            for key, _value in store.all():
+                found.append(key)
+                store.delete(key)
+            return f"[{', '.join(found)}]"
+
+
+def versioned(store: Any, method: str, a: list[Any], _wrap: Callable[[Any], Any]) -> str:
+    """Call a versioned store."""
+    if method == "put":
+        return str(store.put(a[0], a[1], a[2]))
+    return show(store.delete(a[0], a[1]) if method == "delete" else store.get(*a))
+
+
+def window(store: Any, method: str, a: list[Any], wrap: Callable[[Any], Any]) -> str:
+    """Call a window store."""
+    reverse = method.startswith("reverse_")
+    match method.removeprefix("reverse_"):
+        case "put":
+            store.put(a[0], wrap(a[1]), a[2])
+            return "put"
+        case "fetch":
+            return show(store.fetch(a[0], a[1]))
+        case "times":
+            return entries(store.fetch_times(*a, reverse=reverse))
+        case "keys":
+            return entries(store.fetch_keys(*a, reverse=reverse))
+        case "fetch_all":
+            return entries(store.fetch_all(*a))
+        case _:
+            return entries(store.all(reverse=reverse))
+
+
+def session(store: Any, method: str, a: list[Any], _wrap: Callable[[Any], Any]) -> str:
+    """Call a session store."""
+    match method:
+        case "put":
+            store.put(Windowed(*a[:3]), a[3])
+            return "put"
+        case "remove":
+            store.remove(Windowed(*a))
+            return "removed"
+        case "fetch_session":
+            return show(store.fetch_session(*a))
+        case "find":
+            return entries(store.find_sessions(*a))
+        case "find_keys":
+            return entries(store.find_sessions_of_keys(*a))
+        case _:
+            return entries(store.fetch(a[0]))
+
+
+def show(value: Any) -> str:
+    """Return the text that the other runner uses for a value."""
+    match value:
+        case ValueAndTimestamp(value=inner, timestamp=time):
+            return f"{inner}#{time}"
+        case VersionedRecord(value=inner, timestamp=time):  # the JVM's stores do not hand on the end of the validity
+            return f"{inner}#{time}"
+        case Windowed(key=key, start=start, end=end):
+            return f"{key}@{start}/{end}"
+    return "null" if value is None else str(value)
+
+
+def lines(found: Any) -> list[str]:
+    """Return the text of each entry."""
+    return [f"{show(key)}={show(value)}" for key, value in found]
+
+
+def entries(found: Any) -> str:
+    """Return the text of all entries."""
+    return f"[{', '.join(lines(found))}]"
+
+
+def contents(kind: str, store: Any) -> list[str]:
+    """Return the entries of a store."""
+    match kind:
+        case "versioned":
+            return []
+        case "session":
+            return lines(store.fetch_keys())
+        case _:
+            return lines(store.all())
