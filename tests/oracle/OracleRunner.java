@@ -355,8 +355,7 @@ public final class OracleRunner {
                 }
                 answer.put("dropped", dropped(driver));
                 final ObjectNode stores = answer.putObject("stores");
-                new TreeMap<>(driver.getAllStateStores()).forEach(
-                    (name, store) -> contents(declarations.kinds.get(name), store, stores.putArray(name)));
+                new TreeMap<>(driver.getAllStateStores()).forEach((name, store) -> contents(name, store, stores.putArray(name)));
                 return answer;
             } finally {
                 try {
@@ -389,7 +388,7 @@ public final class OracleRunner {
                 final ObjectNode stores = answer.putObject("stores");
                 new TreeMap<>(driver.getAllStateStores()).forEach((name, store) -> {
                     ((CachedStateStore<?, ?>) store).clearCache();
-                    contents(declarations.kinds.get(name), store, stores.putArray(name));
+                    contents(name, store, stores.putArray(name));
                 });
                 return answer;
             } finally {
@@ -482,9 +481,12 @@ public final class OracleRunner {
         }
 
         @SuppressWarnings("unchecked")
-        private static void contents(final String kind, final StateStore store, final ArrayNode result) {
+        private void contents(final String name, final StateStore store, final ArrayNode result) {
             final KeyValueIterator<?, ?> entries;
-            switch (kind) {
+            switch (declarations.kinds.get(name)) {
+                case "versioned":
+                    versions((VersionedKeyValueStore<String, String>) store, result);
+                    return;
                 case "key_value":
                 case "timestamped":
                     entries = ((ReadOnlyKeyValueStore<String, Object>) store).all();
@@ -497,10 +499,20 @@ public final class OracleRunner {
                     entries = ((SessionStore<String, String>) store).findSessions(null, null, 0, Long.MAX_VALUE);
                     break;
                 default:
-                    return;
+                    throw new AssertionError(name);
             }
             for (final String entry : drain(entries)) {
                 result.add(entry);
+            }
+        }
+
+        /** Adds the latest version of each key of the request, and those that were valid at its times. */
+        private void versions(final VersionedKeyValueStore<String, String> store, final ArrayNode result) {
+            for (final JsonNode key : request.get("probes").get("keys")) {
+                result.add(key.asText() + "=" + show(store.get(key.asText())));
+                for (final JsonNode time : request.get("probes").get("times")) {
+                    result.add(key.asText() + "@" + time + "=" + show(store.get(key.asText(), time.asLong())));
+                }
             }
         }
     }

@@ -9,6 +9,9 @@ Json = Any
 
 KINDS = ("key_value", "timestamped", "versioned", "window", "timestamped_window", "session")
 
+#: A time after all records.
+LAST_MS = 1 << 40
+
 
 def scenario(rng: random.Random) -> Json:
     """Return a request with events."""
@@ -36,7 +39,17 @@ class _Scenario:
             },
         }
         self._add_events()
+        self._add_probes()
         self._reopen()
+
+    def _add_probes(self) -> None:
+        """Add the keys and times at which versioned stores are read at the end."""
+        rng = self._rng
+        written = [event["ts"] for event in self.request["events"] if "ts" in event]
+        steps = [-10, -9, -5, -2, -1, 0, 1]
+        near = {max(0, time + rng.choice(steps) * self._scale + rng.choice([-1, 0, 1])) for time in written * 2}
+        times = sorted({0, LAST_MS, *written, *near})
+        self.request["probes"] = {"keys": ["a", "aa", "ab", "b", "tick"], "times": times}
 
     def _reopen(self) -> None:
         """Let half of the scenarios continue with another task after every n-th event, with all stores in a file."""

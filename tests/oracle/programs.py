@@ -69,7 +69,9 @@ def run(request: Json, copy: Callable[[Topology], Topology] = pickled) -> Json:
                     result["outputs"].append(output(driver, request["outputs"]))
                 result["dropped"] += driver.metrics["dropped"] - dropped_before
                 all_stores = driver.get_all_state_stores()
-                result["stores"] = {name: contents(declared.kinds[name], store) for name, store in all_stores.items()}
+                result["stores"] = {
+                    name: contents(declared.kinds[name], store, request["probes"]) for name, store in all_stores.items()
+                }
     return result
 
 

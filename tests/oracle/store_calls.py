@@ -99,12 +99,21 @@ def entries(found: Any) -> str:
     return f"[{', '.join(lines(found))}]"
 
 
-def contents(kind: str, store: Any) -> list[str]:
-    """Return the entries of a store."""
+def contents(kind: str, store: Any, probes: Any = None) -> list[str]:
+    """Return the entries of a store. Of a versioned one, which has no scans, return what the probes find."""
     match kind:
         case "versioned":
-            return []
+            return versions(store, probes["keys"], probes["times"])
         case "session":
             return lines(store.fetch_keys())
         case _:
             return lines(store.all())
+
+
+def versions(store: Any, keys: list[str], times: list[int]) -> list[str]:
+    """Return the latest version of each key, and those that were valid at the times."""
+    found = []
+    for key in keys:
+        found.append(f"{key}={show(store.get(key))}")
+        found += [f"{key}@{time}={show(store.get(key, time))}" for time in times]
+    return found
