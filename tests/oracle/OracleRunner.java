@@ -17,6 +17,9 @@ import java.util.Properties;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.MockConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.OffsetResetStrategy;
 import org.apache.kafka.clients.producer.MockProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
@@ -89,11 +92,21 @@ public final class OracleRunner {
                         : describe(request);
                 }
             } catch (final Exception | AssertionError error) {
-                answer = JSON.createObjectNode().put("error", error.getClass().getSimpleName()).put("text", String.valueOf(error));
+                answer = JSON.createObjectNode().put("text", String.valueOf(error));
+                answer.set("error", classes(error));
             }
             out.write((JSON.writeValueAsString(answer) + "\n").getBytes(StandardCharsets.UTF_8));
             out.flush();
         }
+    }
+
+    /** Returns the names of the classes of an error and of its causes. */
+    private static ArrayNode classes(final Throwable error) {
+        final ArrayNode names = JSON.createArrayNode();
+        for (Throwable one = error; one != null; one = one.getCause()) {
+            names.add(one.getClass().getSimpleName());
+        }
+        return names;
     }
 
     private static ObjectNode describe(final JsonNode request) throws Exception {
@@ -316,6 +329,7 @@ public final class OracleRunner {
         private final Declarations declarations;
         private final Properties config = new Properties();
         private final Map<String, TestOutputTopic<String, String>> topics = new TreeMap<>();
+        private ObjectNode committed;
 
         Scenario(final JsonNode request, final String folder) {
             this.request = request;
@@ -339,23 +353,31 @@ public final class OracleRunner {
             }
         }
 
-        ObjectNode run() {
+        ObjectNode run() throws ReflectiveOperationException {
             final ObjectNode answer = JSON.createObjectNode();
             final ArrayNode outputs = answer.putArray("outputs");
             final TopologyTestDriver driver = new TopologyTestDriver(declarations.topology, config, Instant.ofEpochMilli(0));
+            committed = contents(driver);
+            field("consumer").set(driver, new MockConsumer<byte[], byte[]>(OffsetResetStrategy.EARLIEST) {
+                @Override
+                public synchronized void commitSync(final Map<TopicPartition, OffsetAndMetadata> offsets) {
+                    committed = contents(driver);
+                }
+            });
             try {
                 for (final JsonNode event : request.get("events")) {
                     try {
                         apply(driver, event);
                     } catch (final RuntimeException error) {
-                        answer.put("error", error.getClass().getSimpleName()).put("text", String.valueOf(error));
+                        answer.put("text", String.valueOf(error)).set("error", classes(error));
+                        outputs.add(read(driver));
+                        answer.set("stores", committed);
                         return answer;
                     }
                     outputs.add(read(driver));
+                    committed = contents(driver);
                 }
-                answer.put("dropped", dropped(driver));
-                final ObjectNode stores = answer.putObject("stores");
-                new TreeMap<>(driver.getAllStateStores()).forEach((name, store) -> contents(name, store, stores.putArray(name)));
+                answer.put("dropped", dropped(driver)).set("stores", committed);
                 return answer;
             } finally {
                 try {
@@ -372,8 +394,8 @@ public final class OracleRunner {
             final ObjectNode answer = JSON.createObjectNode();
             final ArrayNode outputs = answer.putArray("outputs");
             final TopologyTestDriver driver = new TopologyTestDriver(declarations.topology, config, Instant.ofEpochMilli(0));
-            final StreamTask task = (StreamTask) field(driver, "task");
-            final MockProducer<byte[], byte[]> producer = (MockProducer<byte[], byte[]>) field(driver, "producer");
+            final StreamTask task = (StreamTask) field("task").get(driver);
+            final MockProducer<byte[], byte[]> producer = (MockProducer<byte[], byte[]>) field("producer").get(driver);
             final Map<String, Long> offsets = new HashMap<>();
             try {
                 int queued = 0;
@@ -385,11 +407,8 @@ public final class OracleRunner {
                 }
                 commit(task, producer, outputs);
                 answer.put("dropped", dropped(driver));
-                final ObjectNode stores = answer.putObject("stores");
-                new TreeMap<>(driver.getAllStateStores()).forEach((name, store) -> {
-                    ((CachedStateStore<?, ?>) store).clearCache();
-                    contents(name, store, stores.putArray(name));
-                });
+                driver.getAllStateStores().values().forEach(store -> ((CachedStateStore<?, ?>) store).clearCache());
+                answer.set("stores", contents(driver));
                 return answer;
             } finally {
                 driver.close();
@@ -438,10 +457,10 @@ public final class OracleRunner {
             return all;
         }
 
-        private static Object field(final TopologyTestDriver driver, final String name) throws ReflectiveOperationException {
+        private static java.lang.reflect.Field field(final String name) throws ReflectiveOperationException {
             final java.lang.reflect.Field field = TopologyTestDriver.class.getDeclaredField(name);
             field.setAccessible(true);
-            return field.get(driver);
+            return field;
         }
 
         private void apply(final TopologyTestDriver driver, final JsonNode event) {
@@ -478,6 +497,13 @@ public final class OracleRunner {
             return driver.metrics().entrySet().stream()
                 .filter(e -> e.getKey().name().equals("dropped-records-total"))
                 .mapToLong(e -> ((Double) e.getValue().metricValue()).longValue()).sum();
+        }
+
+        /** Returns the entries of all stores. */
+        private ObjectNode contents(final TopologyTestDriver driver) {
+            final ObjectNode stores = JSON.createObjectNode();
+            new TreeMap<>(driver.getAllStateStores()).forEach((name, store) -> contents(name, store, stores.putArray(name)));
+            return stores;
         }
 
         @SuppressWarnings("unchecked")
@@ -571,7 +597,7 @@ public final class OracleRunner {
                         }
                         break;
                     case "fail":
-                        throw new IllegalStateException("fail");
+                        throw failure(operation.get(1).asText());
                     case "schedule":
                         schedule(operation);
                         break;
@@ -599,6 +625,17 @@ public final class OracleRunner {
                     default:
                         throw new AssertionError(operation);
                 }
+            }
+        }
+
+        private static RuntimeException failure(final String kind) {
+            switch (kind) {
+                case "argument":
+                    return new IllegalArgumentException("fail");
+                case "unsupported":
+                    return new UnsupportedOperationException("fail");
+                default:
+                    return new IllegalStateException("fail");
             }
         }
 

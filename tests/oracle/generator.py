@@ -130,7 +130,7 @@ class _Scenario:
             # With a chain, a later timestamp would advance the stream time, and call the schedules that have sent it.
             ["shift", child, 0 if self._has_chain else rng.choice([1, self._scale])],
             ["header", rng.choice("hi"), rng.choice("xy")],
-            ["when", rng.choice(["a", "b", "!x"]), [rng.choice([["fail"], ["commit"], ["same", None]])]],
+            ["when", rng.choice(["a", "b", "!x"]), [rng.choice([self._failure(), ["commit"], ["same", None]])]],
             ["cancel", f"t{rng.randrange(3)}"],
             ["catch", [["same", None]]],
             ["commit"],
@@ -158,8 +158,11 @@ class _Scenario:
         if rng.random() < 0.2:
             body.append(["cancel", f"t{rng.randrange(3)}"])
         if rng.random() < 0.1:
-            body.append(["when", "5", [["fail"]]])
+            body.append(["when", "5", [self._failure()]])
         return ["schedule", kind, interval, name, [*body, ["emit", None]]]
+
+    def _failure(self) -> Json:
+        return ["fail", self._rng.choice(["argument", "unsupported", "state"])]
 
     def _store_call(self) -> Json:
         rng = self._rng

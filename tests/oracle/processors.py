@@ -13,6 +13,9 @@ from .store_calls import key_value, session, show, versioned, window
 Json = Any
 
 
+FAILURES = {"argument": ValueError, "unsupported": NotImplementedError, "state": RuntimeError}
+
+
 class Program(Processor):
     """A processor whose operations are data. It keeps everything in stores and remembered values."""
 
@@ -55,8 +58,8 @@ class Program(Processor):
                         self._run(body, record, trace)
                     except Exception:
                         trace.append("caught")
-                case ["fail"]:
-                    raise RuntimeError("fail")
+                case ["fail", kind]:
+                    raise FAILURES[kind]("fail")
                 case ["schedule", kind, interval, name, body]:
                     self._schedule(kind, interval, name, body)
                 case ["listen", name, sends_old, child]:

@@ -11,6 +11,7 @@ from typing import Any
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import ApplicationConfig, Topology, TopologyTestDriver, handlers, serdes
 
+from .comparison import error_classes
 from .declarations import Declarations
 from .store_calls import contents
 
@@ -60,19 +61,36 @@ def run(request: Json, copy: Callable[[Topology], Topology] = pickled) -> Json:
         path = None if reopen is None else f"{folder}/state"
         for part in (events[first:end] for first, end in pairwise(bounds)):
             with TopologyTestDriver(copy(declared.topology), config, state_file=path) as driver:
-                dropped_before = driver.metrics["dropped"]
-                for event in part:
-                    try:
-                        apply(driver, event)
-                    except StreamsError as error:
-                        return {"outputs": result["outputs"], "error": "StreamsException", "text": str(error)}
-                    result["outputs"].append(output(driver, request["outputs"]))
-                result["dropped"] += driver.metrics["dropped"] - dropped_before
-                all_stores = driver.get_all_state_stores()
-                result["stores"] = {
-                    name: contents(declared.kinds[name], store, request["probes"]) for name, store in all_stores.items()
-                }
+                error = run_events(driver, part, result, request)
+                result["stores"] = all_contents(driver, declared, request)
+            if error is not None:
+                if path is not None:
+                    with TopologyTestDriver(copy(declared.topology), config, state_file=path) as driver:
+                        assert all_contents(driver, declared, request) == result["stores"]
+                del result["dropped"]
+                is_global = str(error).startswith("task global,")
+                return {**result, "error": error_classes(error), "text": str(error), "global": is_global}
     return result
+
+
+def run_events(driver: TopologyTestDriver, events: list[Json], result: Json, request: Json) -> StreamsError | None:
+    """Feed events, add to the result, and return the error that has stopped the driver."""
+    dropped_before = driver.metrics["dropped"]
+    for event in events:
+        try:
+            apply(driver, event)
+        except StreamsError as error:
+            result["outputs"].append(output(driver, request["outputs"]))
+            return error
+        result["outputs"].append(output(driver, request["outputs"]))
+    result["dropped"] += driver.metrics["dropped"] - dropped_before
+    return None
+
+
+def all_contents(driver: TopologyTestDriver, declared: Declarations, request: Json) -> Json:
+    """Return the entries of all stores of a driver."""
+    all_stores = driver.get_all_state_stores()
+    return {name: contents(declared.kinds[name], store, request["probes"]) for name, store in all_stores.items()}
 
 
 def output(driver: TopologyTestDriver, topics: list[str]) -> list[Json]:

@@ -1,0 +1,55 @@
+"""What must be equal in the answers of both sides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = Any
+
+#: Classes of Kafka Streams' errors by the class of the error here.
+JAVA_CLASSES = {
+    # A name is null, a supplier returns the same object, a sink is a parent.
+    "TopologyError": (
+        "TopologyException",
+        "NullPointerException",
+        "IllegalArgumentException",
+        "UnsupportedOperationException",
+    ),
+    "StreamsError": ("StreamsException", "UnsupportedOperationException"),  # a global store was changed
+    "ValueError": ("IllegalArgumentException", "NullPointerException"),  # a key is null
+    "RuntimeError": ("IllegalStateException",),
+    "NotImplementedError": ("UnsupportedOperationException",),
+}
+
+
+def essence(answer: Json) -> Json:
+    """Return what must be equal: messages are not, and ``have_same_kind`` compares the classes of errors."""
+    answer = {name: value for name, value in answer.items() if name not in ("text", "close", "global")}
+    if "error" in answer:
+        answer["error"] = True
+    if "stores" in answer:
+        answer["stores"] = {name: lines for name, lines in answer["stores"].items() if lines}
+    return answer
+
+
+def have_same_kind(answer: Json, expected: Json) -> bool:
+    """Return whether the classes of two errors, and those of their causes, correspond; True if there is none.
+
+    Kafka Streams does not wrap errors of the processor of a global store.
+    """
+    classes, others = answer.get("error", ()), expected.get("error", ())
+    if answer.get("global"):
+        classes = classes[1:]
+    if len(classes) != len(others):
+        return False
+    return all(other in JAVA_CLASSES.get(name, ()) for name, other in zip(classes, others, strict=True))
+
+
+def error_classes(error: BaseException) -> list[str]:
+    """Return the names of the classes of an error and of its causes."""
+    names = []
+    cause: BaseException | None = error
+    while cause is not None:
+        names.append(type(cause).__name__)
+        cause = cause.__cause__
+    return names
