@@ -67,6 +67,7 @@ import org.apache.kafka.streams.state.VersionedRecord;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.state.WindowStoreIterator;
 import org.apache.kafka.streams.state.internals.CachedStateStore;
+import org.apache.kafka.streams.state.internals.MeteredSessionStore;
 import org.apache.kafka.streams.state.internals.WrappedStateStore;
 
 /** Runs topologies and scenarios, one JSON object per line, with Kafka Streams; generator.py makes them. */
@@ -797,6 +798,8 @@ public final class OracleRunner {
                     return list(store.backwardFetch((String) a.get(0), (String) a.get(1), (Long) a.get(2), (Long) a.get(3)));
                 case "fetch_all":
                     return list(store.fetchAll((Long) a.get(0), (Long) a.get(1)));
+                case "reverse_fetch_all":
+                    return list(store.backwardFetchAll((Long) a.get(0), (Long) a.get(1)));
                 case "all":
                     return list(store.all());
                 case "reverse_all":
@@ -806,7 +809,8 @@ public final class OracleRunner {
             }
         }
 
-        private static String session(final SessionStore<String, String> store, final String method, final List<Object> a) {
+        private static String session(final SessionStore<String, String> given, final String method, final List<Object> a) {
+            final SessionStore<String, String> store = method.startsWith("reverse_") ? undecorated(given) : given;
             switch (method) {
                 case "put":
                     store.put(windowed(a, 0), (String) a.get(3));
@@ -818,13 +822,30 @@ public final class OracleRunner {
                     return show(store.fetchSession((String) a.get(0), (Long) a.get(1), (Long) a.get(2)));
                 case "find":
                     return list(store.findSessions((String) a.get(0), (Long) a.get(1), (Long) a.get(2)));
+                case "reverse_find":
+                    return list(store.backwardFindSessions((String) a.get(0), (Long) a.get(1), (Long) a.get(2)));
                 case "find_keys":
                     return list(store.findSessions((String) a.get(0), (String) a.get(1), (Long) a.get(2), (Long) a.get(3)));
+                case "reverse_find_keys":
+                    return list(store.backwardFindSessions((String) a.get(0), (String) a.get(1), (Long) a.get(2), (Long) a.get(3)));
                 case "fetch":
                     return list(store.fetch((String) a.get(0)));
+                case "reverse_fetch":
+                    return list(store.backwardFetch((String) a.get(0)));
+                case "fetch_keys":
+                    return list(store.fetch((String) a.get(0), (String) a.get(1)));
+                case "reverse_fetch_keys":
+                    return list(store.backwardFetch((String) a.get(0), (String) a.get(1)));
                 default:
                     throw new AssertionError(method);
             }
+        }
+
+        /** Returns the store behind that of a processor, which does not pass on backward reads. */
+        @SuppressWarnings("unchecked")
+        private static SessionStore<String, String> undecorated(final SessionStore<String, String> store) {
+            return store instanceof MeteredSessionStore
+                ? store : ((WrappedStateStore<SessionStore<String, String>, String, String>) (Object) store).wrapped();
         }
 
         private static Windowed<String> windowed(final List<Object> a, final int from) {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from .store_call_generator import random_call
+
 Json = Any
 
 KINDS = ("key_value", "timestamped", "versioned", "window", "timestamped_window", "session")
@@ -165,47 +167,7 @@ class _Scenario:
         return ["fail", self._rng.choice(["argument", "unsupported", "state"])]
 
     def _store_call(self) -> Json:
-        rng = self._rng
-        store = rng.choice(self._stores)
-        key = rng.choice(["$k", "$k", "$k", "a", "ab", "b"])
-        low, high = rng.choice([("a", "b"), ("a", "az"), (None, "b"), ("aa", None), ("b", "a"), (None, None)])
-        value = rng.choice(["$v", "$v", "$v", "w", None])
-        back, ahead = [-rng.choice([0, 1, 2, 5, 9]) * self._scale], [rng.choice([0, 1]) * self._scale]
-        calls: list[Json]
-        match store["kind"]:
-            case "versioned":
-                put = ["put", key, value, rng.choice([back, [0]])]
-                calls = [put, put, put, ["get", key], ["as_of", key, back], ["as_of", key, back], ["delete", key, back]]
-            case "window" | "timestamped_window":
-                put = ["put", key, value, rng.choice([back, [0], [0]])]
-                calls = [put] * 5 + [
-                    ["fetch", key, rng.choice([back, [0]])],
-                    [rng.choice(["times", "reverse_times"]), key, back, ahead],
-                    [rng.choice(["keys", "reverse_keys"]), low, high, back, ahead],
-                    ["fetch_all", back, ahead],
-                    [rng.choice(["all", "reverse_all"])],
-                ]
-            case "session":
-                put = ["put", key, back, [0], value]
-                calls = [put] * 4 + [
-                    ["remove", key, back, [0]],
-                    ["fetch_session", key, back, [0]],
-                    ["find", key, back, ahead],
-                    ["find_keys", low, high, back, ahead],
-                    ["fetch", key],
-                ]
-            case _:
-                calls = [["put", key, value]] * 4 + [
-                    ["get", key],
-                    ["put_if_absent", key, value],
-                    ["delete", key],
-                    ["range", low, high],
-                    ["all"],
-                    ["prefix", rng.choice(["a", "b", "ab"])],
-                ]
-                if not store["caching"]:  # caches of the JVM return deleted keys when they are read backward
-                    calls += [["reverse_range", low, high], ["reverse_all"], ["delete_all"]]
-        return ["store", store["name"], *rng.choice(calls)]
+        return random_call(self._rng, self._rng.choice(self._stores), self._scale)
 
     def _add_events(self) -> None:
         """Add inputs with random times, keys and values."""

@@ -53,14 +53,15 @@ def window(store: Any, method: str, a: list[Any], wrap: Callable[[Any], Any]) ->
         case "keys":
             return entries(store.fetch_keys(*a, reverse=reverse))
         case "fetch_all":
-            return entries(store.fetch_all(*a))
+            return entries(store.fetch_all(*a, reverse=reverse))
         case _:
             return entries(store.all(reverse=reverse))
 
 
 def session(store: Any, method: str, a: list[Any], _wrap: Callable[[Any], Any]) -> str:
     """Call a session store."""
-    match method:
+    reverse = method.startswith("reverse_")
+    match method.removeprefix("reverse_"):
         case "put":
             store.put(Windowed(*a[:3]), a[3])
             return "put"
@@ -70,11 +71,13 @@ def session(store: Any, method: str, a: list[Any], _wrap: Callable[[Any], Any]) 
         case "fetch_session":
             return show(store.fetch_session(*a))
         case "find":
-            return entries(store.find_sessions(*a))
+            return entries(store.find_sessions(*a, reverse=reverse))
         case "find_keys":
-            return entries(store.find_sessions_of_keys(*a))
+            return entries(store.find_sessions_of_keys(*a, reverse=reverse))
+        case "fetch":
+            return entries(store.fetch(*a, reverse=reverse))
         case _:
-            return entries(store.fetch(a[0]))
+            return entries(store.fetch_keys(*a, reverse=reverse))
 
 
 def show(value: Any) -> str:

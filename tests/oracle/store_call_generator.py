@@ -1,0 +1,63 @@
+"""Random calls of stores, in the format of ``OracleRunner.java``."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+Json = Any
+
+
+def random_call(rng: random.Random, store: Json, scale: int) -> Json:
+    """Return any call of a store, whose times are multiples of ``scale`` before and after that of the record."""
+    writes, reads = _random_calls(rng, store, scale)
+    return ["store", store["name"], *rng.choice(writes + reads)]
+
+
+def _random_calls(rng: random.Random, store: Json, scale: int) -> tuple[list[Json], list[Json]]:
+    """Return calls that change a store, and calls that read it."""
+    key = rng.choice(["$k", "$k", "$k", "a", "ab", "b"])
+    low_high = rng.choice([("a", "b"), ("a", "az"), (None, "b"), ("aa", None), ("b", "a"), (None, None)])
+    value = rng.choice(["$v", "$v", "$v", "w", None])
+    back, ahead = [-rng.choice([0, 1, 2, 5, 9]) * scale], [rng.choice([0, 1]) * scale]
+    match store["kind"]:
+        case "versioned":
+            put = ["put", key, value, rng.choice([back, [0]])]
+            return [put] * 3 + [["delete", key, back]], [["get", key], ["as_of", key, back], ["as_of", key, back]]
+        case "window" | "timestamped_window":
+            put = ["put", key, value, rng.choice([back, [0], [0]])]
+            return [put] * 5, [["fetch", key, rng.choice([back, [0]])], *_window_reads(rng, key, low_high, back, ahead)]
+        case "session":
+            put = ["put", key, back, [0], value]
+            return [put] * 4 + [["remove", key, back, [0]]], _session_reads(rng, key, low_high, back, ahead)
+    return _key_value_calls(rng, store, key, value, low_high)
+
+
+def _window_reads(rng: random.Random, key: str, low_high: Json, back: Json, ahead: Json) -> list[Json]:
+    return [
+        [rng.choice(["times", "reverse_times"]), key, back, ahead],
+        [rng.choice(["keys", "reverse_keys"]), *low_high, back, ahead],
+        [rng.choice(["fetch_all", "reverse_fetch_all"]), back, ahead],
+        [rng.choice(["all", "reverse_all"])],
+    ]
+
+
+def _session_reads(rng: random.Random, key: str, low_high: Json, back: Json, ahead: Json) -> list[Json]:
+    return [
+        ["fetch_session", key, back, [0]],
+        [rng.choice(["find", "reverse_find"]), key, back, ahead],
+        [rng.choice(["find_keys", "reverse_find_keys"]), *low_high, back, ahead],
+        [rng.choice(["fetch", "reverse_fetch"]), key],
+        [rng.choice(["fetch_keys", "reverse_fetch_keys"]), *low_high],
+    ]
+
+
+def _key_value_calls(
+    rng: random.Random, store: Json, key: str, value: str | None, low_high: Json
+) -> tuple[list[Json], list[Json]]:
+    writes = [["put", key, value]] * 4 + [["put_if_absent", key, value], ["delete", key]]
+    reads = [["get", key], ["range", *low_high], ["all"], ["prefix", rng.choice(["a", "b", "ab"])]]
+    if not store.get("caching"):  # caches of the JVM return deleted keys when they are read backward
+        writes.append(["delete_all"])
+        reads += [["reverse_range", *low_high], ["reverse_all"]]
+    return writes, reads
