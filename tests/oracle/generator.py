@@ -74,16 +74,40 @@ class _Scenario:
         return store
 
     def _steps(self) -> list[Json]:
+        sources = self._sources()
+        global_store = self._global_store_steps() if self._has_global else []
+        processors, last = self._processors([step["name"] for step in sources])
+        names = [step["name"] for step in processors]
+        stores: list[Json] = [{"call": "store", "store": store, "processors": names} for store in self._stores]
+        return [*sources, *global_store, *processors, *stores, *self._sinks(last)]
+
+    def _sources(self) -> list[Json]:
+        """Return sources of one topic, or of several topics of a pattern."""
         rng = self._rng
-        self._topics = [f"in{number}" for number in range(rng.randint(1, 4))]
-        steps: list[Json] = [{"call": "source", "name": f"src-{topic}", "topics": [topic]} for topic in self._topics]
-        parents = [step["name"] for step in steps]
-        if self._has_global:
-            store = {"id": "g", "name": "g", "kind": "key_value", "logging": False}
-            update = {"process": [["store", "g", "put", "$k", "$v"]]}
-            nodes = {"source": "g-src", "topic": "g-topic", "processor": "g-proc"}
-            steps.append({"call": "global", "store": store, "program": update, **nodes})
-            self._topics.append("g-topic")
+        self._topics: list[str] = []
+        steps: list[Json] = []
+        for number in range(rng.randint(1, 4)):
+            if rng.random() < 0.25:
+                topics = [f"pattern{number}-{end}" for end in rng.sample(["a", "b", "ab", "ba1"], rng.randint(1, 3))]
+                pattern = rng.choice([f"pattern{number}-[ab]+1?", f"pattern{number}.*"])
+                steps.append({"call": "source", "name": f"src-in{number}", "pattern": pattern})
+            else:
+                topics = [f"in{number}"]
+                steps.append({"call": "source", "name": f"src-in{number}", "topics": topics})
+            self._topics += topics
+        return steps
+
+    def _global_store_steps(self) -> list[Json]:
+        store = {"id": "g", "name": "g", "kind": "key_value", "logging": False}
+        update = {"process": [["store", "g", "put", "$k", "$v"]]}
+        nodes = {"source": "g-src", "topic": "g-topic", "processor": "g-proc"}
+        self._topics.append("g-topic")
+        return [{"call": "global", "store": store, "program": update, **nodes}]
+
+    def _processors(self, parents: list[str]) -> tuple[list[Json], list[str]]:
+        """Return levels of processors, and the names of those of the last level."""
+        rng = self._rng
+        steps: list[Json] = []
         levels = rng.randint(1, 3)
         for level in range(levels):
             names = [f"p{level}-{number}" for number in range(rng.randint(1, 2))]
@@ -95,23 +119,25 @@ class _Scenario:
                 )
                 steps.append({"call": "processor", "name": name, "parents": chosen, "program": program})
             parents = names
-        processors = [step["name"] for step in steps if step["call"] == "processor"]
-        steps += [{"call": "store", "store": store, "processors": processors} for store in self._stores]
-        steps.append({"call": "sink", "name": "sink", "topic": "out", "parents": parents})
-        steps.append(
-            {"call": "sink", "name": "sink2", "topic": "mid" if self._has_chain else "out2", "parents": parents}
-        )
+        return steps, parents
+
+    def _sinks(self, parents: list[str]) -> list[Json]:
+        """Return two sinks; with a chain, one of them writes to a topic that another source reads."""
+        steps: list[Json] = [
+            {"call": "sink", "name": "sink", "topic": "out", "parents": parents},
+            {"call": "sink", "name": "sink2", "topic": "mid" if self._has_chain else "out2", "parents": parents},
+        ]
         if self._has_chain:
-            steps.append({"call": "source", "name": "src-mid", "topics": ["mid"]})
-            steps.append(
+            again = {"process": [["forward", None, "~"]]}
+            steps += [
                 {
-                    "call": "processor",
-                    "name": "last",
-                    "parents": ["src-mid"],
-                    "program": {"process": [["forward", None, "~"]]},
-                }
-            )
-            steps.append({"call": "sink", "name": "sink3", "topic": "out", "parents": ["last"]})
+                    "call": "source",
+                    "name": "src-mid",
+                    **self._rng.choice([{"topics": ["mid"]}, {"pattern": "mi[a-f]"}]),
+                },
+                {"call": "processor", "name": "last", "parents": ["src-mid"], "program": again},
+                {"call": "sink", "name": "sink3", "topic": "out", "parents": ["last"]},
+            ]
         return steps
 
     def _program(self, children: list[str], has_schedules: bool) -> Json:
