@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from .store_call_generator import random_call
+from .store_call_generator import random_call, random_call_of_reader
 
 Json = Any
 
@@ -28,8 +28,9 @@ class _Scenario:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._scale = rng.choice([10, 1_000, 40_000])
-        self._stores = [self._new_store(number) for number in range(rng.randint(0, 3))]
-        self._has_global = rng.random() < 0.25
+        self._stores = [self._new_store(f"s{number}") for number in range(rng.randint(0, 3))]
+        self._global_store: Json = {**self._new_store("g"), "logging": False, "caching": False}
+        self._has_global = rng.random() < 0.3
         self._has_chain = rng.random() < 0.4
         self._schedules = 0
         self.request: Json = {"steps": self._steps(), "events": [], "outputs": ["out", "out2", "mid"]}
@@ -61,11 +62,12 @@ class _Scenario:
             self.request["reopen"] = list(range(every, len(self.request["events"]), every))
             for store in self._stores:
                 store["persistent"] = True
+            self._global_store["persistent"] = True
 
-    def _new_store(self, number: int) -> Json:
+    def _new_store(self, name: str) -> Json:
         rng = self._rng
         retention = rng.choice([self._scale * 5, 60_000, 150_000])
-        store: Json = {"id": f"s{number}", "name": f"s{number}", "kind": rng.choice(KINDS), "retention": retention}
+        store: Json = {"id": name, "name": name, "kind": rng.choice(KINDS), "retention": retention}
         store["persistent"] = self.IS_PERSISTENT or rng.random() < 0.5  # for this package only; the JVM uses RocksDB
         if store["kind"] in ("key_value", "timestamped"):
             store["caching"] = rng.random() < 0.3
@@ -98,11 +100,12 @@ class _Scenario:
         return steps
 
     def _global_store_steps(self) -> list[Json]:
-        store = {"id": "g", "name": "g", "kind": "key_value", "logging": False}
-        update = {"process": [["store", "g", "put", "$k", "$v"]]}
+        rng = self._rng
+        calls = [random_call(rng, self._global_store, self._scale) for _ in range(3)]
+        update = {"process": [["when", str(number), [call]] for number, call in enumerate(calls)]}
         nodes = {"source": "g-src", "topic": "g-topic", "processor": "g-proc"}
         self._topics.append("g-topic")
-        return [{"call": "global", "store": store, "program": update, **nodes}]
+        return [{"call": "global", "store": self._global_store, "program": update, **nodes}]
 
     def _processors(self, parents: list[str]) -> tuple[list[Json], list[str]]:
         """Return levels of processors, and the names of those of the last level."""
@@ -169,7 +172,7 @@ class _Scenario:
         if choice < 0.5 and self._stores:
             return self._store_call()
         if choice < 0.55 and self._has_global:
-            return ["store", "g", rng.choice(["get", "get", "put"]), "$k", "$v"]
+            return random_call_of_reader(rng, self._global_store, self._scale)
         if choice < 0.6 and self._schedules < 6:
             return ["when", "s", [self._schedule(children)]]
         return rng.choice(simple)
@@ -207,8 +210,8 @@ class _Scenario:
             now = max(0, now + rng.choice([0, 0, 1, self._scale // 2, self._scale, self._scale * 6, -self._scale * 3]))
             value = rng.choice(["a", "b", "s", "c"]) + (rng.choice(faults) if rng.random() < 0.08 else "")
             topic = rng.choice(self._topics)
-            if topic == "g-topic" and value is not None:  # the JVM's driver always continues after "!bad" there
-                value = value.replace("!bad", "")
+            if topic == "g-topic":  # the JVM's driver always continues after "!bad" there
+                value = value.replace("!bad", "") + str(rng.randrange(3))
             event: Json = {
                 "topic": topic,
                 "key": None if rng.random() < 0.04 else rng.choice(["a", "ab", "b", "aa"]),
@@ -227,7 +230,7 @@ class _StoreScenario(_Scenario):
     IS_PERSISTENT = True
 
     def _steps(self) -> list[Json]:
-        self._stores = [self._new_store(0)]
+        self._stores = [self._new_store("s0")]
         calls = [["when", f"#{i};", [self._store_call(), ["emit", None]]] for i in range(self.CALLS)]
         return [
             {"call": "source", "name": "src", "topics": ["in"]},
