@@ -10,10 +10,14 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
+import java.util.Queue;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -22,10 +26,12 @@ import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetResetStrategy;
 import org.apache.kafka.clients.producer.MockProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.record.TimestampType;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.serialization.Deserializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
@@ -34,7 +40,6 @@ import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsConfig;
-import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.errors.LogAndContinueExceptionHandler;
@@ -45,6 +50,7 @@ import org.apache.kafka.streams.kstream.internals.SessionWindow;
 import org.apache.kafka.streams.processor.Cancellable;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.StreamPartitioner;
 import org.apache.kafka.streams.processor.TimestampExtractor;
 import org.apache.kafka.streams.processor.TopicNameExtractor;
 import org.apache.kafka.streams.processor.api.Processor;
@@ -55,6 +61,7 @@ import org.apache.kafka.streams.processor.internals.InternalProcessorContext;
 import org.apache.kafka.streams.processor.internals.InternalTopologyBuilder;
 import org.apache.kafka.streams.processor.internals.ProcessorNode;
 import org.apache.kafka.streams.processor.internals.StreamTask;
+import org.apache.kafka.streams.processor.internals.StreamsProducer;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.ReadOnlyKeyValueStore;
@@ -73,6 +80,9 @@ import org.apache.kafka.streams.state.internals.WrappedStateStore;
 /** Runs topologies and scenarios, one JSON object per line, with Kafka Streams; generator.py makes them. */
 public final class OracleRunner {
     private static final ObjectMapper JSON = new ObjectMapper();
+
+    /** Number of partitions of each topic that a sink writes. */
+    private static final int PARTITIONS = 3;
 
     public static void main(final String[] arguments) throws Exception {
         final PrintStream out = System.out;
@@ -252,10 +262,11 @@ public final class OracleRunner {
                     topology.addProcessor(name, () -> same, texts(step, "parents"));
                     break;
                 case "sink":
+                    final StreamPartitioner<String, String> partitioner = step.path("partitioned").asBoolean() ? new ByLength() : null;
                     if (step.hasNonNull("topic")) {
-                        topology.addSink(name, text(step, "topic"), new Writer(), new Writer(), texts(step, "parents"));
+                        topology.addSink(name, text(step, "topic"), new Writer(), new Writer(), partitioner, texts(step, "parents"));
                     } else {
-                        topology.addSink(name, new ByKey(), new Writer(), new Writer(), texts(step, "parents"));
+                        topology.addSink(name, new ByKey(), new Writer(), new Writer(), partitioner, texts(step, "parents"));
                     }
                     break;
                 case "store":
@@ -329,7 +340,6 @@ public final class OracleRunner {
         private final JsonNode request;
         private final Declarations declarations;
         private final Properties config = new Properties();
-        private final Map<String, TestOutputTopic<String, String>> topics = new TreeMap<>();
         private ObjectNode committed;
 
         Scenario(final JsonNode request, final String folder) {
@@ -357,7 +367,7 @@ public final class OracleRunner {
         ObjectNode run() throws ReflectiveOperationException {
             final ObjectNode answer = JSON.createObjectNode();
             final ArrayNode outputs = answer.putArray("outputs");
-            final TopologyTestDriver driver = new TopologyTestDriver(declarations.topology, config, Instant.ofEpochMilli(0));
+            final TopologyTestDriver driver = open();
             committed = contents(driver);
             field("consumer").set(driver, new MockConsumer<byte[], byte[]>(OffsetResetStrategy.EARLIEST) {
                 @Override
@@ -389,12 +399,31 @@ public final class OracleRunner {
             }
         }
 
+        /** Returns a driver whose producer knows several partitions of each topic. */
+        private TopologyTestDriver open() throws ReflectiveOperationException {
+            final TopologyTestDriver driver = new TopologyTestDriver(declarations.topology, config, Instant.ofEpochMilli(0));
+            final MockProducer<byte[], byte[]> producer =
+                new MockProducer<byte[], byte[]>(true, new ByteArraySerializer(), new ByteArraySerializer()) {
+                    @Override
+                    public List<PartitionInfo> partitionsFor(final String topic) {
+                        return java.util.stream.IntStream.range(0, PARTITIONS)
+                            .mapToObj(number -> new PartitionInfo(topic, number, null, null, null))
+                            .collect(java.util.stream.Collectors.toList());
+                    }
+                };
+            field("producer").set(driver, producer);
+            final java.lang.reflect.Field inner = StreamsProducer.class.getDeclaredField("producer");
+            inner.setAccessible(true);
+            inner.set(field("testDriverProducer").get(driver), producer);
+            return driver;
+        }
+
         /** Runs the task of a driver, which commits after a number of records instead of each one. */
         @SuppressWarnings("unchecked")
         ObjectNode runCached() throws ReflectiveOperationException {
             final ObjectNode answer = JSON.createObjectNode();
             final ArrayNode outputs = answer.putArray("outputs");
-            final TopologyTestDriver driver = new TopologyTestDriver(declarations.topology, config, Instant.ofEpochMilli(0));
+            final TopologyTestDriver driver = open();
             final StreamTask task = (StreamTask) field("task").get(driver);
             final MockProducer<byte[], byte[]> producer = (MockProducer<byte[], byte[]>) field("producer").get(driver);
             final Map<String, Long> offsets = new HashMap<>();
@@ -439,23 +468,22 @@ public final class OracleRunner {
             outputs.add(sent(producer));
         }
 
-        private ArrayNode sent(final MockProducer<byte[], byte[]> producer) {
+        private static ArrayNode sent(final MockProducer<byte[], byte[]> producer) {
             final ArrayNode all = JSON.createArrayNode();
-            final StringDeserializer text = new StringDeserializer();
-            for (final ProducerRecord<byte[], byte[]> record : producer.history()) {
-                if (!record.topic().startsWith("out")) {
-                    continue;
-                }
-                final ArrayNode one = all.addArray();
-                one.add(record.topic()).add(text.deserialize("", record.key())).add(text.deserialize("", record.value()));
-                one.add(record.timestamp());
-                final ArrayNode headers = one.addArray();
-                for (final Header header : record.headers()) {
-                    headers.addArray().add(header.key()).add(new String(header.value(), StandardCharsets.UTF_8));
-                }
-            }
+            producer.history().stream().filter(record -> record.topic().startsWith("out")).forEach(record -> add(record, all));
             producer.clear();
             return all;
+        }
+
+        private static void add(final ProducerRecord<byte[], byte[]> record, final ArrayNode all) {
+            final StringDeserializer text = new StringDeserializer();
+            final ArrayNode one = all.addArray();
+            one.add(record.topic()).add(record.partition());
+            one.add(text.deserialize("", record.key())).add(text.deserialize("", record.value())).add(record.timestamp());
+            final ArrayNode headers = one.addArray();
+            for (final Header header : record.headers()) {
+                headers.addArray().add(header.key()).add(new String(header.value(), StandardCharsets.UTF_8));
+            }
         }
 
         private static java.lang.reflect.Field field(final String name) throws ReflectiveOperationException {
@@ -476,20 +504,16 @@ public final class OracleRunner {
                     text(event, "key"), text(event, "value"), headers, event.get("ts").asLong()));
         }
 
-        private ArrayNode read(final TopologyTestDriver driver) {
+        /** Returns the new records of the output topics; those that the driver returns have no partitions. */
+        @SuppressWarnings("unchecked")
+        private ArrayNode read(final TopologyTestDriver driver) throws ReflectiveOperationException {
             final ArrayNode all = JSON.createArrayNode();
+            final Map<String, Queue<ProducerRecord<byte[], byte[]>>> byTopic =
+                (Map<String, Queue<ProducerRecord<byte[], byte[]>>>) field("outputRecordsByTopic").get(driver);
             for (final JsonNode topic : request.get("outputs")) {
-                final TestOutputTopic<String, String> output = topics.computeIfAbsent(topic.asText(),
-                    name -> driver.createOutputTopic(name, new StringDeserializer(), new StringDeserializer()));
-                while (!output.isEmpty()) {
-                    final org.apache.kafka.streams.test.TestRecord<String, String> record = output.readRecord();
-                    final ArrayNode one = all.addArray();
-                    one.add(topic.asText()).add(record.key()).add(record.value()).add(record.timestamp());
-                    final ArrayNode headers = one.addArray();
-                    for (final Header header : record.headers()) {
-                        headers.addArray().add(header.key()).add(new String(header.value(), StandardCharsets.UTF_8));
-                    }
-                }
+                final Queue<ProducerRecord<byte[], byte[]>> records = byTopic.getOrDefault(topic.asText(), new LinkedList<>());
+                records.forEach(record -> add(record, all));
+                records.clear();
             }
             return all;
         }
@@ -929,6 +953,34 @@ public final class OracleRunner {
         @Override
         public String toString() {
             return "by_key";
+        }
+    }
+
+    /** Selects the producer's choice, no partition, one or two, by the length of key and value; fails for "!part". */
+    private static final class ByLength implements StreamPartitioner<String, String> {
+        @Override
+        @Deprecated
+        public Integer partition(final String topic, final String key, final String value, final int partitions) {
+            throw new AssertionError(topic);
+        }
+
+        @Override
+        public Optional<Set<Integer>> partitions(final String topic, final String key, final String value, final int partitions) {
+            final String text = key + value;
+            if (text.contains("!part")) {
+                throw new IllegalArgumentException("part");
+            }
+            final int length = text.length() + topic.length();
+            switch (length % 5) {
+                case 0:
+                    return Optional.empty();
+                case 1:
+                    return Optional.of(Set.of());
+                case 2:
+                    return Optional.of(text.contains("!out") ? Set.of(0) : new HashSet<>(List.of(partitions - 1, 0)));
+                default:
+                    return Optional.of(Set.of(length % partitions));
+            }
         }
     }
 

@@ -89,7 +89,13 @@ class _CachedScenario:
             {"call": "store", "store": first, "processors": ["p0"]},
             {"call": "store", "store": second, "processors": ["p0"]},
             {"call": "store", "store": third, "processors": ["p1"]},
-            {"call": "sink", "name": "sink", "topic": "out", "parents": ["p0", "p1"]},
+            {
+                "call": "sink",
+                "name": "sink",
+                "topic": "out",
+                "parents": ["p0", "p1"],
+                "partitioned": rng.random() < 0.3,
+            },
         ]
 
     def _store_call(self, store: Json, key: str | None = None) -> Json:

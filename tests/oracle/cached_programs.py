@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from zkconsumer.message import TopicPartition
-from zkconsumer.topology import ApplicationConfig, SourceRecord, StreamTask, TaskRuntime, serdes
+from zkconsumer.topology import ApplicationConfig, SourceRecord, TaskRuntime, serdes
 from zkconsumer.topology.stores import MemoryPages
 
 from .declarations import Declarations
-from .programs import pickled
+from .programs import PARTITIONS, pickled, sent_records
 from .store_calls import contents
 
 Json = Any
@@ -21,7 +21,13 @@ def run_cached(request: Json) -> Json:
     config = ApplicationConfig(
         key_serde=serdes.STRING, value_serde=serdes.STRING, statestore_cache_max_bytes=request["cache_bytes"]
     )
-    runtime = TaskRuntime(clock=lambda: 0, pages=lambda _: MemoryPages(), commit=int, rollback=int)
+    runtime = TaskRuntime(
+        clock=lambda: 0,
+        pages=lambda _: MemoryPages(),
+        commit=int,
+        rollback=int,
+        partition_count=lambda _topic: PARTITIONS,
+    )
     task = pickled(declared.topology).combine().task(0, config, runtime)
     task.initialize()
     events, every = request["events"], request["commit_every"]
@@ -37,29 +43,10 @@ def run_cached(request: Json) -> Json:
         task.update_lags()
         while task.run():
             pass
-        outputs.append(sent(task))
+        outputs.append(sent_records(task.take_output().records()))
         task.commit()
-        outputs.append(sent(task))
+        outputs.append(sent_records(task.take_output().records()))
     found = {name: contents(declared.kinds[name], store) for name, store in task.stores.items()}
     result = {"outputs": outputs, "dropped": task.metrics["dropped"], "stores": found}
     task.close()
     return result
-
-
-def sent(task: StreamTask) -> list[Json]:
-    """Return the records that the sinks of a task have written since the last call."""
-    return [
-        [
-            record.topic,
-            show_text(record.key),
-            show_text(record.value),
-            record.timestamp,
-            [[name, (value or b"").decode()] for name, value in record.headers],
-        ]
-        for record in task.take_output().records()
-    ]
-
-
-def show_text(data: bytes | None) -> str | None:
-    """Return a key or value of an output record."""
-    return None if data is None else data.decode()

@@ -24,7 +24,7 @@ JAVA_CLASSES = {
 
 def essence(answer: Json) -> Json:
     """Return what must be equal: messages are not, and ``have_same_kind`` compares the classes of errors."""
-    answer = {name: value for name, value in answer.items() if name not in ("text", "close", "global")}
+    answer = {name: value for name, value in answer.items() if name not in ("text", "close", "wrapped")}
     if "error" in answer:
         answer["error"] = True
     if "stores" in answer:
@@ -33,16 +33,21 @@ def essence(answer: Json) -> Json:
 
 
 def have_same_kind(answer: Json, expected: Json) -> bool:
-    """Return whether the classes of two errors, and those of their causes, correspond; True if there is none.
-
-    Kafka Streams does not wrap errors of the processor of a global store.
-    """
+    """Return whether the classes of two errors, and those of their causes, correspond; True if there is none."""
     classes, others = answer.get("error", ()), expected.get("error", ())
-    if answer.get("global"):
+    if answer.get("wrapped"):
         classes = classes[1:]
     if len(classes) != len(others):
         return False
     return all(other in JAVA_CLASSES.get(name, ()) for name, other in zip(classes, others, strict=True))
+
+
+def is_wrapped(error: BaseException) -> bool:
+    """Return whether an error is one of the processor of a global store, or of a partitioner.
+
+    Their errors are causes of a StreamsError; Kafka Streams does not wrap them.
+    """
+    return str(error).startswith("task global,") or str(error).endswith(": ValueError: part")
 
 
 def error_classes(error: BaseException) -> list[str]:

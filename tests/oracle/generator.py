@@ -11,6 +11,9 @@ Json = Any
 
 KINDS = ("key_value", "timestamped", "versioned", "window", "timestamped_window", "session")
 
+#: Topics of the sinks, some of which are selected by the key.
+OUTPUTS = ["out", "out2", "mid", *(f"out-{key}" for key in ("a", "aa", "ab", "b", "tick", "null"))]
+
 #: A time after all records.
 LAST_MS = 1 << 40
 
@@ -33,7 +36,7 @@ class _Scenario:
         self._has_global = rng.random() < 0.3
         self._has_chain = rng.random() < 0.4
         self._schedules = 0
-        self.request: Json = {"steps": self._steps(), "events": [], "outputs": ["out", "out2", "mid"]}
+        self.request: Json = {"steps": self._steps(), "events": [], "outputs": OUTPUTS}
         self.request["config"] = {
             "idle": rng.choice([0, 0, 0, 50, -1]),
             **{
@@ -126,9 +129,11 @@ class _Scenario:
 
     def _sinks(self, parents: list[str]) -> list[Json]:
         """Return two sinks; with a chain, one of them writes to a topic that another source reads."""
+        rng = self._rng
+        topics = {"sink": rng.choice(["out", "out", None]), "sink2": "mid" if self._has_chain else "out2"}
         steps: list[Json] = [
-            {"call": "sink", "name": "sink", "topic": "out", "parents": parents},
-            {"call": "sink", "name": "sink2", "topic": "mid" if self._has_chain else "out2", "parents": parents},
+            {"call": "sink", "name": name, "topic": topic, "parents": parents, "partitioned": rng.random() < 0.3}
+            for name, topic in topics.items()
         ]
         if self._has_chain:
             again = {"process": [["forward", None, "~"]]}
@@ -156,7 +161,7 @@ class _Scenario:
         rng = self._rng
         child = rng.choice([None, None, None, *children, "unknown"] if rng.random() < 0.1 else [None, children[0]])
         simple: list[Json] = [
-            ["forward", child, rng.choice(["", "+", "!out"] if rng.random() < 0.1 else ["", "+"])],
+            ["forward", child, rng.choice(["", "+", "!out", "!part"] if rng.random() < 0.1 else ["", "+"])],
             ["same", child],
             # With a chain, a later timestamp would advance the stream time, and call the schedules that have sent it.
             ["shift", child, 0 if self._has_chain else rng.choice([1, self._scale])],
@@ -202,7 +207,7 @@ class _Scenario:
         """Add inputs with random times, keys and values."""
         rng = self._rng
         now = rng.choice([0, 5, self._scale * 3])
-        faults = ["!bad", "!neg", "!prev", "!x", "!out"]
+        faults = ["!bad", "!neg", "!prev", "!x", "!out", "!part"]
         for _ in range(rng.randint(3, 25)):
             if rng.random() < 0.15:
                 self.request["events"].append({"advance": rng.choice([0, 1, 30, self._scale, self._scale * 7])})

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.topology import ApplicationConfig, Topology, TopologyTestDriver, handlers, serdes
+from zkconsumer.topology import (
+    ApplicationConfig,
+    SinkRecord,
+    TaskRuntime,
+    Topology,
+    TopologyTestDriver,
+    handlers,
+    serdes,
+)
 
-from .comparison import error_classes
+from .comparison import error_classes, is_wrapped
 from .declarations import Declarations
 from .store_calls import contents
 
 Json = Any
+
+#: Number of partitions of each topic that a sink writes.
+PARTITIONS = 3
 
 OUTPUT_HANDLERS = {"fail": handlers.fail, "continue": handlers.log_and_continue}
 
@@ -60,20 +72,20 @@ def run(request: Json, copy: Callable[[Topology], Topology] = pickled) -> Json:
     with tempfile.TemporaryDirectory() as folder:
         path = None if reopen is None else f"{folder}/state"
         for part in (events[first:end] for first, end in pairwise(bounds)):
-            with TopologyTestDriver(copy(declared.topology), config, state_file=path) as driver:
+            driver = PartitionedDriver(copy(declared.topology), config, state_file=path)
+            with driver:
                 error = run_events(driver, part, result, request)
                 result["stores"] = all_contents(driver, declared, request)
             if error is not None:
                 if path is not None:
-                    with TopologyTestDriver(copy(declared.topology), config, state_file=path) as driver:
-                        assert all_contents(driver, declared, request) == result["stores"]
+                    with TopologyTestDriver(copy(declared.topology), config, state_file=path) as reopened:
+                        assert all_contents(reopened, declared, request) == result["stores"]
                 del result["dropped"]
-                is_global = str(error).startswith("task global,")
-                return {**result, "error": error_classes(error), "text": str(error), "global": is_global}
+                return {**result, "error": error_classes(error), "text": str(error), "wrapped": is_wrapped(error)}
     return result
 
 
-def run_events(driver: TopologyTestDriver, events: list[Json], result: Json, request: Json) -> StreamsError | None:
+def run_events(driver: PartitionedDriver, events: list[Json], result: Json, request: Json) -> StreamsError | None:
     """Feed events, add to the result, and return the error that has stopped the driver."""
     dropped_before = driver.metrics["dropped"]
     for event in events:
@@ -93,18 +105,36 @@ def all_contents(driver: TopologyTestDriver, declared: Declarations, request: Js
     return {name: contents(declared.kinds[name], store, request["probes"]) for name, store in all_stores.items()}
 
 
-def output(driver: TopologyTestDriver, topics: list[str]) -> list[Json]:
+class PartitionedDriver(TopologyTestDriver):
+    """A driver with several partitions of the topics that sinks write; it returns the partitions of output records."""
+
+    def _create_runtime(self) -> TaskRuntime:
+        return replace(super()._create_runtime(), partition_count=lambda _topic: PARTITIONS)
+
+    def take_records(self, topic: str) -> list[SinkRecord]:
+        """Return the new records of a topic."""
+        records = list(self._outputs.get(topic, ()))
+        self._outputs.pop(topic, None)
+        return records
+
+
+def output(driver: PartitionedDriver, topics: list[str]) -> list[Json]:
     """Return the new records of the output topics."""
+    return sent_records(record for topic in topics for record in driver.take_records(topic))
+
+
+def sent_records(records: Iterable[SinkRecord]) -> list[Json]:
+    """Return what both runners return of output records."""
     return [
         [
-            topic,
-            record.key,
-            record.value,
+            record.topic,
+            record.partition,
+            None if record.key is None else record.key.decode(),
+            None if record.value is None else record.value.decode(),
             record.timestamp,
             [[name, (value or b"").decode()] for name, value in record.headers],
         ]
-        for topic in topics
-        for record in driver.create_output_topic(topic).read_records()
+        for record in records
     ]
 
 
