@@ -435,6 +435,16 @@ public final class OracleRunner {
                         commit(task, producer, outputs);
                     }
                 }
+                process(task);
+                final ArrayNode reads = answer.putArray("reads");
+                for (final JsonNode read : request.get("reads")) {
+                    final String name = read.get(1).asText();
+                    try {
+                        reads.add(Program.call(driver.getAllStateStores().get(name), declarations.kinds.get(name), read, null));
+                    } catch (final RuntimeException error) {
+                        reads.add(error.getClass().getSimpleName());
+                    }
+                }
                 commit(task, producer, outputs);
                 answer.put("dropped", dropped(driver));
                 driver.getAllStateStores().values().forEach(store -> ((CachedStateStore<?, ?>) store).clearCache());
@@ -457,15 +467,19 @@ public final class OracleRunner {
 
         /** Processes what is queued and commits; adds the records that were sent before and during the commit. */
         private void commit(final StreamTask task, final MockProducer<byte[], byte[]> producer, final ArrayNode outputs) {
+            process(task);
+            outputs.add(sent(producer));
+            task.prepareCommit();
+            task.postCommit(true);
+            outputs.add(sent(producer));
+        }
+
+        private static void process(final StreamTask task) {
             task.updateLags();
             while (task.hasRecordsQueued() && task.isProcessable(0)) {
                 task.process(0);
                 task.maybePunctuateStreamTime();
             }
-            outputs.add(sent(producer));
-            task.prepareCommit();
-            task.postCommit(true);
-            outputs.add(sent(producer));
         }
 
         private static ArrayNode sent(final MockProducer<byte[], byte[]> producer) {
@@ -704,16 +718,20 @@ public final class OracleRunner {
             }, operation.get(2).asBoolean());
         }
 
-        @SuppressWarnings("unchecked")
         private String call(final JsonNode operation, final Record<String, String> record) {
             final String name = operation.get(1).asText();
-            final StateStore store = context.getStateStore(name);
+            return call(context.getStateStore(name), kinds.get(name), operation, record);
+        }
+
+        /** Calls a store, and returns the text of the result. */
+        @SuppressWarnings("unchecked")
+        static String call(final StateStore store, final String kind, final JsonNode operation, final Record<String, String> record) {
             final String method = operation.get(2).asText();
             final List<Object> a = new ArrayList<>();
             for (int i = 3; i < operation.size(); i++) {
                 a.add(argument(operation.get(i), record));
             }
-            switch (kinds.get(name)) {
+            switch (kind) {
                 case "key_value":
                     return keyValue((KeyValueStore<String, Object>) store, method, a, v -> v);
                 case "timestamped":

@@ -29,6 +29,9 @@ def essence(answer: Json) -> Json:
         answer["error"] = True
     if "stores" in answer:
         answer["stores"] = {name: lines for name, lines in answer["stores"].items() if lines}
+    # Kafka Streams fails if sessions of a key are read backward from an empty store with a cache.
+    if "reads" in answer:
+        answer["reads"] = ["[]" if read == "IllegalArgumentException" else read for read in answer["reads"]]
     return answer
 
 

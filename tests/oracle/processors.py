@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any
 
 from zkconsumer.topology import Processor, ProcessorContext, PunctuationType, Record, Remembered
-from zkconsumer.topology.stores import ValueAndTimestamp
 
-from .store_calls import key_value, session, show, versioned, window
+from .store_calls import call, show
 
 Json = Any
 
@@ -119,14 +118,7 @@ class Program(Processor):
         self._run(self._schedules.value[name][2], Record("tick", f"{name}@{now}", now), [])
 
     def _call(self, name: str, method: str, a: list[Any], record: Record) -> str:
-        store, kind = self._context.get_state_store(name), self._kinds[name]
-
-        def wrap(value: Any) -> Any:
-            return ValueAndTimestamp(value, record.timestamp) if value is not None else None
-
-        put = wrap if kind.startswith("timestamped") else lambda value: value
-        calls = {"versioned": versioned, "window": window, "timestamped_window": window, "session": session}
-        return calls.get(kind, key_value)(store, method, a, put)
+        return call(self._context.get_state_store(name), self._kinds[name], method, a, record.timestamp)
 
 
 def argument(spec: Json, record: Record) -> Any:

@@ -41,27 +41,29 @@ def _random_calls(rng: random.Random, store: Json, scale: int) -> tuple[list[Jso
             return [put] * 3 + [["delete", key, back]], [["get", key], ["as_of", key, back], ["as_of", key, back]]
         case "window" | "timestamped_window":
             put = ["put", key, value, rng.choice([back, [0], [0]])]
-            return [put] * 5, [["fetch", key, rng.choice([back, [0]])], *_window_reads(rng, key, low_high, back, ahead)]
+            return [put] * 5, [["fetch", key, rng.choice([back, [0]])], *window_scans(rng, key, low_high, back, ahead)]
         case "session":
             put = ["put", key, back, [0], value]
-            return [put] * 4 + [["remove", key, back, [0]]], _session_reads(rng, key, low_high, back, ahead)
+            reads = [["fetch_session", key, back, [0]], *session_scans(rng, key, low_high, back, ahead)]
+            return [put] * 4 + [["remove", key, back, [0]]], reads
     return _key_value_calls(rng, store, key, value, low_high)
 
 
-def _window_reads(rng: random.Random, key: str, low_high: Json, back: Json, ahead: Json) -> list[Json]:
+def window_scans(rng: random.Random, key: str, low_high: Json, first: Json, last: Json) -> list[Json]:
+    """Return reads of several windows: of a key, a range of keys, or all keys, between two times."""
     return [
-        [rng.choice(["times", "reverse_times"]), key, back, ahead],
-        [rng.choice(["keys", "reverse_keys"]), *low_high, back, ahead],
-        [rng.choice(["fetch_all", "reverse_fetch_all"]), back, ahead],
+        [rng.choice(["times", "reverse_times"]), key, first, last],
+        [rng.choice(["keys", "reverse_keys"]), *low_high, first, last],
+        [rng.choice(["fetch_all", "reverse_fetch_all"]), first, last],
         [rng.choice(["all", "reverse_all"])],
     ]
 
 
-def _session_reads(rng: random.Random, key: str, low_high: Json, back: Json, ahead: Json) -> list[Json]:
+def session_scans(rng: random.Random, key: str, low_high: Json, first: Json, last: Json) -> list[Json]:
+    """Return reads of several sessions: of a key, or a range of keys, that overlap two times."""
     return [
-        ["fetch_session", key, back, [0]],
-        [rng.choice(["find", "reverse_find"]), key, back, ahead],
-        [rng.choice(["find_keys", "reverse_find_keys"]), *low_high, back, ahead],
+        [rng.choice(["find", "reverse_find"]), key, first, last],
+        [rng.choice(["find_keys", "reverse_find_keys"]), *low_high, first, last],
         [rng.choice(["fetch", "reverse_fetch"]), key],
         [rng.choice(["fetch_keys", "reverse_fetch_keys"]), *low_high],
     ]

@@ -8,6 +8,25 @@ from typing import Any
 from zkconsumer.topology.stores import ValueAndTimestamp, VersionedRecord, Windowed
 
 
+def call(store: Any, kind: str, method: str, arguments: list[Any], timestamp: int = 0) -> str:
+    """Call a store, and return the text of the result.
+
+    Args:
+        store: the store.
+        kind: its kind.
+        method: name of the method.
+        arguments: those of the method.
+        timestamp: that of values that have one.
+    """
+
+    def wrap(value: Any) -> Any:
+        return ValueAndTimestamp(value, timestamp) if value is not None else None
+
+    put = wrap if kind.startswith("timestamped") else lambda value: value
+    calls = {"versioned": versioned, "window": window, "timestamped_window": window, "session": session}
+    return calls.get(kind, key_value)(store, method, arguments, put)
+
+
 def key_value(store: Any, method: str, a: list[Any], wrap: Callable[[Any], Any]) -> str:
     """Call a key-value store."""
     match method:
