@@ -47,7 +47,7 @@ faults: $(READY)
 	$(BIN)/python -m pytest tests/unit tests/integration -m slow
 
 oracle: $(READY)
-	$(BIN)/python -m pytest tests/oracle -m "slow or not slow" -rP
+	$(BIN)/python -m pytest tests/oracle -m "slow or not slow" -rP --show-capture=stdout
 
 oracle-jar: $(READY)
 	$(BIN)/python -m tests.oracle.oracle
