@@ -152,6 +152,8 @@ class _Scenario:
         rng = self._rng
         body = self._body(children, rng.randint(1, 5))
         init = [self._schedule(children) for _ in range(rng.randint(1, 3))] if has_schedules else []
+        if rng.random() < 0.01:
+            init.append(self._failure())
         return {"init": init, "process": [*body, ["emit", None]]}
 
     def _body(self, children: list[str], length: int) -> list[Json]:

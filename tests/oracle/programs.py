@@ -57,8 +57,32 @@ def run(request: Json, copy: Callable[[Topology], Topology] = pickled) -> Json:
     numbers.
     """
     declared = Declarations(request["steps"])
-    settings = request.get("config", {})
-    config = ApplicationConfig(
+    config = create_config(request.get("config", {}))
+    reopen, events = request.get("reopen"), request["events"]
+    bounds = [0, *(reopen or ()), len(events)]
+    result: Json = {"outputs": [], "dropped": 0, "stores": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        path = None if reopen is None else f"{folder}/state"
+        for part in (events[first:end] for first, end in pairwise(bounds)):
+            try:
+                driver = PartitionedDriver(copy(declared.topology), config, state_file=path)
+            except StreamsError as error:
+                return describe_failure(error)
+            with driver:
+                failure = run_events(driver, part, result, request)
+                result["stores"] = all_contents(driver, declared, request)
+            if failure is not None:
+                if path is not None:
+                    with TopologyTestDriver(copy(declared.topology), config, state_file=path) as reopened:
+                        assert all_contents(reopened, declared, request) == result["stores"]
+                del result["dropped"]
+                return {**result, **describe_failure(failure)}
+    return result
+
+
+def create_config(settings: Json) -> ApplicationConfig:
+    """Return the configuration of a request."""
+    return ApplicationConfig(
         key_serde=serdes.STRING,
         value_serde=serdes.STRING,
         max_task_idle_ms=settings.get("idle", 0),
@@ -66,23 +90,11 @@ def run(request: Json, copy: Callable[[Topology], Topology] = pickled) -> Json:
         processing_handler=OUTPUT_HANDLERS[settings.get("processing", "fail")],
         production_handler=OUTPUT_HANDLERS[settings.get("production", "fail")],
     )
-    reopen, events = request.get("reopen"), request["events"]
-    bounds = [0, *(reopen or ()), len(events)]
-    result: Json = {"outputs": [], "dropped": 0, "stores": {}}
-    with tempfile.TemporaryDirectory() as folder:
-        path = None if reopen is None else f"{folder}/state"
-        for part in (events[first:end] for first, end in pairwise(bounds)):
-            driver = PartitionedDriver(copy(declared.topology), config, state_file=path)
-            with driver:
-                error = run_events(driver, part, result, request)
-                result["stores"] = all_contents(driver, declared, request)
-            if error is not None:
-                if path is not None:
-                    with TopologyTestDriver(copy(declared.topology), config, state_file=path) as reopened:
-                        assert all_contents(reopened, declared, request) == result["stores"]
-                del result["dropped"]
-                return {**result, "error": error_classes(error), "text": str(error), "wrapped": is_wrapped(error)}
-    return result
+
+
+def describe_failure(error: StreamsError) -> Json:
+    """Return what the comparison needs to know of an error."""
+    return {"error": error_classes(error), "text": str(error), "wrapped": is_wrapped(error)}
 
 
 def run_events(driver: PartitionedDriver, events: list[Json], result: Json, request: Json) -> StreamsError | None:
