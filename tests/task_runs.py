@@ -207,7 +207,6 @@ def run(seed: int) -> Iterator[str]:
         task.commit()
     except StreamsError as error:
         yield f"failed: {error}"
-        yield from map(str, task.take_output().records())
     yield f"metrics { {name: number for name, number in task.metrics.items() if not name.endswith('nanoseconds')} }"
     yield f"pages {[(name, sorted(found.items())) for name, found in pages.items()]}"
 

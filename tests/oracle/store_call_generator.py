@@ -18,14 +18,12 @@ def random_call_of_reader(rng: random.Random, store: Json, scale: int) -> Json:
     """Return a call of a global store by a processor that may only read it, and sometimes one that changes it.
 
     Kafka Streams rejects the change before it looks at the arguments, so they are valid: not the key of the record,
-    which can be null, and no null value where windows retain duplicates, which has no effect here.
+    which can be null.
     """
     writes, reads = _random_calls(rng, store, scale)
     if rng.random() < 0.8:
         return ["store", store["name"], *rng.choice(reads)]
     method, *arguments = ("a" if argument == "$k" else argument for argument in rng.choice(writes))
-    if store.get("duplicates") and arguments[1] in ("$v", None):
-        arguments[1] = "w"
     return ["store", store["name"], method, *arguments]
 
 

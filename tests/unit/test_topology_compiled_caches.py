@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import random
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from zkconsumer.topology import (
     loop_py,
     stores,
 )
+from zkconsumer.topology.stores.serde_map import Conversions
 
 TWIN = join_modules(cache_py, loop_py)
 
@@ -58,3 +61,40 @@ def test_closed_task_with_cache_is_collected() -> None:
     gc.collect()
 
     assert store() is None
+
+
+@pytest.mark.parametrize("call", ["find", "pop_oldest"])
+def test_finalizer_can_remove_entries_that_are_being_returned(call: str) -> None:
+    class Clearing:
+        def __del__(self) -> None:
+            entries.clear()
+
+    for _ in range(20):
+        conversions = Conversions(bytes, bytes, bytes, (1, 1, 1))
+        entries: Any = loop.CacheEntries(
+            loop.RecordCache(10**9), loop.RunState(), conversions, lambda _: None, lambda: None
+        )
+        for number in range(3):
+            entries.put_raw(b"key %d" % number + b"x" * 50, b"v" * 100)
+        entries.take_dirty()
+        with collecting(Clearing):
+            found = entries.find(b"key 1" + b"x" * 50) if call == "find" else entries.pop_oldest()
+        assert found is None or found[0] in (b"key 0" + b"x" * 50, b"key 1" + b"x" * 50)
+
+
+@contextlib.contextmanager
+def collecting(garbage: type) -> Iterator[None]:
+    """Collect an object of a class at the next allocation of a tuple."""
+    gc.disable()
+    cycle = garbage()
+    cycle.itself = cycle
+    del cycle
+    tuples = [(number, number) for number in range(5_000)] + [(number,) * 3 for number in range(5_000)]
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    gc.enable()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        del tuples

@@ -10,6 +10,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from zkconsumer.errors import StreamsError
@@ -166,6 +167,14 @@ CALLS: dict[str, Callable[[StreamTask], object]] = {
     "punctuate_stream_time": lambda task: task.punctuate_stream_time(),
     "punctuate_wall_clock": lambda task: task.punctuate_wall_clock(),
     "initialize": lambda task: task.initialize(),
+    "run": lambda task: task.run(),
+    "suspend": lambda task: task.suspend(),
+    "resume": lambda task: task.resume(),
+    "snapshot": lambda task: task.snapshot(),
+    "add_columns": lambda task: task.add_columns(PARTITION, pa.record_batch({"offset": [1]})),
+    "take_output": lambda task: task.take_output(),
+    "update_lags": lambda task: task.update_lags(),
+    "is_processable": lambda task: task.is_processable(),
 }
 
 

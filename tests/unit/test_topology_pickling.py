@@ -164,3 +164,14 @@ def test_settings_are_equal_after_copy(copy: Callable[[Any], Any]) -> None:
 
     assert copy(config) == config
     assert copy(config).timestamp_extractor is timestamps.wall_clock
+
+
+def test_parameters_of_store_builder_cannot_be_changed() -> None:
+    parameters = {"is_persistent": True}
+    builder = stores.StoreBuilder("s", stores.KeyValueStore, parameters)
+    parameters["is_persistent"] = False
+
+    assert builder.parameters == {"is_persistent": True}
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        builder.parameters["is_persistent"] = False  # type: ignore[index]
+    assert pickle.loads(pickle.dumps(builder)).parameters == builder.parameters

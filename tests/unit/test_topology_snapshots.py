@@ -205,6 +205,30 @@ def test_columns_of_arrow_are_processed(kind: pa.DataType) -> None:
         owner.task.add_columns(IN, pa.record_batch({"offset": [1], "timestamp": [1]}))
 
 
+def test_table_of_several_batches_is_processed() -> None:
+    owner = Owner(Topology().add_source("src", "in").add_sink("out", "out", "src"))
+    rows = {"offset": [0, 1], "timestamp": [5, 6], "key": [b"a", b"b"], "value": [b"x", b"y"]}
+    batch = pa.record_batch(rows)
+
+    owner.task.add_columns(IN, pa.Table.from_batches([batch.slice(0, 1), batch.slice(1)]))
+    owner.run()
+
+    assert [(one.key, one.value) for one in owner.sent] == [(b"a", b"x"), (b"b", b"y")]
+
+
+def test_snapshot_with_partition_that_no_source_reads_is_rejected() -> None:
+    topology = Topology().add_source("src", pattern="t[0-9]")
+    runtime = TaskRuntime(clock=lambda: 0, pages=lambda _: None, commit=int, rollback=int)
+    both = topology.resolve({"t1": 1, "t2": 1}).subtopologies[0]
+    task = both.task(0, ApplicationConfig(), runtime)
+    task.initialize()
+    snapshot = task.snapshot()
+
+    remaining = topology.resolve({"t1": 1}).subtopologies[0]
+    with pytest.raises(StreamsError, match="task 0_0: the snapshot contains partitions that no source reads: t2 parti"):
+        remaining.task(0, ApplicationConfig(), runtime, snapshot)
+
+
 def test_output_is_read_as_arrow() -> None:
     owner = Owner(Topology().add_source("src", "in").add_sink("out", "out", "src", partitioner=lambda *_: 0))
     headers = (("h", b"1"), ("h", None))

@@ -1434,15 +1434,11 @@ static PyObject *copy_cached_headers(Module *module, Record *record, long long *
     return headers;
 }
 
-/* Sets the value of a key in the context of the current record; returns -1 after an error. data: NULL for None. */
-static int entries_write(Entries *self, PyObject *key, PyObject *data) {
+/* Sets the value of a key in the context of a record; returns -1 after an error. data, source and record: NULL for None. */
+static int write_in_context(Entries *self, PyObject *key, PyObject *data, PyObject *source, PyObject *record) {
     Module *module = module_of(self);
     State *state = (State *)self->state;
-    if (!PyBytes_CheckExact(key)) {
-        PyErr_SetString(PyExc_TypeError, "a key must be bytes");
-        return -1;
-    }
-    PyObject *source = state->source == Py_None ? NULL : state->source, *record = state->record, *headers = NULL;
+    PyObject *headers = NULL;
     long long size = PyBytes_Size(key) + ENTRY_BYTES + (data == NULL ? 0 : PyBytes_Size(data));
     if (source != NULL) {
         Py_ssize_t chars = topic_chars(self, source);
@@ -1483,6 +1479,23 @@ static int entries_write(Entries *self, PyObject *key, PyObject *data) {
     Py_XDECREF(old_source);
     Py_XDECREF(old_headers);
     return entries_limit(self);
+}
+
+/* Sets the value of a key in the context of the current record; returns -1 after an error. data: NULL for None. */
+static int entries_write(Entries *self, PyObject *key, PyObject *data) {
+    State *state = (State *)self->state;
+    if (!PyBytes_CheckExact(key)) {
+        PyErr_SetString(PyExc_TypeError, "a key must be bytes");
+        return -1;
+    }
+    /* Headers and sources are Python objects, whose methods can change the state. */
+    PyObject *source = state->source == Py_None ? NULL : state->source, *record = state->record;
+    Py_XINCREF(source);
+    Py_XINCREF(record);
+    int result = write_in_context(self, key, data, source, record);
+    Py_XDECREF(source);
+    Py_XDECREF(record);
+    return result;
 }
 
 static PyObject *entries_get(PyObject *object, PyObject *key) {
@@ -1561,7 +1574,11 @@ static PyObject *entries_find(PyObject *object, PyObject *key) {
     }
     unlink_use(self, node);
     link_newest(self, node);
-    return PyTuple_Pack(2, node->key, or_none(node->data));
+    /* The allocation can run finalizers, which can remove the entry. */
+    PyObject *found = node->key, *data = or_none(node->data);
+    Py_INCREF(found);
+    Py_INCREF(data);
+    return Py_BuildValue("(NN)", found, data);
 }
 
 /* Returns a copy of a changed entry, which later calls do not change. */
@@ -1620,13 +1637,25 @@ static int entries_remove(Entries *self, Node *node) {
 
 static PyObject *entries_pop_oldest(PyObject *object, PyObject *Py_UNUSED(unused)) {
     Entries *self = (Entries *)object;
-    Node *node = self->oldest;
-    if (node == NULL) Py_RETURN_NONE;
-    PyObject *change = node->is_dirty ? change_of(node) : (Py_INCREF(Py_None), Py_None);
-    PyObject *result = change == NULL ? NULL : Py_BuildValue("(OLN)", node->key, node->size, change);
-    if (result == NULL) return NULL;
-    if (entries_remove(self, node) < 0) Py_CLEAR(result);
-    return result;
+    for (;;) {
+        Node *node = self->oldest;
+        if (node == NULL) Py_RETURN_NONE;
+        PyObject *change = node->is_dirty ? change_of(node) : (Py_INCREF(Py_None), Py_None);
+        if (change == NULL) return NULL;
+        Py_INCREF((PyObject *)node); /* the allocation can run finalizers, which can remove the entry */
+        PyObject *key = node->key;
+        Py_INCREF(key);
+        PyObject *result = Py_BuildValue("(OLN)", key, node->size, change);
+        int is_oldest = node == self->oldest;
+        Py_DECREF((PyObject *)node);
+        Py_DECREF(key);
+        if (result == NULL) return NULL;
+        if (is_oldest) {
+            if (entries_remove(self, node) < 0) Py_CLEAR(result);
+            return result;
+        }
+        Py_DECREF(result);
+    }
 }
 
 static PyObject *entries_drop_deleted(PyObject *object, PyObject *key) {

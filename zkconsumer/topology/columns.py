@@ -41,7 +41,7 @@ class SourceColumns(NamedTuple):
 
     @classmethod
     def from_arrow(cls, topic: str, partition: int, batch: Any) -> SourceColumns:
-        """Return the columns of an Arrow record batch or table.
+        """Return the columns of an Arrow record batch.
 
         Args:
             topic: topic name.

@@ -10,7 +10,7 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,6 +122,23 @@ class Snapshot:
             sequence=content["sequence"],
         )
 
+    def check_partitions(self, partitions: Collection[TopicPartition]) -> None:
+        """Check that the task reads all partitions of which it has a position or records.
+
+        Args:
+            partitions: the partitions of the task.
+
+        Raises:
+            StreamsError: one is missing, because its topic was deleted or renamed.
+        """
+        missing = sorted(self.queues.keys() - partitions)
+        if missing:
+            names = ", ".join(f"{topic} partition {number}" for topic, number in missing)
+            raise StreamsError(
+                f"task {self.task_id}: the snapshot contains partitions that no source reads: {names}; restore the "
+                "topic, or the application id if it is an internal topic"
+            )
+
 
 def check_remembered(node: str, name: str, value: Any) -> Any:
     """Return a remembered value, if a snapshot can contain it.
@@ -151,11 +168,13 @@ def _decode_content(data: bytes, task_id: str) -> tuple[Any, bytes]:
     rest = data[_CONTENT_AT:]
     if zlib.crc32(rest, zlib.crc32(data[: _HEAD.size])) != checksum:
         raise StreamsError(f"task {task_id}: the snapshot is corrupt: its checksum is wrong")
-    if version != FORMAT:
+    if version > FORMAT:
         raise StreamsError(
             f"task {task_id}: the snapshot has format {version}, newer than the supported format {FORMAT}; upgrade "
             "zkconsumer"
         )
+    if version != FORMAT:
+        raise StreamsError(f"task {task_id}: the snapshot has the unknown format {version}; expected {FORMAT}")
     return json.loads(rest[:length]), rest[length:]
 
 

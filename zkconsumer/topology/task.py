@@ -69,7 +69,10 @@ class StreamTask:
             runtime = replace(runtime, cache=RecordCache(config.statestore_cache_max_bytes))
         self.task_id = declaration.task_id
         self._fingerprint = declaration.fingerprint
-        saved = None if snapshot is None else Snapshot.decode(snapshot, self.task_id, self._fingerprint)
+        saved = None
+        if snapshot is not None:
+            saved = Snapshot.decode(snapshot, self.task_id, self._fingerprint)
+            saved.check_partitions(declaration.sources)
         self._counts = {"processed": 0, "punctuated": 0, "dropped": 0, "enforced": 0}
         self._reported: dict[str, int] = {}
         self._context = self.context_type(self.task_id, config, runtime.clock, runtime.takes_snapshots)
@@ -277,7 +280,8 @@ class StreamTask:
             KeyError: the task does not have the partition.
         """
         self._lifecycle.require("add_columns", TaskState.RUNNING)
-        self._add(partition, SourceColumns.from_arrow(*partition, columns))
+        for batch in columns.to_batches() if hasattr(columns, "to_batches") else (columns,):
+            self._add(partition, SourceColumns.from_arrow(*partition, batch))
 
     @property
     def metrics(self) -> dict[str, int]:
@@ -291,7 +295,10 @@ class StreamTask:
         return {**self._counts, **self._nodes.metrics(), **self._stores.metrics()}
 
     def take_metrics(self) -> dict[str, int]:
-        """Return the changes of ``metrics`` since the last call, without those of 0."""
+        """Return the changes of ``metrics`` since the last call, without those of 0.
+
+        A task that continues from a snapshot does not return changes before the snapshot.
+        """
         before, self._reported = self._reported, self.metrics
         changes = {name: number - before.get(name, 0) for name, number in self._reported.items()}
         return {name: change for name, change in changes.items() if change}
@@ -303,16 +310,19 @@ class StreamTask:
 
     def take_output(self) -> SinkColumns:
         """Return the records that sinks have written since the last call."""
+        self._lifecycle.require("take_output", TaskState.RUNNING, TaskState.SUSPENDED)
         taken = SinkColumns(self._output.take())
         self._sequence += len(taken)
         return taken
 
     def update_lags(self) -> None:
         """Request the lags of the partitions, which decide how long the task waits for empty ones."""
+        self._lifecycle.require("update_lags", TaskState.RUNNING, TaskState.SUSPENDED)
         self._group.update_lags()
 
     def is_processable(self) -> bool:
         """Return whether ``process`` may be called: no partition whose records may be earlier has to be waited for."""
+        self._lifecycle.require("is_processable", TaskState.RUNNING)
         return self._group.is_ready(self._clock())
 
     def run(self, limit: int | None = None) -> int:
@@ -329,7 +339,7 @@ class StreamTask:
         """
         self._lifecycle.require("run", TaskState.RUNNING)
         count = 0
-        while (limit is None or count < limit) and self.is_processable():
+        while (limit is None or count < limit) and self._group.is_ready(self._clock()):
             first = self._group.first()
             if first is None:
                 break

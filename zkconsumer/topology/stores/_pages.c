@@ -1693,8 +1693,10 @@ static PyObject *get_object(SerdeMap *self, PagedMap *entries, Slice key, PyObje
     PyObject *value = Py_None, *data = NULL;
     if (place.is_found) {
         Slice slice = value_of(entry_at(place.page, place.position));
+        entries->busy = 1; /* the garbage collector may run when objects are created */
         value = decode_value(self, slice);
-        if (!value && !PyErr_Occurred()) data = to_bytes(slice); /* no Python code was called before */
+        if (!value && !PyErr_Occurred()) data = to_bytes(slice);
+        entries->busy = 0;
     } else {
         Py_INCREF(value);
     }

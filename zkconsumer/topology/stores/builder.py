@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from zkconsumer.errors import TopologyError
@@ -50,10 +51,14 @@ class StoreBuilder:
 
     def __post_init__(self) -> None:
         check_name("store", self.name)
+        object.__setattr__(self, "parameters", MappingProxyType(dict(self.parameters)))
         if not callable(self.kind):
             raise TopologyError(f"store {self.name!r}: kind must be a class or function, got {self.kind!r}")
         if self.caching and self.kind not in _CACHED:
             raise TopologyError(f"store {self.name!r}: a {function_name(self.kind)} cannot be cached")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoreBuilder, (self.name, self.kind, dict(self.parameters), self.logging, self.caching)
 
     def __repr__(self) -> str:
         arguments = {**self.parameters, "logging": self.logging, "caching": self.caching}

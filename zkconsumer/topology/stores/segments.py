@@ -31,15 +31,24 @@ def segment_interval_ms(retention_ms: int) -> int:
     return max(retention_ms // 2, 60_000)
 
 
-def check_times(store: str, start_ms: int, end_ms: int | None = None) -> None:
-    """Check the times of an entry.
+def check_time(store: str, start_ms: int) -> None:
+    """Check the time of an entry.
+
+    Raises:
+        ValueError: it is negative or not an integer.
+    """
+    if not isinstance(start_ms, int) or start_ms < 0:
+        raise ValueError(f"store {store!r}: a time must be an integer of at least 0, got {start_ms!r}")
+
+
+def check_session(store: str, start_ms: int, end_ms: int) -> None:
+    """Check the times of a session.
 
     Raises:
         ValueError: a time is negative or not an integer, or the end is before the start.
     """
-    if not isinstance(start_ms, int) or start_ms < 0:
-        raise ValueError(f"store {store!r}: a time must be an integer of at least 0, got {start_ms!r}")
-    if end_ms is not None and (not isinstance(end_ms, int) or end_ms < start_ms):
+    check_time(store, start_ms)
+    if not isinstance(end_ms, int) or end_ms < start_ms:
         raise ValueError(
             f"store {store!r}: the end must be an integer of at least the start {start_ms}, got {end_ms!r}"
         )

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.key_value_store import next_prefix
-from zkconsumer.topology.stores.segments import TimedStore, check_times, segment_interval_ms
+from zkconsumer.topology.stores.segments import TimedStore, check_session, segment_interval_ms
 from zkconsumer.topology.stores.time_map import MAX_TIME, Windowed
 
 _SUFFIX = struct.Struct(">QQ")
@@ -47,21 +47,21 @@ class SessionStore(TimedStore, Generic[V]):
         """
         key, start_ms, end_ms = session
         if not (type(start_ms) is type(end_ms) is int and 0 <= start_ms <= end_ms):
-            check_times(self.name, start_ms, end_ms)
+            check_session(self.name, start_ms, end_ms)
         self._put(key, end_ms, start_ms, aggregate)
 
     def remove(self, session: Windowed) -> None:
         """Delete a session."""
         key, start_ms, end_ms = session
         if not (type(start_ms) is type(end_ms) is int and 0 <= start_ms <= end_ms):
-            check_times(self.name, start_ms, end_ms)
+            check_session(self.name, start_ms, end_ms)
         self._delete(key, end_ms, start_ms)
 
     def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> V | None:
         """Return the aggregate of a session, or None."""
         if start_ms < 0:
             return None
-        check_times(self.name, start_ms, end_ms)
+        check_session(self.name, start_ms, end_ms)
         return self._get(key, end_ms, start_ms)  # type: ignore[no-any-return]
 
     def find_sessions(

@@ -12,7 +12,7 @@ from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import StoreContext
 from zkconsumer.topology.stores.key_value_store import next_prefix
 from zkconsumer.topology.stores.pages import PagedMap
-from zkconsumer.topology.stores.segments import SegmentedStore, check_times
+from zkconsumer.topology.stores.segments import SegmentedStore, check_time
 from zkconsumer.topology.stores.time_map import MAX_TIME
 
 V = TypeVar("V")
@@ -84,7 +84,7 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
         Raises:
             ValueError: the timestamp is negative.
         """
-        check_times(self.name, timestamp)
+        check_time(self.name, timestamp)
         raw_key = self._serialize_key(key)
         data = None if value is None else self._serialize_value(value)
         self._map.require_writable()

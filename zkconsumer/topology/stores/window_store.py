@@ -17,7 +17,7 @@ from zkconsumer.topology.stores.key_value_store import (
     next_prefix,
     none_if_empty,
 )
-from zkconsumer.topology.stores.segments import TimedStore, check_times, segment_interval_ms
+from zkconsumer.topology.stores.segments import TimedStore, check_time, segment_interval_ms
 from zkconsumer.topology.stores.serde_map import Conversions
 from zkconsumer.topology.stores.time_map import MAX_TIME, Windowed
 
@@ -66,7 +66,7 @@ class WindowStore(TimedStore, Generic[V]):
             ValueError: ``start_ms`` is negative.
         """
         if type(start_ms) is not int or start_ms < 0:
-            check_times(self.name, start_ms)
+            check_time(self.name, start_ms)
         if self._retains_duplicates:
             self._add(key, value, start_ms)
         else:
@@ -121,6 +121,7 @@ class WindowStore(TimedStore, Generic[V]):
         """Add a value to those of its key and window."""
         raw_key = self._serialize_key(key)
         data = None if value is None else self._encode_value(value)
+        self._segments.require_writable()
         if data is None:
             return
         key_with_time = raw_key + _SUFFIX.pack(start_ms, self._segments.next_sequence())
