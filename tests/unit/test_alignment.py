@@ -10,7 +10,11 @@ from batches import Record, entry
 
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.message import MessageAndMetadata, TopicPartition
+from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning import alignment as alignment_module
 from zkconsumer.spark.planning.alignment import Alignment, AlignmentLimit, EventTimes
+from zkconsumer.spark.planning.sampling import SAMPLE_BYTES
 
 P = [TopicPartition("t", number) for number in range(4)]
 
@@ -68,6 +72,15 @@ def test_time_of_released_partition_is_forgotten() -> None:
     assert times.find_limit({P[0]: 500, P[1]: None}) is None
 
 
+def test_idle_timeout_of_released_partition_starts_again() -> None:
+    clock = Clock()
+    times = EventTimes(100, 10, clock)
+    times.find_limit({P[0]: 500, P[1]: None})
+    times.find_limit({P[0]: 500})
+    clock.now += 11
+    assert times.find_limit({P[0]: 500, P[1]: None}) is None
+
+
 def test_no_limit_if_all_are_idle() -> None:
     times = EventTimes(100, 10, Clock())
     assert times.find_limit({P[0]: None, P[1]: None}, closed=True) is None
@@ -95,6 +108,7 @@ class MemoryLogs:
     Attributes:
         corrupt: partitions whose record batches cannot be decoded.
         fetches: the positions of each fetch.
+        fetch_sizes: maximum bytes of each fetch.
         look_ups: partitions and time of each lookup of offsets.
     """
 
@@ -102,10 +116,12 @@ class MemoryLogs:
         self.times = {partition: list(of_partition) for partition, of_partition in times.items()}
         self.corrupt: set[TopicPartition] = set()
         self.fetches: list[dict[TopicPartition, int]] = []
+        self.fetch_sizes: list[int] = []
         self.look_ups: list[tuple[list[TopicPartition], int]] = []
 
     def fetch(self, positions: Mapping[TopicPartition, int], max_bytes: int) -> dict[TopicPartition, PartitionData]:
         self.fetches.append(dict(positions))
+        self.fetch_sizes.append(max_bytes)
         return {partition: self._data(partition, position) for partition, position in positions.items()}
 
     def _data(self, partition: TopicPartition, position: int) -> PartitionData:
@@ -229,6 +245,7 @@ def test_batch_has_records_after_partial_sampling(times: list[int], first: int, 
     logs = MemoryLogs({TopicPartition("t", number): times for number in range(66)})
     one = alignment(logs, (lambda record: record.timestamp) if has_decoder else None)
     assert bounds(one, logs, [first] * 66) == [first + 1] * 66
+    assert [len(positions) for positions in logs.fetches[:2]] == [64, 2]
     assert bounds(one, logs, [then] * 66) == [2] * 66
 
 
@@ -237,3 +254,192 @@ def test_record_without_time_is_read_before_1970() -> None:
     times = {(0, 0): None, (0, 1): -300, (0, 2): -150, (1, 0): -300}
     one = alignment(logs, lambda record: times[record.partition, record.offset])
     assert bounds(one, logs, [0, 0]) == [2, 1]
+
+
+def test_record_at_limit_is_read() -> None:
+    logs = MemoryLogs({P[0]: [0], P[1]: [100]})
+    one = alignment(logs)
+    assert bounds(one, logs, [0, 0]) == [1, 1]
+    assert one.state()["eventTimeHeldBackBy"] is None
+
+
+def test_corrupt_record_has_earliest_known_time() -> None:
+    logs = MemoryLogs({P[0]: [0], P[1]: [500], P[2]: [500]})
+    logs.corrupt = {P[1]}
+    assert bounds(alignment(logs), logs, [0, 0, 0]) == [1, 1, 0]
+
+
+def test_first_offset_after_limit_is_looked_up_once() -> None:
+    logs = MemoryLogs({P[0]: [0, 300], P[1]: [500]})
+    logs.corrupt = {P[1]}
+    one = alignment(logs)
+    for _ in range(2):
+        assert bounds(one, logs, [0, 0]) == [1, 1]
+    assert logs.look_ups == [([P[0], P[1]], 101)]
+
+
+def test_alignment_is_disabled_once(caplog: pytest.LogCaptureFixture) -> None:
+    logs = MemoryLogs({P[0]: [-1], P[1]: [-1]})
+    assert bounds(alignment(logs), logs, [0, 0]) == [1, 1]
+    assert caplog.text.count("alignment_disabled") == 1
+
+
+def test_slowest_partition_is_logged_if_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    logs = MemoryLogs({P[0]: [0, 500], P[1]: [10, 500], P[2]: [900]})
+    one = alignment(logs)
+    caplog.set_level("INFO", "zkconsumer")
+    slowest = []
+    for positions in ([0, 0, 0], [0, 0, 0], [1, 0, 0]):
+        bounds(one, logs, positions)
+        slowest.append(one.state()["eventTimeHeldBackBy"])
+    assert slowest == [str(P[0]), str(P[0]), str(P[1])]
+    messages = [record.getMessage() for record in caplog.records]
+    assert [("partition=0" in one, "partition=1" in one) for one in messages if "event_time_held_back" in one] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_scans_are_limited_by_partition_and_in_total() -> None:
+    for count, size in ((1, 1 << 20), (100, (64 << 20) // 100), (2_000, SAMPLE_BYTES)):
+        logs = MemoryLogs({TopicPartition("t", number): [0, 1000] for number in range(count)})
+        assert bounds(alignment(logs, lambda record: record.timestamp), logs, [0] * count) == [1] * count
+        assert logs.fetch_sizes[-1] == size
+
+
+# ---- partitions that come and go, and more than can be sampled at once -----------------------------------------
+
+
+def test_released_partition_is_sampled_and_looked_up_again() -> None:
+    logs = MemoryLogs({P[0]: [0, 50, 300], P[1]: [10, 20, 300]})
+    one = alignment(logs)
+    assert bounds(one, logs, [0, 0]) == [2, 2]
+    one.limit_ends({P[0]: 0}, {P[0]: 3}, closed=False)
+    logs.times[P[1]] = [90, 300, 300]
+
+    assert bounds(one, logs, [0, 0]) == [2, 1]
+
+    assert [positions for positions in logs.fetches if positions] == [{P[0]: 0, P[1]: 0}, {P[1]: 0}]
+    assert logs.look_ups == [([P[0], P[1]], 101), ([P[1]], 101)]
+
+
+@pytest.mark.parametrize("has_decoder", [False, True])
+def test_partition_read_up_to_limit_is_after_it(has_decoder: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of partitions that are not sampled are at 101 or later, so the second limit is 201."""
+    monkeypatch.setattr(alignment_module, "_SAMPLED", 1)
+    logs = MemoryLogs({P[0]: [0, 200, 201, 202], P[1]: [10, 210], P[2]: [20, 220]})
+    one = alignment(logs, (lambda record: record.timestamp) if has_decoder else None)
+    assert bounds(one, logs, [0, 0, 0]) == [1, 1, 1]
+    assert bounds(one, logs, [1, 1, 1]) == [3, 1, 1]
+
+
+def test_earliest_partition_is_sampled_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alignment_module, "_SAMPLED", 1)
+    logs = MemoryLogs({P[0]: [50, 60, 70], P[1]: [10, 20, 30]})
+    one = alignment(logs)
+    assert bounds(one, logs, [0, 0]) == [3, 3]
+    assert bounds(one, logs, [1, 1]) == [3, 3]
+    assert [positions for positions in logs.fetches if positions] == [{P[0]: 0}, {P[1]: 0}, {P[1]: 1}]
+
+
+@pytest.mark.parametrize(("sampled", "fetched"), [(1, {P[2]: 0}), (2, {P[2]: 0, P[0]: 1})])
+def test_new_partitions_are_sampled_instead_of_others(
+    sampled: int, fetched: dict[TopicPartition, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alignment_module, "_SAMPLED", sampled)
+    logs = MemoryLogs({P[0]: [0, 10], P[1]: [0, 10]})
+    one = alignment(logs)
+    assert bounds(one, logs, [0, 0]) == [2, 2]
+    logs.fetches.clear()
+    logs.times[P[2]] = [5]
+    assert bounds(one, logs, [1, 1, 0]) == [2, 2, 1]
+    assert [positions for positions in logs.fetches if positions] == [fetched]
+
+
+def test_later_partitions_are_not_sampled_for_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alignment_module, "_SAMPLED", 1)
+    logs = MemoryLogs({P[0]: [0, 1000], P[1]: [0, 250, 251], P[2]: [300, 310]})
+    one = alignment(logs)
+    assert bounds(one, logs, [0, 0, 0]) == [1, 1, 0]
+    logs.fetches.clear()
+
+    assert bounds(one, logs, [1, 1, 1]) == [1, 3, 2]
+
+    assert [positions for positions in logs.fetches if positions] == [{P[0]: 1}, {P[1]: 1}]
+
+
+def test_partition_that_became_corrupt_is_sampled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alignment_module, "_SAMPLED", 1)
+    logs = MemoryLogs({P[0]: [0, 1000], P[1]: [0, 1000]})
+    one = alignment(logs)
+    assert bounds(one, logs, [0, 0]) == [1, 1]
+    logs.corrupt = {P[1]}
+    assert bounds(one, logs, [1, 1]) == [1, 2]
+
+
+def test_partition_after_corrupt_record_is_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alignment_module, "_SAMPLED", 1)
+    logs = MemoryLogs({P[0]: [0, 20, 30, 40], P[1]: [5, 50, 500, 501]})
+    logs.corrupt = {P[1]}
+    one = alignment(logs)
+    assert bounds(one, logs, [0, 0]) == [4, 2]
+    logs.corrupt = set()
+    assert bounds(one, logs, [0, 1]) == [4, 2]
+    assert bounds(one, logs, [1, 2]) == [4, 2]
+
+
+# ---- options ---------------------------------------------------------------------------------------------------
+
+REQUIRED = {"zookeeper.connect": "127.0.0.1:1", "group.id": "g", "subscribe": "t"}
+
+
+class Plain(RecordDecoder):
+    schema = "value string"
+
+    def decode(self, record: MessageAndMetadata) -> None:
+        pass
+
+
+class Timed(Plain):
+    """Its event time is the option ``decoder.time``."""
+
+    def open(self, options: Mapping[str, str]) -> None:
+        self._time = int(options["time"])
+
+    def event_time(self, record: MessageAndMetadata) -> int:
+        return self._time + record.offset
+
+
+class Batches(BatchDecoder):
+    schema = "value string"
+
+    def decode(self, batch: Any) -> Any:
+        return batch
+
+
+def from_options(logs: MemoryLogs, idle: Iterable[TopicPartition] = (), **options: str) -> Alignment | None:
+    return Alignment.from_options(SourceOptions.parse({**REQUIRED, **options}), cast("Any", logs), idle)
+
+
+def test_no_alignment_without_lag() -> None:
+    assert from_options(MemoryLogs({})) is None
+
+
+@pytest.mark.parametrize("decoder", [None, "Plain", "Batches"])
+def test_decoder_without_event_time_uses_timestamps(decoder: str | None) -> None:
+    logs = MemoryLogs({P[0]: [0, 2000, 2001], P[1]: []})
+    options = {} if decoder is None else {"decoder": f"{__name__}:{decoder}"}
+    one = from_options(logs, [P[1]], maxAlignmentLag="2s", idleTimeout="1m", **options)
+    assert one is not None
+    assert bounds(one, logs, [0, 0]) == [2, 0]
+    assert logs.look_ups == [([P[0]], 2001)]
+    assert one.idle == {P[1]}
+
+
+def test_event_time_of_decoder_is_used() -> None:
+    logs = MemoryLogs({P[0]: [0, 0], P[1]: [0]})
+    options = {"decoder": f"{__name__}:Timed", "decoder.time": "7000"}
+    one = from_options(logs, [], maxAlignmentLag="0s", **options)
+    assert one is not None
+    assert bounds(one, logs, [0, 0]) == [1, 1]
+    assert logs.look_ups == []
