@@ -4,13 +4,11 @@ from __future__ import annotations
 
 #: Package or module to the share of the mutants that are drawn from it, in percent.
 SHARES = {
-    "zookeeper/": 20,
-    "rebalance/": 30,
+    "zookeeper/": 15,
+    "rebalance/": 25,
     "fetcher/queues.py": 10,
     "spark/planning/": 20,
-    "topology/task.py": 10,
-    "topology/stores/pages.py": 6,
-    "topology/stores/page_format.py": 4,
+    "topology/": 30,
 }
 
 #: Module to the names of its tests, the fastest first. They need no servers. Other modules are covered by tests with
@@ -52,6 +50,20 @@ TESTS = {
         "topology_caches",
         "topology_driver",
     ],
+    "topology/task_context.py": [
+        "topology_task",
+        "topology_stores",
+        "topology_failures",
+        "topology_snapshots",
+        "topology_caches",
+    ],
+    "topology/task_state.py": ["topology_task", "topology_failures", "topology_commits", "topology_snapshots"],
+    "topology/queues.py": ["topology_task", "topology_failures", "topology_commits", "topology_snapshots"],
+    "topology/punctuation.py": ["topology_task", "topology_failures", "topology_snapshots", "topology_driver"],
+    "topology/snapshot.py": ["topology_snapshots", "topology_caches"],
+    "topology/resolved.py": ["topology_builder", "topology_task", "topology_driver"],
+    "topology/subtopology.py": ["topology_builder", "topology_task", "topology_driver", "topology_snapshots"],
+    "topology/loop_py.py": ["topology_loop", "topology_compiled_caches"],
     "topology/stores/pages.py": ["topology_pages", "topology_stores", "topology_compiled_maps"],
     "topology/stores/page_format.py": ["topology_pages", "topology_files"],
 }

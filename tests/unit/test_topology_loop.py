@@ -492,6 +492,15 @@ def test_forward_rejects_other_objects_and_children(loop: Any) -> None:
         Forward(loop, is_processing=False).forward(record)
 
 
+def test_rejected_record_reaches_no_child(loop: Any) -> None:
+    rejected: list[Any] = []
+    forward = loop.Forwarder(loop.RunState(), [fail], {"a": fail}, lambda *arguments: rejected.append(arguments))
+    record = loop.Record("k", "v", 5)
+    assert forward(record) is None
+    assert forward(record, "a") is None
+    assert rejected == [(record, None), (record, "a")]
+
+
 def test_forward_passes_errors_of_children_on(loop: Any) -> None:
     state = loop.RunState()
     state.is_processing = True

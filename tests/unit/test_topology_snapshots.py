@@ -6,6 +6,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology import (
     ApplicationConfig,
+    Cancellable,
     Processor,
     ProcessorContext,
     PunctuationType,
@@ -330,6 +332,25 @@ def test_schedule_without_method_is_rejected_at_once() -> None:
         "because its punctuator is not a method of the processor; pass a method, such as self.punctuate",
     ):
         owner.run()
+
+
+def test_snapshot_of_schedule_without_method_is_rejected() -> None:
+    """Without ``takes_snapshots``, the schedule can be created; it prevents snapshots until it is cancelled."""
+    schedules: list[Cancellable] = []
+    owner = Owner(
+        calling(process=lambda one: schedules.append(one.context.schedule(10, WALL, lambda _now_ms: None))),
+    )
+    owner.task = owner._subtopology.task(0, owner.config, replace(owner._runtime(), takes_snapshots=False))
+    owner.task.initialize()
+    owner.add((1, "a"))
+    owner.run()
+    owner.task.commit()
+
+    with pytest.raises(StreamsError, match="task 0_0: processor 'p': a schedule that was created outside init"):
+        owner.task.snapshot()
+
+    schedules[0].cancel()
+    owner.task.snapshot()
 
 
 def test_cancelled_schedules_do_not_come_back() -> None:

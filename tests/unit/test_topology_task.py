@@ -153,6 +153,18 @@ def test_task_idles_for_empty_partition() -> None:
     assert setup.task.is_processable()
 
 
+def test_idle_time_starts_again_after_lag() -> None:
+    setup = Setup(config=ApplicationConfig(max_task_idle_ms=10))
+    setup.add("a", [1])
+    processable = []
+    for now_ms, lag in ((0, 0), (5, 3), (10, 0), (19, 0), (20, 0)):
+        setup.now_ms, setup.lags["b"] = now_ms, lag
+        setup.task.update_lags()
+        processable.append(setup.task.is_processable())
+
+    assert processable == [False, False, False, False, True]
+
+
 def test_punctuation_after_gap_is_one_and_keeps_alignment() -> None:
     # Source: Kafka 3.9 PunctuationQueueTest.testPunctuationInterval, testPunctuationIntervalCustomAlignment
     for start, times, expected in (
