@@ -33,6 +33,7 @@ from zkconsumer.topology import (
     stores,
 )
 from zkconsumer.topology.stores import MemoryPages, StateStore, StoreBuilder, StoreContext
+from zkconsumer.topology.task_state import TaskLifecycle, TaskState
 
 PARTITION = TopicPartition("in", 0)
 
@@ -613,3 +614,14 @@ def test_failed_init_closes_only_initialized_processors() -> None:
 
     assert closed == ["first"]
     assert failed.value.__notes__ == ["task 0_0: processor 'a' failed in close: OSError: close"]
+
+
+def test_call_of_failed_task_has_the_failure_as_cause() -> None:
+    lifecycle, failure = TaskLifecycle("0_1"), ValueError("x")
+    lifecycle.move(TaskState.RUNNING)
+    lifecycle.fail(failure)
+
+    with pytest.raises(StreamsError, match=r"task 0_1: run\(\) was called ") as found:
+        lifecycle.require("run", TaskState.RUNNING)
+
+    assert found.value.__cause__ is failure

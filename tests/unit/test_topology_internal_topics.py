@@ -132,3 +132,11 @@ def test_copartitioned_topics_that_disagree_are_rejected() -> None:
         resolved.check_partition_counts({**counts, "by-customer": 4, "customers": 3})
     with pytest.raises(TopologyError, match="source topics do not exist: by-customer, rates"):
         resolved.check_partition_counts({"orders": 4, "customers": 4})
+
+
+def test_internal_topic_has_partitions_of_largest_topic() -> None:
+    topology = Topology().add_source("a", ["small", "large"]).add_source("b", "other").add_internal_topic("all")
+    topology.add_processor("key", KeyByCustomer, "a", "b").add_sink("out", "all", "key")
+
+    assert topology.resolve({"small": 1, "large": 5, "other": 3}).internal_topics == {"all": 5}
+    assert topology.resolve({"small": 1, "other": 3}).internal_topics == {"all": None}
