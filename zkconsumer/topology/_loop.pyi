@@ -1,5 +1,6 @@
 from zkconsumer.topology.cache_py import CacheEntries as CacheEntries
 from zkconsumer.topology.cache_py import RecordCache as RecordCache
+from zkconsumer.topology.cache_py import forward_changes as forward_changes
 from zkconsumer.topology.loop_py import Deserialize as Deserialize
 from zkconsumer.topology.loop_py import Forwarder as Forwarder
 from zkconsumer.topology.loop_py import Guarded as Guarded
