@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
 from collections.abc import Callable
 from functools import partial
@@ -249,6 +250,62 @@ class CacheCalls(Calls):
 
     def run(self, count: int) -> None:
         for _ in range(count):
+            if self.rng.random() < 0.1:
+                run_finalizers(self)
+                continue
             seed, calls = self.rng.getrandbits(32), self.rng.choice((20, 100, 400))
             self.compare(lambda side, seed=seed, calls=calls: Caches(side, seed).run(calls))  # type: ignore[misc]
             self.count += calls
+
+
+def run_finalizers(calls: Calls) -> None:
+    """Let finalizers change the caches that the compiled calls use; only memory errors are found."""
+    module, rng = calls.modules[0], calls.rng
+    calls.count += 1
+    state, shared = module.RunState(), module.RecordCache(1 << 20)
+    conversions = Conversions(lambda key: b"%d" % key, lambda value: value, lambda data: data, (Codec.OTHER,) * 3)
+    entries = module.CacheEntries(shared, state, conversions, lambda _: None, lambda: None)
+
+    class Finalized:
+        """Changes the caches when it is garbage collected."""
+
+        def __init__(self) -> None:
+            self.topic = "topic"
+            self.cycle = self
+
+        def __del__(self) -> None:
+            set_record()
+            act()
+
+    def set_record() -> None:
+        state.source = rng.choice((None, Finalized()))
+        state.record = module.Record(None, None, 0, rng.choice((None, [("a", b"b")])))
+
+    def act() -> None:
+        key = rng.randrange(5)
+        raw = b"%d" % key
+        match rng.randrange(9):
+            case 0 | 1 | 2:
+                entries.put(key, rng.choice((None, b"value")))
+            case 3:
+                entries.get(key)
+            case 4:
+                entries.find(raw)
+            case 5:
+                entries.take_dirty()
+            case 6:
+                entries.pop_oldest()
+            case 7:
+                entries.drop_deleted(raw)
+            case 8:
+                entries.clear()
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(rng.choice((1, 3, 10)))
+    try:
+        for _ in range(100):
+            set_record()
+            act()
+    finally:
+        gc.set_threshold(*thresholds)
+    entries.clear()
