@@ -40,7 +40,7 @@ def main(target: sanitized.Target, argv: list[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="zkconsumer-fuzz-") as directory:
             folder = Path(directory)
             arguments = ["--seed", str(seed), *target.prepare(seed, folder)]
-            text = sanitized.read_source(options.source)
+            text = sanitized.read_source(options.source, target.source.parent)
             if options.self_test is not None:
                 return selftest.run(folder, target, text, seed, arguments, options.self_test)
             return fuzz(folder, target, text, seed, arguments, options)

@@ -81,11 +81,19 @@ def runtimes() -> list[str]:
     return found
 
 
-def read_source(path: Path) -> str:
-    """Return the text of a C file, with the files that it includes from the package."""
-    lines = path.read_text().splitlines(keepends=True)
+def read_source(path: Path, folder: Path) -> str:
+    """Return the text of a C file, with the files that it includes.
+
+    Args:
+        path: the file.
+        folder: the paths of included files are relative to it.
+    """
     prefix = '#include "'
-    return "".join(read_source(path.parent / line.split('"')[1]) if line.startswith(prefix) else line for line in lines)
+    parts = []
+    for line in path.read_text().splitlines(keepends=True):
+        included = folder / line.split('"')[1] if line.startswith(prefix) else None
+        parts.append(line if included is None else read_source(included, included.parent))
+    return "".join(parts)
 
 
 def build(folder: Path, target: Target, text: str, *extra: str) -> Path:

@@ -51,9 +51,11 @@ class Join(Processor):
             self._context.forward(record.with_value(f"{record.value} from {metadata.topic}"))
 
 
+NAMES = stores.key_value("names", serdes.STRING, serdes.STRING)
+
+
 def joining() -> Topology:
     """Orders are written to ``by-customer``, which is joined with ``customers``; ``rates`` is not co-partitioned."""
-    names = stores.key_value("names", serdes.STRING, serdes.STRING)
     return (
         Topology()
         .add_source("orders", "orders")
@@ -63,7 +65,7 @@ def joining() -> Topology:
         .add_source("repartitioned", "by-customer")
         .add_source("customers", "customers")
         .add_source("rates", "rates")
-        .add_processor("join", Join, "repartitioned", "customers", "rates", stores=[names])
+        .add_processor("join", Join, "repartitioned", "customers", "rates", stores=[NAMES])
         .add_sink("out", "out", "join")
         .copartition("repartitioned", "customers")
     )
@@ -120,6 +122,27 @@ def test_tasks_pass_records_through_internal_topic() -> None:
     assert [(record.topic, record.value) for record in reader.take_output().records()] == [("out", b"o1 of Ada")]
 
 
+@pytest.mark.parametrize(("customers", "expected"), [(6, 6), (2, 2)])
+def test_internal_topic_has_as_many_partitions_as_copartitioned_topic(customers: int, expected: int) -> None:
+    counts = {"orders": 4, "customers": customers, "rates": 1}
+    resolved = joining().resolve(counts)
+
+    assert resolved.internal_topics == {"by-customer": expected}
+    resolved.check_partition_counts(counts)
+
+
+def test_copartitioned_internal_topics_have_as_many_partitions_as_largest() -> None:
+    topology = Topology()
+    for name in ("a", "b"):
+        topology.add_source(name, name).add_sink(f"{name}-sink", f"{name}-again", name).add_internal_topic(
+            f"{name}-again"
+        )
+        topology.add_source(f"{name}-again", f"{name}-again")
+    topology.add_processor("join", Join, "a-again", "b-again", stores=[NAMES]).copartition("a-again", "b-again")
+
+    assert topology.resolve({"a": 2, "b": 5}).internal_topics == {"a-again": 5, "b-again": 5}
+
+
 def test_copartitioned_topics_that_disagree_are_rejected() -> None:
     counts = {"orders": 4, "customers": 4, "rates": 6}
     resolved = joining().resolve(counts)
@@ -130,7 +153,7 @@ def test_copartitioned_topics_that_disagree_are_rejected() -> None:
         match="co-partitioned topics must have the same number of partitions.*; got by-customer: 4, customers: 3",
     ):
         resolved.check_partition_counts({**counts, "by-customer": 4, "customers": 3})
-    with pytest.raises(TopologyError, match="source topics do not exist: by-customer, rates"):
+    with pytest.raises(TopologyError, match="source topics do not exist: rates"):
         resolved.check_partition_counts({"orders": 4, "customers": 4})
 
 

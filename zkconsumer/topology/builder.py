@@ -319,7 +319,11 @@ class Topology:
         stores = {**self._stores, **{name: one.builder for name, one in self._global_stores.items()}}
         groups = [[self._nodes[name] for name in names] for names in group_nodes(self._nodes, self._connected)]
         found = resolve_topics(groups, stores, self._global_topics(), partition_counts or {})
-        internal = count_internal_partitions(found, self._internal_topics)
+        topics_of = {source: topics for one in found for source, topics in one.topics_of.items()}
+        copartitioned = tuple(
+            frozenset(topic for name in names for topic in topics_of[name]) for names in self._copartitioned
+        )
+        internal = count_internal_partitions(found, self._internal_topics, copartitioned)
         known = {topic: count for topic, count in internal.items() if count is not None}
         resolved = {
             one.number: replace(
@@ -329,11 +333,7 @@ class Topology:
             )
             for one in found
         }
-        topics_of = {source: topics for one in found for source, topics in one.topics_of.items()}
-        copartitioned = (
-            frozenset(topic for name in names for topic in topics_of[name]) for names in self._copartitioned
-        )
-        return ResolvedTopology(resolved, tuple(copartitioned), internal)
+        return ResolvedTopology(resolved, copartitioned, internal)
 
     def subtopology(self, number: int, partition_counts: Mapping[str, int] | None = None) -> Subtopology:
         """Return a sub-topology; see ``resolve``.

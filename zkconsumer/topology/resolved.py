@@ -61,11 +61,13 @@ class ResolvedTopology:
         """Check that all source topics exist, and that co-partitioned ones have the same number of partitions.
 
         Args:
-            counts: number of partitions by topic.
+            counts: number of partitions by topic. Internal topics may be missing.
 
         Raises:
             TopologyError: the numbers differ, a topic is missing, or the topology has no source.
         """
+        known = {topic: count for topic, count in self.internal_topics.items() if count is not None}
+        counts = {**known, **counts}
         if not self.source_topics:
             raise TopologyError("the topology has no source: call add_source or add_global_store")
         missing = sorted(self.source_topics - counts.keys())
@@ -122,12 +124,15 @@ def select_stores(nodes: Iterable[Node], stores: Mapping[str, StoreBuilder]) -> 
 
 
 def count_internal_partitions(
-    subtopologies: Sequence[Subtopology], declared: Mapping[str, int | None]
+    subtopologies: Sequence[Subtopology],
+    declared: Mapping[str, int | None],
+    copartitioned: Iterable[frozenset[str]],
 ) -> dict[str, int | None]:
     """Return the number of partitions of each internal topic.
 
-    One without a declared number has as many as the largest source topic of the sub-topologies that write to it. None
-    if that is not known. Source: Kafka 3.9 RepartitionTopics.
+    One without a declared number has as many as the largest source topic of the sub-topologies that write to it, or as
+    the topics with which it is co-partitioned. None if that is not known. Source: Kafka 3.9 RepartitionTopics and
+    CopartitionedTopicsEnforcer.
     """
     counts = dict(declared)
     for _ in counts:  # a chain of internal topics is at most as long as their number
@@ -136,4 +141,13 @@ def count_internal_partitions(
             found = [counts.get(name, one.partition_counts.get(name)) for one in writers for name in one.source_topics]
             known = [count for count in found if count is not None]
             counts[topic] = max(known) if known and len(known) == len(found) else None
+    existing = {topic: count for one in subtopologies for topic, count in one.partition_counts.items()}
+    for topics in copartitioned:
+        # The counts of other topics decide, then declared ones, then the largest one.
+        others = [existing[topic] for topic in topics - counts.keys() if topic in existing]
+        fixed = [count for topic in topics & counts.keys() if (count := declared[topic]) is not None]
+        largest = [count for topic in topics & counts.keys() if (count := counts[topic]) is not None]
+        for topic in topics & counts.keys():
+            if declared[topic] is None:
+                counts[topic] = max(others or fixed or largest, default=None)
     return counts
