@@ -106,7 +106,7 @@ class RunState:
     """The times of a task, and the record that it processes.
 
     Attributes:
-        row: number of the current record in its window.
+        row: number of the current record in its batch.
         partition_time_ms: the highest timestamp of the records of the current partition.
         stream_time_ms: the highest timestamp of the records of all partitions.
         due_ms: stream time at which the next schedule is due.

@@ -21,7 +21,7 @@ UNKNOWN = -1
 IDLE_DISABLED = -1
 
 #: Maximum number of records that are deserialized at once.
-_WINDOW_ROWS = 1_024
+_BATCH_ROWS = 1_024
 
 
 class Stamped(NamedTuple):
@@ -48,7 +48,7 @@ class Decoder(Protocol):
         """Return all keys and values; None if a record has to be dropped, or needs its timestamp extractor."""
 
 
-class Window(NamedTuple):
+class RecordBatch(NamedTuple):
     """Consecutive records that were deserialized together.
 
     Attributes:
@@ -85,7 +85,7 @@ class QueueState(NamedTuple):
 class RecordQueue:
     """The records of one partition, in the order of their offsets.
 
-    Records are deserialized in windows. If a record of a window has to be dropped, or cannot be deserialized, its
+    Records are deserialized in batches. If a record of a batch has to be dropped, or cannot be deserialized, its
     records are deserialized one by one, when they become the head.
 
     Args:
@@ -94,19 +94,19 @@ class RecordQueue:
 
     Attributes:
         time_ms: the highest timestamp of the records processed so far.
-        window: the records that are processed now; None if the queue is empty.
-        row: the head in ``window``.
+        batch: the records that are processed now; None if the queue is empty.
+        row: the head in ``batch``.
     """
 
-    __slots__ = ("_decoder", "_end", "_head", "_size", "_waiting", "partition", "row", "time_ms", "window")
+    __slots__ = ("_decoder", "_end", "_head", "_size", "_waiting", "batch", "partition", "row", "time_ms")
 
     def __init__(self, partition: TopicPartition, decoder: Decoder) -> None:
         self.partition = partition
         self.time_ms = UNKNOWN
-        self.window: Window | None = None
+        self.batch: RecordBatch | None = None
         self.row = 0
         self._decoder = decoder
-        self._head: Stamped | None = None  # of a window without keys
+        self._head: Stamped | None = None  # of a batch without keys
         self._waiting: deque[SourceColumns] = deque()
         self._size = 0
         self._end: int | None = None
@@ -117,31 +117,31 @@ class RecordQueue:
     @property
     def is_empty(self) -> bool:
         """Whether there is no head."""
-        return self.window is None and self._head is None
+        return self.batch is None and self._head is None
 
     @property
     def head_timestamp(self) -> int:
         """The timestamp of the head; ``UNKNOWN`` if all records were dropped."""
         if self._head is not None:
             return self._head.timestamp
-        return UNKNOWN if self.window is None else self.window.timestamps[self.row]
+        return UNKNOWN if self.batch is None else self.batch.timestamps[self.row]
 
     @property
     def next_offset(self) -> int | None:
         """The offset of the head, or after the last record if the queue is empty; None before the first record."""
         if self._head is not None:
             return self._head.source.offset
-        return self._end if self.window is None else int(self.window.columns.offset(self.row))
+        return self._end if self.batch is None else int(self.batch.columns.offset(self.row))
 
     def add(self, columns: SourceColumns) -> None:
         """Append records, and deserialize the first ones if there is no head."""
         rows = columns.rows
         if not rows:
             return
-        if rows <= _WINDOW_ROWS:
+        if rows <= _BATCH_ROWS:
             self._waiting.append(columns)
         else:
-            self._waiting += (columns.slice(first, first + _WINDOW_ROWS) for first in range(0, rows, _WINDOW_ROWS))
+            self._waiting += (columns.slice(first, first + _BATCH_ROWS) for first in range(0, rows, _BATCH_ROWS))
         self._size += rows
         if self.is_empty:
             self._advance()
@@ -150,31 +150,31 @@ class RecordQueue:
         """Remove and return the head, and deserialize the next record if needed."""
         head = self._head
         if head is None:
-            window, row = self.window, self.row
-            assert window is not None
-            source = window.columns.record(row)
-            record = Record(window.keys[row], window.values[row], source.timestamp, source.headers)
+            batch, row = self.batch, self.row
+            assert batch is not None
+            source = batch.columns.record(row)
+            record = Record(batch.keys[row], batch.values[row], source.timestamp, source.headers)
             head = Stamped(source, record, source.timestamp)
         self.time_ms = max(self.time_ms, head.timestamp)
         self.skip(1)
         return head
 
     def skip(self, count: int) -> None:
-        """Remove the head and ``count - 1`` records after it in the window."""
+        """Remove the head and ``count - 1`` records after it in the batch."""
         head, self._head = self._head, None
-        if self.window is None:
+        if self.batch is None:
             assert head is not None
             self._end = head.source.offset + 1
         else:
-            self._end = self.window.columns.offset(self.row + count - 1) + 1
+            self._end = self.batch.columns.offset(self.row + count - 1) + 1
             self.row += count
             self._size -= count
         self._advance()
 
     def state(self) -> QueueState:
         """Return what another task needs to continue."""
-        window, head = self.window, self._head
-        rest = () if window is None else (window.columns.slice(self.row, window.columns.rows),)
+        batch, head = self.batch, self._head
+        rest = () if batch is None else (batch.columns.slice(self.row, batch.columns.rows),)
         dropped = head.source if head is not None and head.record is None else None
         return QueueState(self.time_ms, self._end, dropped, (*rest, *self._waiting))
 
@@ -187,17 +187,17 @@ class RecordQueue:
             self.add(columns)
 
     def _advance(self) -> None:
-        """Deserialize the next window, or the next head of a window whose records are deserialized one by one."""
+        """Deserialize the next batch, or the next head of a batch whose records are deserialized one by one."""
         dropped: SourceRecord | None = None
         while True:
-            window = self.window
-            if window is None or self.row >= window.columns.rows:
-                window = self.window = self._next_window()
-            if window is None:
+            batch = self.batch
+            if batch is None or self.row >= batch.columns.rows:
+                batch = self.batch = self._next_batch()
+            if batch is None:
                 break
-            if window.keys:
+            if batch.keys:
                 return
-            source = window.columns.record(self.row)
+            source = batch.columns.record(self.row)
             record = self._decoder.decode(source, self.time_ms)
             if record is not None:
                 self._head = Stamped(source, record, record.timestamp)
@@ -208,13 +208,13 @@ class RecordQueue:
         if dropped is not None:
             self._head = Stamped(dropped, None, UNKNOWN)
 
-    def _next_window(self) -> Window | None:
+    def _next_batch(self) -> RecordBatch | None:
         self.row = 0
         if not self._waiting:
             return None
         columns = self._waiting.popleft()
         keys, values = self._decoder.decode_columns(columns) or ([], [])
-        return Window(columns, columns.load_timestamps(), keys, values, columns.load_headers())
+        return RecordBatch(columns, columns.load_timestamps(), keys, values, columns.load_headers())
 
 
 class PartitionGroup:
@@ -284,7 +284,7 @@ class PartitionGroup:
         return queue, others[0].head_timestamp if len(others) == 1 else UNKNOWN
 
     def skip(self, count: int) -> None:
-        """Remove the next record and ``count - 1`` records after it in its window."""
+        """Remove the next record and ``count - 1`` records after it in its batch."""
         queue = self._nonempty.poll()
         assert queue is not None
         queue.skip(count)

@@ -19,7 +19,7 @@ from zkconsumer.topology.errors import FatalError
 from zkconsumer.topology.loop import NEVER, OutputColumns, RecordCache, run_rows
 from zkconsumer.topology.processor import PunctuationType
 from zkconsumer.topology.punctuation import Schedule
-from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordQueue, Window
+from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordBatch, RecordQueue
 from zkconsumer.topology.records import Record, SourceRecord
 from zkconsumer.topology.snapshot import Snapshot
 from zkconsumer.topology.stores.pages import PageLimits
@@ -344,12 +344,12 @@ class StreamTask:
             if first is None:
                 break
             queue, before_ms = first
-            window = queue.window
-            if window is None or not window.keys:
+            batch = queue.batch
+            if batch is None or not batch.keys:
                 count += self.process()
             else:
-                end = window.columns.rows if limit is None else min(window.columns.rows, queue.row + limit - count)
-                count += self._run_window(queue, window, end, NEVER if before_ms is None else before_ms)
+                end = batch.columns.rows if limit is None else min(batch.columns.rows, queue.row + limit - count)
+                count += self._run_batch(queue, batch, end, NEVER if before_ms is None else before_ms)
             if self._state.stream_time_ms >= self._state.due_ms:
                 self.punctuate_stream_time()
         return count
@@ -387,13 +387,13 @@ class StreamTask:
         except BaseException as error:
             self._raise_fatal(error)
 
-    def _run_window(self, queue: RecordQueue, window: Window, stop: int, before_ms: int) -> int:
+    def _run_batch(self, queue: RecordQueue, batch: RecordBatch, stop: int, before_ms: int) -> int:
         """Process consecutive records of a queue, and return their number."""
         state, first = self._state, queue.row
         state.partition_time_ms = queue.time_ms
-        self._context.enter(window.columns, first, None)
+        self._context.enter(batch.columns, first, None)
         try:
-            rows = (window.keys, window.values, window.timestamps, window.headers)
+            rows = (batch.keys, batch.values, batch.timestamps, batch.headers)
             end = run_rows(state, rows, stop, before_ms, self._sources[queue.partition].children)
             queue.time_ms = state.partition_time_ms
             state.source = None
