@@ -79,7 +79,7 @@ class SourceColumns(NamedTuple):
 
     def record(self, row: int) -> SourceRecord:
         """Return one record."""
-        topic, partition, *columns = self.slice(row, row + 1).loaded()
+        topic, partition, *columns = self.slice(row, row + 1).to_lists()
         offset, timestamp, key, value = (column[0] for column in columns[:4])
         headers = () if columns[4] is None else tuple(columns[4][0])
         return SourceRecord(topic, partition, offset, timestamp, key, value, headers)
@@ -96,7 +96,7 @@ class SourceColumns(NamedTuple):
             None if self.headers is None else self.headers[first:end],
         )
 
-    def loaded(self) -> SourceColumns:
+    def to_lists(self) -> SourceColumns:
         """Return the same records with lists instead of Arrow arrays."""
         if not _is_arrow(self.offsets):
             return self

@@ -184,7 +184,7 @@ class RunningProcessor(RunningNode):
         """Whether ``init`` has returned, and ``close`` was not called since."""
         return self._is_initialized
 
-    def init_with(self, context: ProcessorContext) -> None:
+    def initialize(self, context: ProcessorContext) -> None:
         """Initialize the processor. If that fails, ``close`` does not call it.
 
         Raises:

@@ -231,7 +231,7 @@ class TaskSchedules:
         for kind, schedules in saved.queues.items():
             restored = []
             for key, due_ms, interval_ms, is_cancelled in schedules:
-                schedule = Schedule(key, due_ms, interval_ms, _call_nothing)
+                schedule = Schedule(key, due_ms, interval_ms, _do_nothing)
                 schedule.is_cancelled = is_cancelled
                 restored.append(schedule)
                 self._restored[key] = kind, schedule
@@ -251,7 +251,7 @@ class TaskSchedules:
                     f"task {self._task_id}: a saved schedule calls the method {key.method!r}, which processor {node!r} "
                     "does not have"
                 )
-            schedule.punctuator = method or _call_nothing
+            schedule.punctuator = method or _do_nothing
 
     def finish_restoring(self) -> None:
         """End the schedules that ``init`` no longer creates; called when all processors have been initialized."""
@@ -280,5 +280,5 @@ def _describe_unnamed(node: str) -> str:
     )
 
 
-def _call_nothing(_now_ms: int) -> None:
+def _do_nothing(_now_ms: int) -> None:
     pass

@@ -224,7 +224,7 @@ def _to_arrow(waiting: tuple[SourceColumns, ...]) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as stream:
         for columns in waiting:
-            topic, partition, *plain, headers = columns.loaded()
+            topic, partition, *plain, headers = columns.to_lists()
             nested = [
                 [{"key": name, "value": value} for name, value in of_row] if of_row else None
                 for of_row in headers or ()

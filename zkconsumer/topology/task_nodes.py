@@ -64,7 +64,7 @@ class TaskNodes:
         for node in self._by_name.values():
             if isinstance(node, RunningProcessor):
                 schedules.attach(node.name, node.processor)
-                node.init_with(NodeContext(node, self._task, stores, metrics))
+                node.initialize(NodeContext(node, self._task, stores, metrics))
         schedules.finish_restoring()
 
     def metrics(self) -> dict[str, int]:
