@@ -16,7 +16,8 @@ JAVA_CLASSES = {
         "UnsupportedOperationException",
     ),
     "StreamsError": ("StreamsException", "UnsupportedOperationException"),  # a global store was changed
-    "ValueError": ("IllegalArgumentException", "NullPointerException"),  # a key is null
+    "InvalidArgumentError": ("IllegalArgumentException", "NullPointerException"),  # a key is null
+    "ValueError": ("IllegalArgumentException",),
     "RuntimeError": ("IllegalStateException",),
     "NotImplementedError": ("UnsupportedOperationException",),
 }

@@ -166,9 +166,9 @@ def test_partitions_of_chained_internal_topics_are_counted() -> None:
 def test_invalid_internal_topics_are_rejected(partitions: Any) -> None:
     topology = Topology().add_internal_topic("a")
 
-    with pytest.raises(TopologyError, match="partitions must be an integer of at least 1"):
+    with pytest.raises(TopologyError, match="partitions must be a positive integer"):
         topology.add_internal_topic("b", partitions)
-    with pytest.raises(TopologyError, match="internal topic 'a' has already been added"):
+    with pytest.raises(TopologyError, match="internal topic 'a' already exists"):
         topology.add_internal_topic("a")
 
 
@@ -212,21 +212,21 @@ def test_unknown_offset_reset_is_rejected() -> None:
         (lambda: stores.window("w", retention_ms=9, window_size_ms=10), "retention_ms must be at least window_size_ms"),
         (
             lambda: stores.window("w", retention_ms=-1, window_size_ms=0),
-            "retention_ms must be an integer of at least 0",
+            "retention_ms must be a non-negative integer",
         ),
         (
             lambda: stores.timestamped_window("w", retention_ms=5, window_size_ms=-1),
-            "window_size_ms must be an integer of at least 0",
+            "window_size_ms must be a non-negative integer",
         ),
         (
             lambda: stores.window("w", retention_ms=1.5, window_size_ms=1),  # type: ignore[arg-type]
-            "retention_ms must be an integer of at least 0, got 1.5",
+            "retention_ms must be a non-negative integer, got 1.5",
         ),
-        (lambda: stores.session("s", retention_ms=-1), "retention_ms must be an integer of at least 0"),
-        (lambda: stores.versioned_key_value("v", history_ms=-1), "history_ms must be an integer of at least 0"),
+        (lambda: stores.session("s", retention_ms=-1), "retention_ms must be a non-negative integer"),
+        (lambda: stores.versioned_key_value("v", history_ms=-1), "history_ms must be a non-negative integer"),
         (
             lambda: stores.versioned_key_value("v", history_ms=1, segment_interval_ms=0),
-            "segment_interval_ms must be an integer of at least 1",
+            "segment_interval_ms must be a positive integer",
         ),
         (lambda: stores.key_value(""), "name of a store"),
     ],

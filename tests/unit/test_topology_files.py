@@ -204,7 +204,7 @@ def test_each_changed_bit_is_found(tmp_path: Path) -> None:
             what = f"page {page_id}" if page_id > 0 else "the directory"
             with pytest.raises(
                 StreamsError,
-                match=f"store '{store}': {what} in state file {path} is corrupt: its checksum is wrong; restore it "
+                match=f"store '{store}': {what} in state file {path} is corrupt: checksum mismatch; restore it "
                 "from a backup",
             ):
                 read(path)
@@ -221,7 +221,7 @@ def test_page_that_is_no_blob_is_reported(tmp_path: Path, data: object, kind: st
 
     what = f"page {page_id}" if page_id > 0 else "the directory"
     with pytest.raises(
-        StreamsError, match=f"store 'second': {what} in state file {path} is corrupt: expected a BLOB, got {kind};"
+        StreamsError, match=f"store 'second': {what} in state file {path} is corrupt: must be a BLOB, got {kind};"
     ):
         read(path)
 
@@ -231,7 +231,7 @@ def test_page_of_other_store_is_found(tmp_path: Path) -> None:
     pages = {(store, page_id): data for store, page_id, data in written(path)}
     change(path, "first", 1, pages["second", 1])
 
-    with pytest.raises(StreamsError, match="store 'first': page 1 in state file .* is corrupt: its checksum is wrong"):
+    with pytest.raises(StreamsError, match="store 'first': page 1 in state file .* is corrupt: checksum mismatch"):
         read(path)
 
 

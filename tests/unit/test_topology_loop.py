@@ -615,6 +615,14 @@ def test_invalid_row_leaves_columns_unchanged(loop: Any, position: int, value: A
     assert list(columns.headers) == [1, 3]
 
 
+@pytest.mark.parametrize(("position", "name"), [(3, "key"), (4, "value")])
+def test_type_of_key_or_value_is_named(loop: Any, position: int, name: str) -> None:
+    row: list[Any] = ["new", 1, 5, b"k", b"v", ()]
+    row[position] = 5
+    with pytest.raises(TypeError, match=f"^{name} must be bytes or None, got int$"):
+        loop.OutputColumns().append(*row)
+
+
 def test_topics_are_stored_as_exact_text(loop: Any) -> None:
     class Topic(str):
         def __eq__(self, other: object) -> bool:

@@ -168,7 +168,7 @@ def test_missing_page_is_reported() -> None:
     del pages[1]
 
     with pytest.raises(
-        StreamsError, match="store 's': page 1 in memory is corrupt: it is missing; restore it from a backup"
+        StreamsError, match="store 's': page 1 in memory is corrupt: the page does not exist; restore it from a backup"
     ):
         PagedMap(pages, "s").get(b"key")
 
@@ -202,7 +202,7 @@ def test_page_with_keys_out_of_order_is_reported() -> None:
     pages, _, _ = filled_directory(10)
     pages[1] = pages[1].replace(key(3), key(5))
 
-    with pytest.raises(StreamsError, match="store 's': page 1 in memory is corrupt: its keys are not in order"):
+    with pytest.raises(StreamsError, match="store 's': page 1 in memory is corrupt: keys are not sorted"):
         PagedMap(pages, "s").get(key(1))
 
 
@@ -212,7 +212,7 @@ def test_page_in_place_of_another_is_reported() -> None:
 
     for first in first_keys[:2]:
         with pytest.raises(
-            StreamsError, match=r"store 's': page \d+ in memory is corrupt: it has keys of another page"
+            StreamsError, match=r"store 's': page \d+ in memory is corrupt: keys outside the key range of the page"
         ):
             PagedMap(pages, "s").get(first)
 
@@ -220,14 +220,14 @@ def test_page_in_place_of_another_is_reported() -> None:
 @pytest.mark.parametrize(
     ("first_keys", "ids", "message"),
     [
-        ([b"", b"b", b"a"], [1, 2, 3], "its keys are not in order"),
-        ([b"", b"a", b"a"], [1, 2, 3], "its keys are not in order"),
-        ([b"a", b"b"], [1, 2], "its first key or the ids of its pages are wrong"),
-        ([b"", b"b"], [1, 1], "its first key or the ids of its pages are wrong"),
-        ([b"", b"b"], [1, 0], "its first key or the ids of its pages are wrong"),
-        ([b"", b"b"], [1, -1], "its first key or the ids of its pages are wrong"),
-        ([b"", b"b"], [1, 99], "its first key or the ids of its pages are wrong"),
-        ([], [], "its first key or the ids of its pages are wrong"),
+        ([b"", b"b", b"a"], [1, 2, 3], "keys are not sorted"),
+        ([b"", b"a", b"a"], [1, 2, 3], "keys are not sorted"),
+        ([b"a", b"b"], [1, 2], "invalid first key or page ids"),
+        ([b"", b"b"], [1, 1], "invalid first key or page ids"),
+        ([b"", b"b"], [1, 0], "invalid first key or page ids"),
+        ([b"", b"b"], [1, -1], "invalid first key or page ids"),
+        ([b"", b"b"], [1, 99], "invalid first key or page ids"),
+        ([], [], "invalid first key or page ids"),
     ],
 )
 def test_invalid_directory_is_reported(first_keys: list[bytes], ids: list[int], message: str) -> None:
@@ -255,8 +255,8 @@ def test_pages_of_other_layout_are_rejected() -> None:
 
     with pytest.raises(
         StreamsError,
-        match="store 's': the memory has entries of another kind, 'WindowStore, segments of 60000 ms' instead of "
-        "'KeyValueStore'; declare the store as before, or give it another name",
+        match="store 's': the memory has entries with layout 'WindowStore, segments of 60000 ms', expected "
+        "'KeyValueStore'; declare the store as before, or rename it",
     ):
         PagedMap(pages, "s", "KeyValueStore")
 
@@ -346,7 +346,7 @@ def test_read_only_map_rejects_changes() -> None:
         lambda: entries.discard(b"", b"b"),
     ]
     for change in changes:
-        with pytest.raises(StreamsError, match="store 'g' is global: only its own processor can change it"):
+        with pytest.raises(StreamsError, match="global store 'g' is read-only: only its own processor can update it"):
             change()
     assert entries.get(b"a") == b"1"
 
@@ -398,7 +398,9 @@ def test_header_with_impossible_numbers_is_reported() -> None:
     header = page_format.Header.decode(pages[0])
     for changed in (header._replace(next_id=(1 << 63) - 1), header._replace(entries=-1 << 63)):
         pages[0] = changed.encode()
-        with pytest.raises(StreamsError, match="the directory in memory is corrupt: its number of entries or its next"):
+        with pytest.raises(
+            StreamsError, match="the directory in memory is corrupt: invalid entry count or next page id"
+        ):
             PagedMap(pages, "s")
 
 
@@ -406,7 +408,7 @@ def test_directory_with_impossible_size_is_reported() -> None:
     pages, _, _ = filled_directory(10)
     pages[0] = page_format.Header.decode(pages[0])._replace(directory_pages=(1 << 32) - 1).encode()
 
-    with pytest.raises(StreamsError, match="the directory in memory is corrupt: it is missing"):
+    with pytest.raises(StreamsError, match="the directory in memory is corrupt: the page does not exist"):
         PagedMap(pages, "s")
 
 

@@ -64,7 +64,7 @@ def test_instances_of_subclasses_are_converted_by_the_serde(classes: Any) -> Non
     entries, stored = objects_of(classes, (BYTES, DOUBLE))
     stored.put(b"x", 3)
     assert stored.get(b"x") == 3.0
-    with pytest.raises(WrongTypeError, match="store 's': the serializer must return bytes, got Blob"):
+    with pytest.raises(WrongTypeError, match="store 's': the key serializer must return bytes, got Blob"):
         stored.put(Blob(b"x"), 3.0)
     assert entries.scan() == [(b"x", DOUBLE.serialize("s", 3.0))]
 
@@ -73,15 +73,19 @@ def test_instances_of_subclasses_are_converted_by_the_serde(classes: Any) -> Non
 @pytest.mark.parametrize(
     ("serde", "value", "message"),
     [
-        (BYTES, "x", "store 's': str 'x' cannot be serialized: bytes expected, got str; set the serdes of the store"),
-        (STRING, b"x", "store 's': bytes b'x' cannot be serialized: str expected, got bytes"),
+        (BYTES, "x", r"'x' \(str\) cannot be serialized: must be bytes, got str; use the types of the store's serdes$"),
+        (STRING, b"x", r"b'x' \(bytes\) cannot be serialized: must be str, got bytes"),
         (STRING, "\ud800", "cannot be serialized: 'utf-8' codec can't encode"),
-        (INTEGER, 1 << 31, "store 's': int 2147483648 cannot be serialized: 'i' format requires"),
-        (INTEGER, 1.0, "float expected|int expected, got float"),
-        (LONG, 1 << 63, "store 's': int 9223372036854775808 cannot be serialized: int too large to convert"),
+        (INTEGER, 1 << 31, r"store 's': (key|value) 2147483648 \(int\) cannot be serialized: 'i' format requires"),
+        (INTEGER, 1.0, "must be int, got float"),
+        (
+            LONG,
+            1 << 63,
+            r"store 's': (key|value) 9223372036854775808 \(int\) cannot be serialized: int too large to convert",
+        ),
         (LONG, -(1 << 80), "cannot be serialized: int too large to convert"),
-        (DOUBLE, "x", "cannot be serialized: float expected, got str"),
-        (DOUBLE, [], "cannot be serialized: float expected, got list"),
+        (DOUBLE, "x", "cannot be serialized: must be float, got str"),
+        (DOUBLE, [], "cannot be serialized: must be float, got list"),
         (JSON, object, "cannot be serialized: Object of type type is not JSON serializable"),
     ],
 )
@@ -127,7 +131,7 @@ def test_bytes_that_do_not_fit_the_serde_are_reported(
     entries, stored = objects_of(classes, (BYTES, serde), is_timestamped)
     for call in (stored.get, stored.delete):
         entries.put(b"k", bytes(8) + data if is_timestamped else data)
-        with pytest.raises(ValueError, match=f"store 's': .* cannot be deserialized: {reason}"):
+        with pytest.raises(ValueError, match=f"store 's': value .* cannot be deserialized: {reason}"):
             call(b"k")
 
 
@@ -136,7 +140,9 @@ def test_timestamps_are_checked(classes: Any) -> None:
     entries, stored = objects_of(classes, (BYTES, LONG), is_timestamped=True)
     wrong: list[Any] = [5, (5, 1), ValueAndTimestamp(5, "x")]  # type: ignore[arg-type]
     for value in wrong:
-        with pytest.raises(TypeError, match=r"store 's': put needs ValueAndTimestamp\(value, milliseconds\), got"):
+        with pytest.raises(
+            TypeError, match=r"store 's': the value must be ValueAndTimestamp\(value, milliseconds\), got"
+        ):
             stored.put(b"k", value)
     with pytest.raises(Exception, match="int too large to convert"):
         stored.put(b"k", ValueAndTimestamp(5, 1 << 63))
@@ -166,7 +172,7 @@ def test_read_only_map_rejects_objects(classes: Any) -> None:
     stored.put(b"k", 1)
     entries.is_read_only = True
     for method, arguments in (("put", (b"k", 2)), ("put", (b"k", None)), ("delete", (b"k",))):
-        with pytest.raises(StreamsError, match="store 's' is global: only its own processor can change it"):
+        with pytest.raises(StreamsError, match="global store 's' is read-only: only its own processor can update it"):
             getattr(stored, method)(*arguments)
     assert entries.is_read_only is True
     assert stored.get(b"k") == 1

@@ -289,9 +289,9 @@ def test_snapshot_of_other_task_is_rejected() -> None:
     snapshot = owner.task.snapshot()
     subtopology = counting().subtopology(0)
 
-    with pytest.raises(StreamsError, match="task 0_1: the snapshot is that of task 0_0"):
+    with pytest.raises(StreamsError, match="task 0_1: the snapshot belongs to task 0_0"):
         subtopology.task(1, TEXT, owner._runtime(), snapshot)
-    with pytest.raises(StreamsError, match="task 0_0: the snapshot is that of another sub-topology, with fingerprint"):
+    with pytest.raises(StreamsError, match="task 0_0: the snapshot was taken with a different topology .fingerprint"):
         counting().add_sink("more", "more", "p").subtopology(0).task(0, TEXT, owner._runtime(), snapshot)
 
 
@@ -328,8 +328,8 @@ def test_schedule_without_method_is_rejected_at_once() -> None:
 
     with pytest.raises(
         StreamsError,
-        match=r"processor 'p': a schedule that was created outside init\(\) cannot be continued by another task, "
-        "because its punctuator is not a method of the processor; pass a method, such as self.punctuate",
+        match=r"processor 'p': a schedule created outside init\(\) cannot be saved, because its punctuator is "
+        "not a method of the processor; pass a method such as self.punctuate",
     ):
         owner.run()
 
@@ -346,7 +346,7 @@ def test_snapshot_of_schedule_without_method_is_rejected() -> None:
     owner.run()
     owner.task.commit()
 
-    with pytest.raises(StreamsError, match="task 0_0: processor 'p': a schedule that was created outside init"):
+    with pytest.raises(StreamsError, match="task 0_0: processor 'p': a schedule created outside init"):
         owner.task.snapshot()
 
     schedules[0].cancel()
@@ -520,7 +520,7 @@ def test_driver_continues_with_times_and_schedules(tmp_path: Path) -> None:
 def test_state_file_of_other_topology_is_rejected(tmp_path: Path) -> None:
     TopologyTestDriver(counting(), TEXT, state_file=tmp_path / "state").close()
 
-    with pytest.raises(StreamsError, match="the snapshot is that of another sub-topology"):
+    with pytest.raises(StreamsError, match="the snapshot was taken with a different topology"):
         TopologyTestDriver(counting().add_sink("more", "more", "p"), TEXT, state_file=tmp_path / "state")
 
 

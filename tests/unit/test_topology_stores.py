@@ -143,7 +143,7 @@ def test_timestamped_values_keep_their_timestamp() -> None:
 def test_serializer_that_returns_no_bytes_is_named() -> None:
     store = Opened(key_value("s", Serde(lambda _store, _key: "text", TEXT.deserialize), TEXT)).store  # type: ignore[arg-type,return-value]
 
-    with pytest.raises(TypeError, match="store 's': the serializer must return bytes, got str"):
+    with pytest.raises(TypeError, match="store 's': the key serializer must return bytes, got str"):
         store.get("k")
 
 
@@ -425,9 +425,11 @@ def test_negative_times_are_rejected_by_put_and_not_found() -> None:
         lambda: versions.put("a", "x", -1),
     ]
     for put in puts:
-        with pytest.raises(ValueError, match="store '[wsv]': a time must be an integer of at least 0, got -1"):
+        with pytest.raises(ValueError, match="store '[wsv]': a time must be a non-negative integer, got -1"):
             put()
-    with pytest.raises(ValueError, match="store 's': the end must be an integer of at least the start 5, got 4"):
+    with pytest.raises(
+        ValueError, match="store 's': the end must be an integer greater than or equal to the start 5, got 4"
+    ):
         session_store.put(Windowed("a", 5, 4), "x")
 
 
@@ -436,9 +438,9 @@ def test_timestamped_stores_need_value_and_timestamp(value: object) -> None:
     plain = Opened(timestamped_key_value("s", TEXT, TEXT)).store
     windowed = Opened(timestamped_window("s", TEXT, TEXT, retention_ms=MINUTE, window_size_ms=10)).store
 
-    with pytest.raises(TypeError, match=r"store 's': put needs ValueAndTimestamp\(value, milliseconds\), got"):
+    with pytest.raises(TypeError, match=r"store 's': the value must be ValueAndTimestamp\(value, milliseconds\), got"):
         plain.put("a", value)
-    with pytest.raises(TypeError, match=r"store 's': put needs ValueAndTimestamp\(value, milliseconds\), got"):
+    with pytest.raises(TypeError, match=r"store 's': the value must be ValueAndTimestamp\(value, milliseconds\), got"):
         windowed.put("a", value, 0)
 
 
@@ -458,7 +460,7 @@ def test_deserializer_that_fails_names_store() -> None:
     numbers.pages = opened.pages
     numbers.reopen()
 
-    with pytest.raises(ValueError, match="store 's': b'x' cannot be deserialized: unpack requires"):
+    with pytest.raises(ValueError, match="store 's': value b'x' cannot be deserialized: unpack requires"):
         numbers.store.get("a")
 
 
@@ -467,7 +469,7 @@ def test_rejected_put_on_read_only_window_store_does_not_expire_entries() -> Non
     opened.store.put("a", "x", 0)
     opened.byte_map("w").is_read_only = True
 
-    with pytest.raises(StreamsError, match="is global"):
+    with pytest.raises(StreamsError, match="is read-only"):
         opened.store.put("b", "y", HOUR)
 
     assert opened.store.fetch("a", 0) == "x"
@@ -573,7 +575,7 @@ def test_change_of_read_only_store_has_no_effect(
     before = read(opened.store)
     opened._map.is_read_only = True
 
-    with pytest.raises(StreamsError, match="is global: only its own processor can change it"):
+    with pytest.raises(StreamsError, match="is read-only: only its own processor can update it"):
         put(opened.store, time)
 
     assert read(opened.store) == before

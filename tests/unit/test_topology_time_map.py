@@ -133,7 +133,7 @@ def test_wrong_arguments_are_rejected(module: Any) -> None:
     with pytest.raises(TypeError):
         objects.put(1, b"k", 0)
     entries.is_read_only = True
-    with pytest.raises(StreamsError, match="store 's' is global"):
+    with pytest.raises(StreamsError, match="global store 's' is read-only"):
         objects.put(1, b"k", 0, 1, 1)
     assert entries.scan() == []
 

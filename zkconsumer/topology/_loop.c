@@ -65,6 +65,14 @@ static int record_set_headers(Record *self, PyObject *headers) {
     return 0;
 }
 
+/* Raises TypeError about an argument; returns -1. */
+static int reject_type(PyObject *object, const char *name, const char *expected) {
+    PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+    if (type != NULL) PyErr_Format(PyExc_TypeError, "%s must be %s, got %U", name, expected, type);
+    Py_XDECREF(type);
+    return -1;
+}
+
 /* Returns a timestamp, or -1 after an error. */
 static int64_t to_timestamp(Module *module, PyObject *timestamp) {
     if (PyLong_Check(timestamp)) {
@@ -75,7 +83,7 @@ static int64_t to_timestamp(Module *module, PyObject *timestamp) {
     PyObject *result = PyObject_CallFunctionObjArgs(module->reject_timestamp, timestamp, NULL);
     if (result != NULL) {
         Py_DECREF(result);
-        PyErr_SetString(PyExc_SystemError, "reject_timestamp() has returned");
+        PyErr_SetString(PyExc_SystemError, "reject_timestamp() returned");
     }
     return -1;
 }
@@ -736,10 +744,11 @@ static PyObject *columns_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     return PyArg_ParseTupleAndKeywords(args, kwargs, ":OutputColumns", names) ? columns_create(type) : NULL;
 }
 
-/* Stores the bytes of an object in encoded; returns -1 after an error. */
-static int view_bytes(Encoded *encoded, PyObject *data) {
+/* Stores the bytes of a key or value in encoded; returns -1 after an error. */
+static int view_bytes(Encoded *encoded, PyObject *data, const char *name) {
     char *start = NULL;
     Py_ssize_t size = 0;
+    if (data != Py_None && !PyBytes_Check(data)) return reject_type(data, name, "bytes or None");
     if (data != Py_None && PyBytes_AsStringAndSize(data, &start, &size) < 0) return -1;
     encoded->bytes.at = (const uint8_t *)start;
     encoded->bytes.size = (size_t)size;
@@ -761,7 +770,7 @@ static PyObject *columns_append(PyObject *object, PyObject *args, PyObject *kwar
             return PyErr_Format(PyExc_ValueError, "a partition must be an integer between 0 and %d, got %R", INT32_MAX, partition);
     }
     Encoded of_key, of_value;
-    if (view_bytes(&of_key, key) < 0 || view_bytes(&of_value, value) < 0) return NULL;
+    if (view_bytes(&of_key, key, "key") < 0 || view_bytes(&of_value, value, "value") < 0) return NULL;
     if ((topic = PyUnicode_FromObject(topic)) == NULL) return NULL; /* exactly str, so it runs no other code as a key */
     int failed = columns_add(
         (Columns *)object, topic, (int32_t)number, timestamp, &of_key, &of_value, PyTuple_Size(headers) > 0 ? headers : NULL);
@@ -1339,7 +1348,7 @@ static void entries_dealloc(PyObject *object) {
 /* Returns the borrowed node of a key; NULL if there is none, or with an error set. */
 static Node *entries_node(Entries *self, PyObject *key) {
     if (!PyBytes_CheckExact(key)) {
-        PyErr_SetString(PyExc_TypeError, "a key must be bytes");
+        reject_type(key, "key", "bytes");
         return NULL;
     }
     return (Node *)PyDict_GetItemWithError(self->nodes, key);
@@ -1394,7 +1403,7 @@ static PyObject *entries_read(Entries *self, PyObject *key) {
         return NULL;
     }
     int failed = !PyBytes_CheckExact(data);
-    if (failed) PyErr_SetString(PyExc_TypeError, "a value must be bytes");
+    if (failed) reject_type(data, "value", "bytes or None");
     if (!failed && entries_node(self, key) == NULL)
         failed = PyErr_Occurred() || entries_add(self, key, data, PyBytes_Size(key) + PyBytes_Size(data) + ENTRY_BYTES) == NULL;
     if (failed || entries_limit(self) < 0) {
@@ -1484,10 +1493,7 @@ static int write_in_context(Entries *self, PyObject *key, PyObject *data, PyObje
 /* Sets the value of a key in the context of the current record; returns -1 after an error. data: NULL for None. */
 static int entries_write(Entries *self, PyObject *key, PyObject *data) {
     State *state = (State *)self->state;
-    if (!PyBytes_CheckExact(key)) {
-        PyErr_SetString(PyExc_TypeError, "a key must be bytes");
-        return -1;
-    }
+    if (!PyBytes_CheckExact(key)) return reject_type(key, "key", "bytes");
     /* Headers and sources are Python objects, whose methods can change the state. */
     PyObject *source = state->source == Py_None ? NULL : state->source, *record = state->record;
     Py_XINCREF(source);
@@ -1528,7 +1534,7 @@ static PyObject *entries_put_raw(PyObject *object, PyObject *args) {
     PyObject *key, *data;
     if (two_arguments(args, &key, &data) < 0) return NULL;
     if (data != Py_None && !PyBytes_CheckExact(data)) {
-        PyErr_SetString(PyExc_TypeError, "a value must be bytes");
+        reject_type(data, "value", "bytes or None");
         return NULL;
     }
     if (entries_write((Entries *)object, key, data == Py_None ? NULL : data) < 0) return NULL;
@@ -1546,7 +1552,7 @@ static PyObject *entries_put(PyObject *object, PyObject *args) {
         data = serialize_object(self->value_codec, self->serialize_value, value);
         failed = data == NULL;
         if (data != NULL && data != Py_None && !PyBytes_CheckExact(data)) {
-            PyErr_SetString(PyExc_TypeError, "a value must be bytes");
+            reject_type(data, "value", "bytes or None");
             failed = 1;
         }
     }

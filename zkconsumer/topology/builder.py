@@ -75,7 +75,7 @@ class Topology:
             name: name of the node.
             topics: a topic or several.
             pattern: Java regular expression of topics, instead of ``topics``. It must not contain commas,
-                spaces and quotation marks.
+                spaces or quotation marks.
             offset_reset: ``earliest`` or ``latest``: where a partition without a committed offset starts; None for the
                 setting of the application.
             timestamp_extractor: returns the timestamp of a record; None for that of the application.
@@ -232,11 +232,9 @@ class Topology:
         self._check_new(processor)
         self._check_store(builder)
         if builder.name in self._stores:
-            raise TopologyError(f"a store with the name {builder.name!r} has already been added")
+            raise TopologyError(f"store {builder.name!r} already exists")
         if builder.logging:
-            raise TopologyError(
-                f"global store {builder.name!r} must not have a changelog: create it with logging=False"
-            )
+            raise TopologyError(f"global store {builder.name!r}: logging must be False, got {builder.logging!r}")
         if source == processor:
             raise TopologyError(
                 f"the source and the processor of a global store must have different names, got {source!r} for both"
@@ -266,11 +264,9 @@ class Topology:
         """
         check_name("topic", topic)
         if topic in self._internal_topics:
-            raise TopologyError(f"internal topic {topic!r} has already been added")
+            raise TopologyError(f"internal topic {topic!r} already exists")
         if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
-            raise TopologyError(
-                f"internal topic {topic!r}: partitions must be an integer of at least 1, got {partitions!r}"
-            )
+            raise TopologyError(f"internal topic {topic!r}: partitions must be a positive integer, got {partitions!r}")
         self._internal_topics[topic] = partitions
         return self
 
@@ -384,7 +380,7 @@ class Topology:
     def _check_new(self, name: str) -> None:
         check_name("node", name)
         if name in self._nodes:
-            raise TopologyError(f"a node with the name {name!r} has already been added")
+            raise TopologyError(f"node {name!r} already exists")
 
     def _global_processors(self) -> set[str]:
         return {store.processor.name for store in self._global_stores.values()}
@@ -399,4 +395,4 @@ class Topology:
         if not isinstance(builder, StoreBuilder):
             raise TopologyError(f"a store must be a StoreBuilder, got {builder!r}")
         if builder.name in self._global_stores or self._stores.get(builder.name, builder) is not builder:
-            raise TopologyError(f"another store with the name {builder.name!r} has already been added")
+            raise TopologyError(f"store {builder.name!r} already exists")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.topology import handlers, serdes, timestamps
+from zkconsumer.topology.errors import describe_integer
 from zkconsumer.topology.handlers import ErrorHandler
 from zkconsumer.topology.queues import IDLE_DISABLED
 from zkconsumer.topology.serdes import Serde
@@ -61,12 +62,12 @@ class ApplicationConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.max_task_idle_ms, int) or self.max_task_idle_ms < IDLE_DISABLED:
             raise ConfigurationError(
-                f"max_task_idle_ms must be an integer of at least -1, got {self.max_task_idle_ms!r}"
+                f"max_task_idle_ms must be {describe_integer(IDLE_DISABLED)}, got {self.max_task_idle_ms!r}"
             )
         for name, minimum in _MINIMUMS:
             value = getattr(self, name)
             if not isinstance(value, int) or value < minimum:
-                raise ConfigurationError(f"{name} must be an integer of at least {minimum}, got {value!r}")
+                raise ConfigurationError(f"{name} must be {describe_integer(minimum)}, got {value!r}")
         for name in ("key_serde", "value_serde"):
             if not isinstance(getattr(self, name), Serde):
                 raise ConfigurationError(f"{name} must be a Serde, got {getattr(self, name)!r}")

@@ -71,13 +71,11 @@ class NodeContext:
     def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Call a function periodically; see ``ProcessorContext``."""
         if not isinstance(interval_ms, int) or interval_ms < 1:
-            raise InvalidArgumentError(
-                f"the interval of a schedule must be an integer of at least 1 ms, got {interval_ms!r}"
-            )
+            raise InvalidArgumentError(f"schedule(): interval_ms must be a positive integer, got {interval_ms!r}")
         if not isinstance(kind, PunctuationType):
-            raise InvalidArgumentError(f"the kind of a schedule must be a PunctuationType, got {kind!r}")
+            raise InvalidArgumentError(f"schedule(): kind must be a PunctuationType, got {kind!r}")
         if not callable(punctuator):
-            raise InvalidArgumentError(f"the punctuator of a schedule must be a function, got {punctuator!r}")
+            raise InvalidArgumentError(f"schedule(): punctuator must be a function, got {punctuator!r}")
         processor = self._node.processor if self._node.is_initialized else None
         return self._task.schedule(self._node.name, processor, interval_ms, kind, punctuator)
 
@@ -101,8 +99,8 @@ class NodeContext:
             return self._stores.global_stores[name]
         connected = ", ".join(sorted(self._node.stores)) or "none"
         raise StreamsError(
-            f"processor {self._node.name!r} is not connected to a store {name!r}; its stores are: {connected}. Add the "
-            "store with add_state_store, and name the processor there or in connect_processor_and_state_stores"
+            f"processor {self._node.name!r} is not connected to store {name!r} (connected stores: {connected}); pass "
+            "it in stores of add_processor"
         )
 
     def count(self, name: str, amount: int = 1) -> None:
@@ -114,10 +112,10 @@ class NodeContext:
         """Raise the error about a call of ``forward``."""
         if not self._task.state.is_processing:
             raise StreamsError(
-                f"processor {self._node.name!r}: forward() was called outside process() and punctuators, or by another "
-                "task. Return a new Processor from the supplier for each task"
+                f"processor {self._node.name!r}: forward() was called outside process(), punctuators and flush "
+                "listeners"
             )
         if type(record) is not Record:
-            raise WrongTypeError(f"the argument of forward() must be a Record, got {record!r}")
+            raise WrongTypeError(f"forward(): record must be a Record, got {record!r}")
         children = ", ".join(self._node.child_by_name) or "none"
-        raise StreamsError(f"processor {self._node.name!r} has no child {child!r}; its children are: {children}")
+        raise StreamsError(f"processor {self._node.name!r} has no child {child!r} (children: {children})")

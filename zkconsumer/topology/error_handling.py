@@ -16,15 +16,11 @@ from zkconsumer.topology.records import Record, SinkRecord, SourceRecord
 #: Id of the tasks that update global stores.
 GLOBAL_TASK_ID = "global"
 
-#: What failed, and the remedy for errors of the application, by phase.
-_TEXTS = {
-    "deserialization": (
-        "the record cannot be deserialized: ",
-        "; set key_deserializer and value_deserializer of add_source, or deserialization_handler to drop such records",
-    ),
-    "timestamp_extraction": ("timestamp extractor failed: ", ""),
-    "processing": ("", "; set processing_handler of ApplicationConfig to drop such records"),
-    "punctuation": ("punctuation failed: ", "; set processing_handler of ApplicationConfig to ignore such errors"),
+#: What failed, by phase. A processor is named by the context of its error.
+_FAILURES = {
+    "deserialization": "the record cannot be deserialized: ",
+    "timestamp_extraction": "timestamp extractor failed: ",
+    "punctuation": "punctuation failed: ",
 }
 
 
@@ -81,9 +77,17 @@ class ErrorHandling:
         self._drop_or_fail(self._config.processing_handler, context, error)
 
     def on_production_error(
-        self, node: str, source: SourceRecord | None, topic: str, record: Record, error: Exception
+        self, node: str, source: SourceRecord | None, topic: str, what: str, record: Record, error: Exception
     ) -> None:
         """Call the production handler, and drop the record unless the handler returns FAIL.
+
+        Args:
+            node: the sink.
+            source: the source record.
+            topic: topic of the record.
+            what: ``key`` or ``value``.
+            record: the record.
+            error: the error of the serializer.
 
         Raises:
             StreamsError: the handler returned FAIL. As in Kafka Streams, it is an error of the parent for its handler.
@@ -92,8 +96,8 @@ class ErrorHandling:
         context = ErrorContext("production", self._task_id, node, source, record.timestamp, record)
         if not self._handler_drops(self._config.production_handler, context, error):
             raise StreamsError(
-                f"sink {node!r}: a record for topic {topic!r} cannot be serialized: {describe_error(error)}; set "
-                "key_serializer and value_serializer of add_sink, or production_handler to drop such records"
+                f"sink {node!r}: the {what} of a record for topic {topic!r} cannot be serialized: "
+                f"{describe_error(error)}; check {what}_serializer of add_sink"
             ) from error
 
     def drop(self, source: SourceRecord | None, **values: Unpack[EventValues]) -> None:
@@ -143,12 +147,13 @@ def fatal_error(task_id: str, source: SourceRecord | None, error: Exception, wha
         what: begins the description of an error that does not come from a node.
     """
     if isinstance(error, FailedNodeError):
-        what, remedy = _TEXTS.get(error.context.phase, ("", ""))
-        # An error of the handler has no remedy; errors of this package have their own, or need none; the processor of a
-        # global store has no handler.
-        is_of_application = error.error is error.__cause__ and not isinstance(error.error, StreamsError)
-        has_remedy = is_of_application and (error.context.phase, task_id) != ("processing", GLOBAL_TASK_ID)
-        failure = StreamsError(f"{error.context}: {what}{describe_error(error.error)}{remedy if has_remedy else ''}")
+        phase, remedy = error.context.phase, ""
+        # The error of a handler is not the cause, and errors of this package have remedies of their own.
+        if phase == "deserialization" and error.error is error.__cause__ and not isinstance(error.error, StreamsError):
+            call = "add_global_store" if task_id == GLOBAL_TASK_ID else "add_source"
+            remedy = f"; check key_deserializer and value_deserializer of {call}"
+        what = _FAILURES.get(phase, "")
+        failure = StreamsError(f"{error.context}: {what}{describe_error(error.error)}{remedy}")
         failure.__cause__ = error.error
     else:
         where = "" if source is None else f", {source.place}"

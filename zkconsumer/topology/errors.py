@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from zkconsumer.errors import StreamsError
 
+#: Descriptions of integers with a minimum.
+_INTEGERS = {0: "a non-negative integer", 1: "a positive integer"}
+
 
 class InvalidArgumentError(StreamsError, ValueError):
     """An argument of a call is invalid."""
@@ -27,4 +30,9 @@ class FlushError(StreamsError, FatalError):
 
     def __init__(self, store: str, error: BaseException) -> None:
         described = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
-        super().__init__(f"flush of the record cache of store {store!r} failed: {described}")
+        super().__init__(f"store {store!r}: record cache flush failed: {described}")
+
+
+def describe_integer(minimum: int) -> str:
+    """Return the description of an integer with a minimum, for errors."""
+    return _INTEGERS.get(minimum, f"an integer greater than or equal to {minimum}")

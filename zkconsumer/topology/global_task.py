@@ -59,7 +59,7 @@ class GlobalTask(StreamTask):
             replace(node, timestamp_extractor=None) if isinstance(node, SourceNode) else node
             for node in declaration.nodes
         )
-        config = replace(config, timestamp_extractor=timestamps.fail_on_invalid, processing_handler=handlers.fail)
+        config = replace(config, timestamp_extractor=timestamps.require_timestamp, processing_handler=handlers.fail)
         stores = tuple(replace(store, caching=False) for store in declaration.stores)
         super().__init__(declaration._replace(nodes=nodes, stores=stores), config, runtime)
 

@@ -34,7 +34,7 @@ def reject_timestamp(timestamp: object) -> NoReturn:
     """Raise the error about an invalid timestamp."""
     if isinstance(timestamp, int) and timestamp > MAX_TIMESTAMP:
         raise StreamsError(f"the timestamp of a record must be at most {MAX_TIMESTAMP}, got {timestamp!r}")
-    raise StreamsError(f"the timestamp of a record must be an integer of at least 0, got {timestamp!r}")
+    raise StreamsError(f"the timestamp of a record must be a non-negative integer, got {timestamp!r}")
 
 
 def count_header_bytes(headers: Iterable[Header]) -> int:

@@ -278,9 +278,9 @@ class OutputColumns:
         _check_types(topic, timestamp, headers)
         if partition is not None and (not isinstance(partition, int) or not 0 <= partition <= _MAX_INT32):
             raise ValueError(f"a partition must be an integer between 0 and {_MAX_INT32}, got {partition!r}")
-        for data in (key, value):
+        for name, data in (("key", key), ("value", value)):
             if not isinstance(data, bytes | None):
-                raise TypeError(f"expected bytes, {type(data).__name__} found")
+                raise TypeError(f"{name} must be bytes or None, got {type(data).__name__}")
         size = self._bytes[0] + len(key or b""), self._bytes[1] + len(value or b"")
         if max(size) > _MAX_INT32:
             raise OverflowError("the output of a task must be less than 2 GiB; commit more often")

@@ -23,7 +23,12 @@ from zkconsumer.topology.timestamps import TimestampExtractor
 _PRODUCERS_CHOICE = (None,)
 
 #: Extractors that return the timestamp of a record that has one.
-_PLAIN_EXTRACTORS = (timestamps.fail_on_invalid, timestamps.skip_on_invalid, timestamps.partition_time_on_invalid)
+_PLAIN_EXTRACTORS = (
+    timestamps.fail_on_invalid,
+    timestamps.skip_on_invalid,
+    timestamps.partition_time_on_invalid,
+    timestamps.require_timestamp,
+)
 
 
 class RunningNode:
@@ -92,7 +97,7 @@ class RunningSource(RunningNode):
         try:
             timestamp = self._extract(source, key, value, partition_time_ms)
             if not isinstance(timestamp, int):
-                raise WrongTypeError(f"expected milliseconds as int, got {timestamp!r}")
+                raise WrongTypeError(f"the timestamp must be an integer of milliseconds, got {timestamp!r}")
         except Exception as error:
             self._errors.on_timestamp_error(self.name, source, error)
         if timestamp < 0:
@@ -134,10 +139,13 @@ class RunningSink(RunningNode):
         if not partitions:
             self._errors.drop(self._task.source_record, reason="no_partition", node=self.name)
             return
+        what = "key"
         try:
-            key, value = _check_bytes(self._key(topic, record.key)), _check_bytes(self._value(topic, record.value))
+            key = _check_bytes(self._key(topic, record.key))
+            what = "value"
+            value = _check_bytes(self._value(topic, record.value))
         except Exception as error:
-            self._errors.on_production_error(self.name, self._task.source_record, topic, record, error)
+            self._errors.on_production_error(self.name, self._task.source_record, topic, what, record, error)
             return
         for partition in partitions:
             self._output.append(topic, partition, record.timestamp, key, value, headers)
@@ -161,8 +169,8 @@ class RunningSink(RunningNode):
         partitions = set(selected) if isinstance(selected, Collection) else {selected}
         if not all(isinstance(partition, int) and 0 <= partition < count for partition in partitions):
             raise InvalidArgumentError(
-                f"the partitioner must return None or partition numbers of topic {topic!r}, which are from 0 to "
-                f"{count - 1}, got {selected!r}"
+                f"topic {topic!r}: the partitioner must return None or partition numbers between 0 and {count - 1}, "
+                f"got {selected!r}"
             )
         return sorted(partitions)
 

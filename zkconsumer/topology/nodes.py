@@ -151,4 +151,5 @@ def check_connection(nodes: Mapping[str, Node], processor: str, store: str) -> N
             f"processor {processor!r} has not been added yet, so store {store!r} cannot be connected to it"
         )
     if not isinstance(node, ProcessorNode):
-        raise TopologyError(f"store {store!r} cannot be connected to {processor!r}, which is a source or a sink")
+        kind = "source" if isinstance(node, SourceNode) else "sink"
+        raise TopologyError(f"store {store!r} cannot be connected to {kind} {processor!r}; connect it to a processor")

@@ -70,7 +70,7 @@ def check_pattern(name: str, pattern: str, sources: Iterable[SourceNode], global
     check_name("pattern", pattern)
     if set(pattern) & set(", \"'"):
         raise TopologyError(
-            f"source {name!r}: pattern must not contain commas, spaces and quotation marks, got {pattern!r}"
+            f"source {name!r}: pattern must not contain commas, spaces or quotation marks, got {pattern!r}"
         )
     try:
         topic_filter = create_filter(pattern)

@@ -275,8 +275,8 @@ def _find_method(processor: Processor, punctuator: Punctuator) -> str:
 
 def _describe_unnamed(node: str) -> str:
     return (
-        f"processor {node!r}: a schedule that was created outside init() cannot be continued by another task, because "
-        "its punctuator is not a method of the processor; pass a method, such as self.punctuate"
+        f"processor {node!r}: a schedule created outside init() cannot be saved, because its punctuator is not a "
+        "method of the processor; pass a method such as self.punctuate"
     )
 
 

@@ -40,7 +40,7 @@ _INTEGER, _LONG, _DOUBLE = struct.Struct(">i"), struct.Struct(">q"), struct.Stru
 
 def _expect(expected: type, value: Any) -> Any:
     if not isinstance(value, expected):
-        raise TypeError(f"{expected.__name__} expected, got {type(value).__name__}")
+        raise TypeError(f"must be {expected.__name__}, got {type(value).__name__}")
     return value
 
 

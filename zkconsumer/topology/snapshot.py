@@ -102,12 +102,12 @@ class Snapshot:
         """
         content, columns = _decode_content(data, task_id)
         if content["task"] != task_id:
-            raise StreamsError(f"task {task_id}: the snapshot is that of task {content['task']}")
+            raise StreamsError(f"task {task_id}: the snapshot belongs to task {content['task']}")
         if content["subtopology"] != _hash(fingerprint):
             raise StreamsError(
-                f"task {task_id}: the snapshot is that of another sub-topology, with fingerprint "
-                f"{content['subtopology'][:8]} instead of {_hash(fingerprint)[:8]}; restore the topology, or start "
-                "without the earlier state"
+                f"task {task_id}: the snapshot was taken with a different topology (fingerprint "
+                f"{content['subtopology'][:8]}, expected {_hash(fingerprint)[:8]}); declare nodes, stores and topics "
+                "as before"
             )
         return cls(
             task_id=task_id,
@@ -167,7 +167,7 @@ def _decode_content(data: bytes, task_id: str) -> tuple[Any, bytes]:
     (checksum,) = _CHECKSUM.unpack_from(data, _HEAD.size)
     rest = data[_CONTENT_AT:]
     if zlib.crc32(rest, zlib.crc32(data[: _HEAD.size])) != checksum:
-        raise StreamsError(f"task {task_id}: the snapshot is corrupt: its checksum is wrong")
+        raise StreamsError(f"task {task_id}: the snapshot is corrupt: checksum mismatch")
     if version > FORMAT:
         raise StreamsError(
             f"task {task_id}: the snapshot has format {version}, newer than the supported format {FORMAT}; upgrade "

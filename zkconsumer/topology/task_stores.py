@@ -146,18 +146,21 @@ class TaskStores:
             if not any(cache.is_dirty for cache in caches):
                 return
         dirty = ", ".join(store for store, cache in self._caches.items() if cache.is_dirty)
-        raise StreamsError(f"flush listeners always put new changes to the caches of these stores: {dirty}")
+        raise StreamsError(
+            f"record caches still have changes after {len(caches) + 1} flushes, because flush listeners change cached "
+            f"stores: {dirty}"
+        )
 
     def _create_store(self, builder: StoreBuilder) -> StateStore:
         if self._cache.max_bytes == 0:
             builder = replace(builder, caching=False)
-        where = f"task {self._task_id}: create of the StoreBuilder {builder.name!r}"
+        where = f"task {self._task_id}: StoreBuilder {builder.name!r}: create()"
         try:
             store = builder.create()
         except Exception as error:
             raise StreamsError(f"{where} failed: {describe_error(error)}") from error
         if not isinstance(store, StateStore) or store.name != builder.name:
-            raise StreamsError(f"{where} must return a StateStore with that name, got {store!r}")
+            raise StreamsError(f"{where} must return a StateStore named {builder.name!r}, got {store!r}")
         return store
 
     def _open(self, store: StateStore) -> None:

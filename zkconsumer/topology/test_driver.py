@@ -138,7 +138,7 @@ class TopologyTestDriver:
         check_functions(f"topic {topic!r}", key_deserializer=key_deserializer, value_deserializer=value_deserializer)
         key = key_deserializer or self._config.key_serde.deserialize
         value = value_deserializer or self._config.value_serde.deserialize
-        return TestOutputTopic(self._outputs.setdefault(topic, deque()), topic, (key, value))
+        return TestOutputTopic(self._outputs.setdefault(topic, deque()), topic, (key, value), self._produced)
 
     def advance_wall_clock_time(self, advance_ms: int) -> None:
         """Advance the wall clock, and call the schedules that are due.

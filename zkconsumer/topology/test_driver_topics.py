@@ -6,7 +6,7 @@ Source: Kafka 3.9 org.apache.kafka.streams.TestInputTopic and TestOutputTopic.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -102,9 +102,13 @@ class TestOutputTopic:
     __test__ = False
 
     def __init__(
-        self, records: deque[SinkRecord], topic: str, deserializers: tuple[Deserializer, Deserializer]
+        self,
+        records: deque[SinkRecord],
+        topic: str,
+        deserializers: tuple[Deserializer, Deserializer],
+        produced: Collection[str],
     ) -> None:
-        self._records, self._topic = records, topic
+        self._records, self._topic, self._produced = records, topic, produced
         self._deserialize_key, self._deserialize_value = deserializers
 
     def __len__(self) -> int:
@@ -119,7 +123,8 @@ class TestOutputTopic:
             ValueError: it cannot be deserialized.
         """
         if not self._records:
-            raise LookupError(f"topic {self._topic!r} has no further record")
+            produced = ", ".join(sorted(self._produced)) or "none"
+            raise LookupError(f"topic {self._topic!r} has no further record (topics with output: {produced})")
         record = self._records.popleft()
         key = _convert(self._topic, "key", "deserializer", self._deserialize_key, record.key)
         value = _convert(self._topic, "value", "deserializer", self._deserialize_value, record.value)

@@ -23,7 +23,18 @@ def fail_on_invalid(record: SourceRecord, _key: Any, _value: Any, _partition_tim
         ValueError: the record has none, which ends the task.
     """
     if record.timestamp < 0:
-        raise ValueError("the record has no timestamp; set a timestamp_extractor")
+        raise ValueError("the record has no timestamp; set timestamp_extractor of add_source")
+    return record.timestamp
+
+
+def require_timestamp(record: SourceRecord, _key: Any, _value: Any, _partition_time_ms: int) -> int:
+    """Return the timestamp of a record of a global store, which cannot have another extractor.
+
+    Raises:
+        ValueError: the record has none, which ends the task.
+    """
+    if record.timestamp < 0:
+        raise ValueError("the record has no timestamp; records of a global store must have timestamps")
     return record.timestamp
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from zkconsumer.topology.errors import describe_integer
+
 
 class TimeWindow(NamedTuple):
     """A window from ``start``, included, to ``end``, excluded, in milliseconds since the epoch."""
@@ -92,4 +94,4 @@ class SessionWindows:
 
 def _check(name: str, value: int, minimum: int) -> None:
     if not isinstance(value, int) or value < minimum:
-        raise ValueError(f"{name} must be an integer of at least {minimum}, got {value!r}")
+        raise ValueError(f"{name} must be {describe_integer(minimum)}, got {value!r}")

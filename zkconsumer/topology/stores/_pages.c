@@ -1892,7 +1892,7 @@ static void free_key(TimeKey *key) {
     if (key->at != key->room) PyMem_Free(key->at);
 }
 
-/* Get a number of at least 0; -1 after an error. */
+/* Get a non-negative number; -1 after an error. */
 static int parse_number(PyObject *object, uint64_t maximum, size_t bytes, uint64_t *number) {
     int overflow;
     long long parsed = PyLong_AsLongLongAndOverflow(object, &overflow);

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from zkconsumer.topology.errors import WrongTypeError
+from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
 from zkconsumer.topology.loop import Deserialize, Serialize
 from zkconsumer.topology.serdes import Serde, deserializer_codec, serializer_codec
 from zkconsumer.topology.stores.cache import Backing, FlushListener, StoreCache
@@ -63,47 +63,57 @@ class StateStore(ABC):
         """Release what ``init`` acquired."""
 
 
-def value_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
-    """Return a function that serializes values.
+def value_serializer(store: str, serde: Serde, what: str = "value") -> Callable[[Any], bytes]:
+    """Return a function to serialize values.
 
     It raises TypeError if the serializer fails or does not return bytes.
+
+    Args:
+        store: name of the store, for errors.
+        serde: the serde.
+        what: ``key`` or ``value``, for errors.
     """
     serialize = serde.serialize
 
-    def serialize_value(value: Any) -> bytes:
+    def serialize_object(value: Any) -> bytes:
         try:
             data = serialize(store, value)
         except Exception as error:
-            kind = type(value).__name__
             raise WrongTypeError(
-                f"store {store!r}: {kind} {value!r} cannot be serialized: {error}; set the serdes of the store"
+                f"store {store!r}: {what} {value!r} ({type(value).__name__}) cannot be serialized: {error}; use the "
+                "types of the store's serdes"
             ) from error
         if type(data) is not bytes:
-            raise WrongTypeError(f"store {store!r}: the serializer must return bytes, got {type(data).__name__}")
+            raise WrongTypeError(f"store {store!r}: the {what} serializer must return bytes, got {type(data).__name__}")
         return data
 
-    return serialize_value
+    return serialize_object
 
 
 def key_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
-    """Return a function that serializes keys.
+    """Return a function to serialize keys.
 
-    It raises ValueError if the key is None, and otherwise what that of ``value_serializer`` raises.
+    It raises ValueError if the key is None, and otherwise the errors of ``value_serializer``.
     """
-    serialize_value = value_serializer(store, serde)
+    serialize_object = value_serializer(store, serde, "key")
 
     def serialize_key(key: Any) -> bytes:
         if key is None:
-            raise ValueError(f"store {store!r}: the key must not be None")
-        return serialize_value(key)
+            raise InvalidArgumentError(f"store {store!r}: the key must not be None")
+        return serialize_object(key)
 
     return serialize_key
 
 
-def deserializer(store: str, serde: Serde) -> Callable[[bytes], Any]:
-    """Return a function that deserializes keys or values.
+def deserializer(store: str, serde: Serde, what: str) -> Callable[[bytes], Any]:
+    """Return a function to deserialize keys or values.
 
     It raises ValueError if the deserializer fails.
+
+    Args:
+        store: name of the store, for errors.
+        serde: the serde.
+        what: ``key`` or ``value``, for errors.
     """
     deserialize = serde.deserialize
 
@@ -111,7 +121,7 @@ def deserializer(store: str, serde: Serde) -> Callable[[bytes], Any]:
         try:
             return deserialize(store, data)
         except Exception as error:
-            raise ValueError(f"store {store!r}: {data[:40]!r} cannot be deserialized: {error}") from error
+            raise ValueError(f"store {store!r}: {what} {data[:40]!r} cannot be deserialized: {error}") from error
 
     return deserialize_bytes
 
@@ -135,9 +145,11 @@ class SerdeStore(StateStore):
             deserializer_codec(value_serde.deserialize),
         )
         self._serialize_key = Serialize(self._codecs[0], key_serializer(name, key_serde))
-        self._deserialize_key = Deserialize(deserializer_codec(key_serde.deserialize), deserializer(name, key_serde))
+        self._deserialize_key = Deserialize(
+            deserializer_codec(key_serde.deserialize), deserializer(name, key_serde, "key")
+        )
         self._serialize_value = Serialize(self._codecs[1], value_serializer(name, value_serde))
-        self._deserialize_value = Deserialize(self._codecs[2], deserializer(name, value_serde))
+        self._deserialize_value = Deserialize(self._codecs[2], deserializer(name, value_serde, "value"))
 
     def set_flush_listener(self, _listener: FlushListener, _send_old_values: bool = False) -> bool:
         """Return whether the store is cached. If it is, the listener is called with the last change of each key.

@@ -140,9 +140,7 @@ def versioned_key_value(
     _check_not_negative(name, history_ms=history_ms)
     interval_ms = _versioned_interval_ms(history_ms) if segment_interval_ms is None else segment_interval_ms
     if not isinstance(interval_ms, int) or interval_ms < 1:
-        raise TopologyError(
-            f"store {name!r}: segment_interval_ms must be an integer of at least 1, got {interval_ms!r}"
-        )
+        raise TopologyError(f"store {name!r}: segment_interval_ms must be a positive integer, got {interval_ms!r}")
     times = {"history_ms": history_ms, "segment_interval_ms": interval_ms}
     return _declare(VersionedKeyValueStore, name, (key, value), persistent, logging, False, **times)
 
@@ -251,7 +249,7 @@ def _window_parameters(name: str, retention_ms: int, window_size_ms: int, retain
 def _check_not_negative(name: str, **arguments: int) -> None:
     for argument, value in arguments.items():
         if not isinstance(value, int) or value < 0:
-            raise TopologyError(f"store {name!r}: {argument} must be an integer of at least 0, got {value!r}")
+            raise TopologyError(f"store {name!r}: {argument} must be a non-negative integer, got {value!r}")
 
 
 def _versioned_interval_ms(history_ms: int) -> int:

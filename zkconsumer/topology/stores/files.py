@@ -128,7 +128,7 @@ class _FilePages:
         """Return pages in the order of their ids; None for one that does not exist.
 
         Raises:
-            CorruptPageError: a page is not a BLOB, or its checksum is wrong.
+            CorruptPageError: a page is not a BLOB, or has another checksum.
         """
         return [self._read(page_id) for page_id in page_ids]
 
@@ -136,9 +136,9 @@ class _FilePages:
         statement = "SELECT data, checksum FROM pages WHERE store = ? AND id = ?"
         for data, checksum in self._execute(statement, (self._store, page_id)):
             if not isinstance(data, bytes):
-                raise CorruptPageError(page_id, f"expected a BLOB, got {type(data).__name__}")
+                raise CorruptPageError(page_id, f"must be a BLOB, got {type(data).__name__}")
             if checksum is not None and checksum != self._checksum(page_id, data):
-                raise CorruptPageError(page_id, "its checksum is wrong")
+                raise CorruptPageError(page_id, "checksum mismatch")
             return data
         return None
 

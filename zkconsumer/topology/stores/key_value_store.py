@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from zkconsumer.topology.errors import WrongTypeError
 from zkconsumer.topology.serdes import Codec, Serde
 from zkconsumer.topology.stores.base import SerdeStore, StoreContext
 from zkconsumer.topology.stores.native import PagedMap, SerdeMap
@@ -125,7 +126,9 @@ def none_if_empty(store: str, value: ValueAndTimestamp | None) -> ValueAndTimest
     if value is None:
         return None
     if not isinstance(value, ValueAndTimestamp) or not isinstance(value.timestamp, int):
-        raise TypeError(f"store {store!r}: put needs ValueAndTimestamp(value, milliseconds), got {value!r}")
+        raise WrongTypeError(
+            f"store {store!r}: the value must be ValueAndTimestamp(value, milliseconds), got {value!r}"
+        )
     return None if value.value is None else value
 
 

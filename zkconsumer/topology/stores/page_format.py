@@ -81,7 +81,7 @@ class Page:
     def check_range(self, first_key: bytes, stop: bytes | None) -> None:
         """Raise ValueError if a key is less than ``first_key``, or not less than ``stop``; None means no limit."""
         if self.order and (self.order[0] < first_key or (stop is not None and self.order[-1] >= stop)):
-            raise ValueError("it has keys of another page")
+            raise ValueError("keys outside the key range of the page")
 
     def encode(self) -> bytes:
         """Return the page in the format that ``decode`` reads."""
@@ -167,7 +167,7 @@ class Header(NamedTuple):
         _check_format(data)
         _, next_id, entries, directory_pages = _HEADER.unpack_from(data)
         if next_id > _MAX_NUMBER or abs(entries) > _MAX_NUMBER:
-            raise ValueError("its number of entries or its next page id is wrong")
+            raise ValueError("invalid entry count or next page id")
         return cls(next_id, entries, directory_pages, data[_HEADER.size :].decode())
 
     def encode(self) -> bytes:
@@ -210,7 +210,7 @@ def decode_directory(data: bytes, next_id: int) -> tuple[list[bytes], list[int]]
     first_keys = [data[ends[i] : ends[i + 1]] for i in range(count)]
     _check_order(first_keys)
     if first_keys[:1] != [b""] or len(set(ids)) != count or not all(0 < page_id < next_id for page_id in ids):
-        raise ValueError("its first key or the ids of its pages are wrong")
+        raise ValueError("invalid first key or page ids")
     return first_keys, ids
 
 
@@ -228,4 +228,4 @@ def _check_format(data: bytes) -> None:
 
 def _check_order(keys: list[bytes]) -> None:
     if not all(map(lt, keys, islice(keys, 1, None))):
-        raise ValueError("its keys are not in order")
+        raise ValueError("keys are not sorted")

@@ -46,7 +46,7 @@ def read_error(store: str, location: str, what: str, error: ValueError) -> Strea
 
 def read_only_error(store: str) -> StreamsError:
     """Return the error for a change of a map that is read-only."""
-    return StreamsError(f"store {store!r} is global: only its own processor can change it")
+    return StreamsError(f"global store {store!r} is read-only: only its own processor can update it")
 
 
 def reentrant_error(store: str) -> StreamsError:
@@ -88,7 +88,7 @@ def decode_page(
     """Return a page of entries whose keys are between ``first_key`` and ``stop``, exclusive; None means no limit.
 
     Raises:
-        StreamsError: the page is missing or corrupt, or has keys of another page.
+        StreamsError: the page does not exist or is corrupt, or has keys outside of this range.
     """
     try:
         page = Page.decode(_require(data))
@@ -111,8 +111,8 @@ def load_directory(pages: ReadablePages, store: str, layout: str) -> tuple[Direc
         header = Header.decode(data)
         if header.layout != layout:
             raise StreamsError(
-                f"store {store!r}: the {pages.location} has entries of another kind, {header.layout!r} "
-                f"instead of {layout!r}; declare the store as before, or give it another name"
+                f"store {store!r}: the {pages.location} has entries with layout {header.layout!r}, expected "
+                f"{layout!r}; declare the store as before, or rename it"
             )
         found: list[bytes] = []
         page_ids = Directory.page_ids(header.directory_pages)
@@ -125,5 +125,5 @@ def load_directory(pages: ReadablePages, store: str, layout: str) -> tuple[Direc
 
 def _require(data: bytes | None) -> bytes:
     if data is None:
-        raise ValueError("it is missing")
+        raise ValueError("the page does not exist")
     return data

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Any, ClassVar, Protocol
 
+from zkconsumer.topology.errors import InvalidArgumentError
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import SerdeStore, StoreContext
 from zkconsumer.topology.stores.native import TimeMap
@@ -38,7 +39,7 @@ def check_time(store: str, start_ms: int) -> None:
         ValueError: it is negative or not an integer.
     """
     if not isinstance(start_ms, int) or start_ms < 0:
-        raise ValueError(f"store {store!r}: a time must be an integer of at least 0, got {start_ms!r}")
+        raise InvalidArgumentError(f"store {store!r}: a time must be a non-negative integer, got {start_ms!r}")
 
 
 def check_session(store: str, start_ms: int, end_ms: int) -> None:
@@ -49,8 +50,8 @@ def check_session(store: str, start_ms: int, end_ms: int) -> None:
     """
     check_time(store, start_ms)
     if not isinstance(end_ms, int) or end_ms < start_ms:
-        raise ValueError(
-            f"store {store!r}: the end must be an integer of at least the start {start_ms}, got {end_ms!r}"
+        raise InvalidArgumentError(
+            f"store {store!r}: the end must be an integer greater than or equal to the start {start_ms}, got {end_ms!r}"
         )
 
 
