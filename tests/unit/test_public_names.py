@@ -191,6 +191,7 @@ PUBLIC = {
         "serdes",
         "stores",
         "timestamps",
+        "windows",
     ],
     "zkconsumer.topology.handlers": [
         "fail",

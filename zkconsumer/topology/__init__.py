@@ -25,7 +25,7 @@ The package starts no thread and no process. A ``StreamTask`` and a ``TopologyTe
 
 from __future__ import annotations
 
-from zkconsumer.topology import handlers, serdes, stores, timestamps
+from zkconsumer.topology import handlers, serdes, stores, timestamps, windows
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.handlers import ErrorContext, ErrorResponse
@@ -76,4 +76,5 @@ __all__ = [
     "serdes",
     "stores",
     "timestamps",
+    "windows",
 ]

@@ -1,7 +1,7 @@
-/* What a task does for each record: the types and functions of loop.py, records.py and columns.py, compiled.
+/* Record processing of a task: the types and functions of loop_py.py and cache_py.py, compiled.
  *
- * The Python modules document them, and have the same results and errors. Errors of a record, a sink or a
- * call of forward() are raised by functions of these modules, so that their texts exist once.
+ * The Python modules document them, and have the same results and errors. Errors of a record, a sink or a call of
+ * forward() are raised by functions in Python, so each message exists once.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -1978,8 +1978,8 @@ done:
 /* ---- the module ----------------------------------------------------------------------------- */
 
 static PyMethodDef functions[] = {
-    {"run_rows", run_rows, METH_VARARGS, "Process consecutive records; see loop.py."},
-    {"read_column", read_column, METH_VARARGS, "Deserialize rows of an Arrow binary array; see columns.py."},
+    {"run_rows", run_rows, METH_VARARGS, "Process consecutive records; see loop_py.py."},
+    {"read_column", read_column, METH_VARARGS, "Deserialize rows of an Arrow binary array; see loop_py.py."},
     {"forward_changes", forward_changes, METH_VARARGS, "Write and forward changes; see cache_py.py."},
     {"has_negative", has_negative, METH_O, "Return whether a column has a negative timestamp."},
     {NULL, NULL, 0, NULL},
@@ -2057,7 +2057,7 @@ static int module_clear(PyObject *object) {
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_loop", "Compiled parts of a task; see loop.py.", sizeof(Module), functions, slots,
+    PyModuleDef_HEAD_INIT, "_loop", "Compiled parts of a task; see loop_py.py and cache_py.py.", sizeof(Module), functions, slots,
     module_traverse, module_clear, NULL,
 };
 

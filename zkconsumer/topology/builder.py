@@ -225,7 +225,7 @@ class Topology:
             value_deserializer: see ``add_source``.
 
         Raises:
-            TopologyError: a name or the topic is in use, or the store has a changelog.
+            TopologyError: a name or the topic is in use, or ``logging`` of the store is True.
         """
         check_supplier(processor, supplier)
         self._check_new(source)

@@ -30,16 +30,17 @@ class ApplicationConfig:
         value_serde: for values. Default ``serdes.BYTES``.
         timestamp_extractor: returns the timestamps of records; see ``zkconsumer.topology.timestamps``.
         max_task_idle_ms: maximum time to wait for records of empty partitions without a lag, in milliseconds, so that
-            records are processed in the order of their timestamps. Default 0: wait only for partitions with a lag. -1:
-            never wait.
+            records are processed in the order of their timestamps. Default 0: wait only for partitions with a lag, or
+            with an unknown lag. -1: never wait.
         deserialization_handler: called if a record cannot be deserialized. Default ``handlers.fail``.
-        processing_handler: called if a processor or punctuation fails. Default ``handlers.fail``.
+        processing_handler: called if a processor, punctuator, topic extractor or partitioner fails, and for errors for
+            which ``production_handler`` returned FAIL. Default ``handlers.fail``.
         production_handler: called if a record cannot be serialized. Default ``handlers.fail``.
         page_bytes: maximum bytes of a page of a persistent store; larger pages need fewer reads and writes, but each
             changed page is written at a commit. Default 16,384; at least 1,024.
         page_memory_bytes: maximum encoded bytes of the unchanged pages that a store keeps in memory. Default 64 MiB.
-        statestore_cache_max_bytes: maximum bytes of the record caches of all stores with ``caching=True`` whose tasks
-            share a runtime. Default 10,485,760 (10 MiB); 0 disables the caches.
+        statestore_cache_max_bytes: maximum bytes of the record caches of a task. Tasks with a ``TaskRuntime.cache`` use
+            the limit of that cache instead, and share it. Default 10,485,760 (10 MiB); 0 disables the caches.
         quarantine_topic: topic to which ``ErrorResponse.QUARANTINE`` sends records. Default None.
 
     Raises:

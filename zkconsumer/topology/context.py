@@ -52,7 +52,7 @@ class NodeContext:
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record was read; None outside of ``process`` and punctuations."""
+        """Where the current record was read; see ``ProcessorContext``."""
         source = self._task.source_record
         if source is None:
             return PUNCTUATION_METADATA if self._task.state.is_processing else None

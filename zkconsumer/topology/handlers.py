@@ -16,11 +16,12 @@ from zkconsumer.topology.records import Header, Record, SinkRecord, SourceRecord
 class ErrorResponse(enum.Enum):
     """Response of an error handler."""
 
-    #: End the task.
+    #: End the task. From ``production_handler``: pass the error to ``processing_handler``, as an error of the processor
+    #: that forwarded the record.
     FAIL = "fail"
     #: Drop the record, count it, and continue.
     CONTINUE = "continue"
-    #: Write the source record to the quarantine topic, and continue.
+    #: Write the source record to the quarantine topic, drop the failed record, count it, and continue.
     QUARANTINE = "quarantine"
 
 
@@ -66,7 +67,7 @@ def log_and_continue(_context: ErrorContext, _error: Exception) -> ErrorResponse
 
 
 def quarantine(_context: ErrorContext, _error: Exception) -> ErrorResponse:
-    """Write the record to the quarantine topic and continue."""
+    """Write the source record to the quarantine topic, drop the failed record, log ``record_dropped``, and continue."""
     return ErrorResponse.QUARANTINE
 
 

@@ -79,7 +79,8 @@ class Lifecycle:
     def set_state(self, new: ApplicationState) -> bool:
         """Change the state, and return whether it was changed.
 
-        False means that a shutdown is in progress or has ended, or that the state was reported twice.
+        False means that the change was ignored: a shutdown or failure is in progress or complete, or the application is
+        already rebalancing.
 
         Raises:
             StreamsError: the transition is not possible.

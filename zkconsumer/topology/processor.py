@@ -22,7 +22,7 @@ class PunctuationType(enum.Enum):
 
     #: The highest timestamp of the records processed so far. It does not advance without records.
     STREAM_TIME = "stream time"
-    #: The clock of the machine.
+    #: The clock of the task, which ``TopologyTestDriver`` controls.
     WALL_CLOCK_TIME = "wall-clock time"
 
 
@@ -67,7 +67,7 @@ class ProcessorContext(Protocol):
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record was read; None in ``init`` and ``close``."""
+        """Where the current record was read; in punctuations None, -1 and -1; None in ``init`` and ``close``."""
 
     @property
     def current_stream_time_ms(self) -> int:

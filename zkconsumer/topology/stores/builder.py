@@ -36,7 +36,8 @@ class StoreBuilder:
         name: name of the store.
         kind: class of the store, or a function: called with the name and the parameters, it returns a new store.
         parameters: further arguments of ``kind`` by name.
-        logging: False declares that the store needs no changelog, as a global store, whose topic has its contents.
+        logging: must be False for a global store, as in Kafka Streams. It has no other effect, because changelog topics
+            are not supported.
         caching: whether the store has a record cache, which writes and forwards only the last change of each key.
 
     Raises:

@@ -21,10 +21,10 @@ V = TypeVar("V")
 
 
 class SessionStore(TimedStore, Generic[V]):
-    """Aggregates by key and session, which expire by their end.
+    """Aggregates by key and session, with an expiry.
 
-    An aggregate is returned until the latest end that was put is ``retention_ms`` after its own, and can be put until
-    its segment has expired; see ``WindowStore``. ``find_sessions`` reads the pages of the key's sessions from
+    An aggregate expires ``retention_ms`` after its end. A put is dropped and counted if all entries of its segment have
+    expired; see ``WindowStore``. ``find_sessions`` reads the pages of the key's sessions from
     ``earliest_end_ms`` on, and ``find_sessions_of_keys`` those of the range of keys in each segment from then on.
 
     Args:

@@ -28,12 +28,13 @@ _LAST_SEQUENCE = 0x7FFFFFFF
 
 
 class WindowStore(TimedStore, Generic[V]):
-    """Values by key and start of a window, which expire.
+    """Values by key and start of a window, with an expiry.
 
-    A value is returned until the latest start that was put is ``retention_ms`` after its own. It can be put as long as
-    its segment, of half the retention time and at least a minute, has not expired completely; later ones are dropped
-    and counted. ``fetch`` and ``put`` use one page. ``fetch_times`` reads the pages of the key, and ``fetch_keys``
-    those of the range of keys, in each segment of the time range. ``fetch_all`` and ``all`` read whole segments.
+    A value expires ``retention_ms`` after its start: it is returned until the latest start that was put is that much
+    later. Segments have half the retention time, and at least a minute. A put is dropped and counted if all entries of
+    its segment have expired. ``fetch`` and ``put`` use one page. ``fetch_times`` reads the pages of the key, and
+    ``fetch_keys`` those of the range of keys, in each segment of the time range. ``fetch_all`` and ``all`` read whole
+    segments.
 
     Args:
         name: name of the store.
