@@ -1,4 +1,4 @@
-"""Kafka Streams' topologies: processors, state stores and the test driver, without Spark.
+"""The Processor API of Kafka Streams: processors, state stores and the test driver.
 
 The package starts no thread and no process. A ``StreamTask`` and a ``TopologyTestDriver`` belong to one thread; a
 ``Topology`` can be shared by all tasks of a process. Applications use the names of this module, and the modules

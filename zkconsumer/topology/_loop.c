@@ -14,7 +14,7 @@
 
 #include "_codecs.h"
 
-/* One of so many calls of a node is timed. */
+/* Number of calls of a node of which one is timed. */
 enum { TIMED_CALLS = 64 };
 
 typedef struct {

@@ -41,10 +41,9 @@ _OFFSET_RESETS = (None, "earliest", "latest")
 
 
 class Topology:
-    """Nodes that process records, and their stores. All methods that add something return the topology.
+    """Nodes that process records, and their stores. Methods that declare something return the topology.
 
-    As in Kafka Streams, one class has all calls that declare something; names of nodes and topics must be unique among
-    all of them.
+    As in Kafka Streams, one class has all declarations; names of nodes and topics must be unique among all of them.
     """
 
     def __init__(self) -> None:
@@ -307,7 +306,7 @@ class Topology:
 
         Args:
             partition_counts: number of partitions of each existing topic. Sources with a pattern read those that it
-                matches; other sources read their topics in any case.
+                matches; other sources always read their topics.
 
         Raises:
             TopologyError: two patterns match a topic.

@@ -56,7 +56,7 @@ class RecordCache:
 
 
 class CacheEntries:
-    """Serialized entries in the order of their last use, and which of them are changes, in the order of the last put.
+    """Serialized entries in the order of their last use, and the changes in the order of their last put.
 
     Args:
         shared: counts the bytes of all caches.
@@ -112,7 +112,7 @@ class CacheEntries:
         return key, entry[0]
 
     def get_raw(self, key: bytes) -> bytes | None:
-        """Return the value of a key. One that is read from the store is added."""
+        """Return the value of a key. A value from the store is added to the cache."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)

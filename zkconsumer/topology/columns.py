@@ -1,4 +1,4 @@
-"""Records as columns: what a task reads, and what its sinks write."""
+"""Records as columns: the input and output of a task."""
 
 from __future__ import annotations
 
@@ -123,10 +123,10 @@ class SourceColumns(NamedTuple):
 
 
 def deserialize_column(codec: Codec, deserialize: Deserializer, topic: str, column: Any) -> list[Any]:
-    """Return the deserialized rows of a column; it raises what ``deserialize`` raises.
+    """Return the deserialized rows of a column; errors of ``deserialize`` are raised.
 
     Args:
-        codec: that of ``deserialize``.
+        codec: codec of ``deserialize``.
         deserialize: the deserializer.
         topic: topic name.
         column: the serialized rows.
@@ -140,7 +140,7 @@ def deserialize_column(codec: Codec, deserialize: Deserializer, topic: str, colu
 
 
 class SinkColumns:
-    """The records that sinks have written, in their order.
+    """Records written by sinks, in their order.
 
     Args:
         columns: the records.

@@ -141,7 +141,7 @@ class _SortedNodes:
             self._root.is_red = False
 
     def _rotate(self, entry: _Entry, side: int) -> None:
-        """Let the child on the other side take the place of ``entry``, which becomes its child on ``side``."""
+        """Replace ``entry`` with its child on the other side, and make it the child of that on ``side``."""
         child = entry.sides[1 - side]
         assert child is not None
         entry.sides[1 - side] = inner = child.sides[side]

@@ -1,4 +1,4 @@
-"""Errors of nodes: what the handlers return, records that are dropped, and the error that ends a task."""
+"""Errors of nodes: responses of handlers, dropped records, and the error that ends a task."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FAILURES = {
 
 
 class FailedNodeError(FatalError):
-    """An error of a node for which its handler returned FAIL. No other handler sees it."""
+    """An error of a node for which its handler returned FAIL. No other handler is called."""
 
     def __init__(self, context: ErrorContext, error: Exception) -> None:
         super().__init__(context, error)

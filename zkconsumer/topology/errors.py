@@ -1,4 +1,4 @@
-"""Errors of calls with invalid arguments, for which no handler is recommended, and errors that no handler sees."""
+"""Errors of calls with invalid arguments, and errors for which no handler is called."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class WrongTypeError(StreamsError, TypeError):
 
 
 class FatalError(Exception):
-    """An error that ends the task. No error handler sees it."""
+    """An error that ends the task. No error handler is called."""
 
 
 class FlushError(StreamsError, FatalError):

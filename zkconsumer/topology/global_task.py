@@ -22,7 +22,7 @@ from zkconsumer.topology.task_runtime import TaskRuntime
 
 
 class GlobalTaskContext(TaskContext):
-    """Has no stream time and no punctuation."""
+    """Context of the processor of a global store, without stream time and punctuation."""
 
     @property
     def stream_time_ms(self) -> int:

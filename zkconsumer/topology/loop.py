@@ -1,4 +1,4 @@
-"""What a task does for each record: compiled, or in Python if ``ZKCONSUMER_PURE=1`` is set; see ``loop_py``."""
+"""Record processing of a task: compiled, or in Python if ``ZKCONSUMER_PURE=1`` is set; see ``loop_py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task does for each record, in Python; ``_loop.c`` has the same classes and functions.
+"""Record processing of a task, in Python; ``_loop.c`` has the same classes and functions.
 
 A task calls ``run_rows`` for consecutive records of a partition. Nodes are functions that take a record; the children
 of a node are called one after another.
@@ -19,7 +19,7 @@ from zkconsumer.topology.serdes import Codec
 #: A node, or the function that a node calls.
 Process = Callable[["Record"], object]
 
-#: One of so many calls of a node is timed.
+#: Number of calls of a node of which one is timed.
 _TIMED_CALLS = 64
 
 _MAX_INT32 = (1 << 31) - 1
@@ -112,7 +112,7 @@ class RunState:
         due_ms: stream time at which the next schedule is due.
         source: columns with the current record before it was deserialized, in this row; None in punctuations.
         record: the record that the current node received; None outside of ``process`` and punctuations.
-        is_processing: whether a node is called that may forward records.
+        is_processing: whether nodes may forward records.
     """
 
     __slots__ = ("due_ms", "is_processing", "partition_time_ms", "record", "row", "source", "stream_time_ms")
@@ -135,14 +135,14 @@ def run_rows(
 ) -> int:
     """Process consecutive records, and return the number of the row after the last one.
 
-    It ends before the row ``stop``, before a record whose timestamp is ``before_ms`` or later, and after a record with
-    which a schedule is due. The first record is processed in any case.
+    It ends before the row ``stop``, before a record with the timestamp ``before_ms`` or a later one, and if a schedule
+    is due. The first record is always processed.
 
     Args:
         state: its row is that of the first record; it is updated with each record.
         columns: lists of keys and values, timestamps, and headers or None.
         stop: row after the last record.
-        before_ms: timestamp from which on a record of another partition is next.
+        before_ms: timestamp from which a record of another partition is next.
         children: the children of the source.
 
     Raises:
@@ -175,7 +175,7 @@ def run_rows(
 
 
 class Guarded:
-    """A processor's function, and what to do about its errors.
+    """The function of a processor, with its error handler.
 
     Args:
         process: the function of the processor.
@@ -209,10 +209,10 @@ class Forwarder:
     """``ProcessorContext.forward`` of a node.
 
     Args:
-        state: that of the task.
+        state: state of the task.
         children: the children of the node.
         by_name: the same by name.
-        reject: raises the error about arguments or a moment that are not valid.
+        reject: raises the error of an invalid call.
     """
 
     __slots__ = ("_by_name", "_children", "_reject", "_state")
@@ -241,7 +241,7 @@ class Forwarder:
 
 
 class OutputColumns:
-    """Records that sinks have written, as columns.
+    """Records written by sinks, as columns.
 
     Attributes:
         topics: number of each topic, in the order of their first records.
@@ -330,7 +330,7 @@ class SinkWriter:
         topic: the topic of the sink.
         key_codec: ``serdes.Codec`` of keys.
         value_codec: ``serdes.Codec`` of values.
-        otherwise: called with each record that has headers, or objects of other types than those of the codecs.
+        otherwise: called with records that have headers, or objects of other types than the codecs encode.
     """
 
     __slots__ = ("_columns", "_key_codec", "_otherwise", "_topic", "_value_codec")

@@ -37,7 +37,7 @@ class RunningNode:
     Attributes:
         name: name of the node.
         process: the function that processes a record.
-        children: those of the nodes that receive the records which this one forwards.
+        children: functions of the nodes below, which receive forwarded records.
         child_by_name: the same by name of the node.
     """
 
@@ -47,7 +47,7 @@ class RunningNode:
         self.child_by_name: dict[str, Process] = {}
 
     def add_child(self, child: RunningNode) -> None:
-        """Add a node that receives the records which this one forwards."""
+        """Add a node below, which receives forwarded records."""
         self.children.append(child.process)
         self.child_by_name[child.name] = child.process
 
@@ -120,7 +120,7 @@ class RunningSink(RunningNode):
         super().__init__(node.name, self._create_writer())
 
     def _create_writer(self) -> Process:
-        """Return the function that sends a record: a compiled one for those that need nothing else."""
+        """Return the function that sends a record; it is compiled if there is no topic extractor and no partitioner."""
         if self._topic is None or self._partitioner is not None:
             return self._send
         codecs = serializer_codec(self._key), serializer_codec(self._value)
@@ -134,7 +134,7 @@ class RunningSink(RunningNode):
             partitions = self._select_partitions(topic, record)
             headers = tuple(copy_headers(record.headers)) if record.headers else ()
         except Exception as error:
-            # The caller adds the task, and where the record was read.
+            # The caller adds the task, topic, partition and offset.
             raise StreamsError(f"sink {self.name!r}: {describe_error(error)}") from error
         if not partitions:
             self._errors.drop(self._task.source_record, reason="no_partition", node=self.name)
@@ -189,7 +189,7 @@ class RunningProcessor(RunningNode):
 
     @property
     def is_initialized(self) -> bool:
-        """Whether ``init`` has returned, and ``close`` was not called since."""
+        """Whether ``init`` returned, and ``close`` was not called since."""
         return self._is_initialized
 
     def initialize(self, context: ProcessorContext) -> None:

@@ -1,4 +1,4 @@
-"""The topics that sources name or match: checks of a new source, and the existing topics of a pattern."""
+"""Topics of sources: checks of a new source, and the existing topics of a pattern."""
 
 from __future__ import annotations
 

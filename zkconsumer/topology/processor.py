@@ -30,7 +30,7 @@ class Cancellable(Protocol):
     """A schedule that can be ended."""
 
     def cancel(self) -> None:
-        """End the schedule. It has no effect if it has ended."""
+        """End the schedule. A second call has no effect."""
 
 
 class Remembered:
@@ -47,7 +47,7 @@ class Remembered:
 
 
 class ProcessorContext(Protocol):
-    """What a processor can do; valid inside ``init``, ``process``, ``close`` and punctuations of that processor."""
+    """The interface of a task for a processor; valid in ``init``, ``process``, ``close`` and punctuations."""
 
     @property
     def config(self) -> ApplicationConfig:
@@ -147,7 +147,7 @@ class Processor(ABC):
         """Process one record."""
 
     def close(self) -> None:  # noqa: B027
-        """Release what ``init`` acquired. Changes of stores are discarded."""
+        """Release the resources of ``init``. Changes of stores are discarded, unless a commit follows."""
 
 
 #: Returns a new processor at each call: a class, or a function.

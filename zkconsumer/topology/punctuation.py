@@ -19,7 +19,7 @@ IN_INIT = "init"
 
 
 class ScheduleKey(NamedTuple):
-    """By which a schedule is found again after its task was rebuilt.
+    """The identity of a schedule, which it keeps if its task is rebuilt.
 
     Attributes:
         node: name of the node that created it.
@@ -33,10 +33,10 @@ class ScheduleKey(NamedTuple):
 
 
 class Schedule:
-    """A punctuator that is called each time its interval has passed.
+    """A punctuator with its interval and next time.
 
     Args:
-        key: by which it is found again.
+        key: its identity.
         due_ms: first time at which it is due.
         interval_ms: milliseconds between two calls.
         punctuator: the function.
@@ -167,7 +167,7 @@ class TaskSchedules:
         if found is None:
             schedule = Schedule(key, due_ms, interval_ms, punctuator)
             if key.ordinal < self._created_before.get((node, IN_INIT), 0):
-                schedule.cancel()  # it has ended before the task was saved
+                schedule.cancel()  # it ended before the task was saved
             else:
                 self.queues[kind].add(schedule)
             return schedule
@@ -238,7 +238,7 @@ class TaskSchedules:
             self.queues[kind].queue.items[:] = restored
 
     def attach(self, node: str, processor: Processor) -> None:
-        """Let the restored schedules that a node created after ``init`` call its processor.
+        """Connect the restored schedules that a node created after ``init`` to its processor.
 
         Raises:
             StreamsError: the processor does not have a method that a schedule calls.
@@ -254,7 +254,7 @@ class TaskSchedules:
             schedule.punctuator = method or _do_nothing
 
     def finish_restoring(self) -> None:
-        """End the schedules that ``init`` no longer creates; called when all processors have been initialized."""
+        """End the schedules that ``init`` no longer creates; called after all processors were initialized."""
         for _, schedule in self._restored.values():
             schedule.cancel()
         self._restored.clear()

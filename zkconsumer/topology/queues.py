@@ -1,4 +1,4 @@
-"""The records that a task has not processed yet, and which of them is next.
+"""Records that a task did not process yet, and the selection of the next one.
 
 Source: Kafka 3.9 RecordQueue and PartitionGroup.
 """
@@ -67,13 +67,13 @@ class RecordBatch(NamedTuple):
 
 
 class QueueState(NamedTuple):
-    """What another task needs to continue with a queue.
+    """The state of a queue, with which another task continues.
 
     Attributes:
         time_ms: the highest timestamp of the records processed so far.
         next_offset: the offset after the last record that was processed; None before the first one.
         dropped: the head, if all records of the queue were dropped.
-        columns: the records that were not processed.
+        columns: the records that were not processed yet.
     """
 
     time_ms: int
@@ -172,14 +172,14 @@ class RecordQueue:
         self._advance()
 
     def state(self) -> QueueState:
-        """Return what another task needs to continue."""
+        """Return the state with which another task continues."""
         batch, head = self.batch, self._head
         rest = () if batch is None else (batch.columns.slice(self.row, batch.columns.rows),)
         dropped = head.source if head is not None and head.record is None else None
         return QueueState(self.time_ms, self._end, dropped, (*rest, *self._waiting))
 
     def restore(self, state: QueueState) -> None:
-        """Continue where another task has stopped."""
+        """Continue from the state of another task."""
         self.time_ms, self._end = state.time_ms, state.next_offset
         if state.dropped is not None:
             self._head = Stamped(state.dropped, None, UNKNOWN)
@@ -270,7 +270,7 @@ class PartitionGroup:
         return queue.partition, stamped
 
     def first(self) -> tuple[RecordQueue, int | None] | None:
-        """Return the queue of the next record, and the timestamp from which on another queue is next, or None.
+        """Return the queue of the next record, and the timestamp from which another queue is next, or None.
 
         With three queues or more the time is that of the next record, because the order of equal timestamps depends on
         each removal.
@@ -325,21 +325,21 @@ class PartitionGroup:
         return {partition: queue.time_ms for partition, queue in self.queues.items()}
 
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """Return the next offset of each partition that has had a record."""
+        """Return the next offset of each partition that had a record."""
         offsets = ((partition, queue.next_offset) for partition, queue in self.queues.items())
         return {partition: offset for partition, offset in offsets if offset is not None}
 
     def restore(self, states: Mapping[TopicPartition, QueueState], order: Iterable[TopicPartition]) -> None:
-        """Continue where another task has stopped.
+        """Continue from the state of another task.
 
         Args:
-            states: what ``RecordQueue.state`` returned.
-            order: what ``heap_order`` returned.
+            states: results of ``RecordQueue.state``.
+            order: result of ``heap_order``.
         """
         for partition, state in states.items():
             self.queues[partition].restore(state)
         self._nonempty.items[:] = [self.queues[partition] for partition in order]
 
     def heap_order(self) -> list[TopicPartition]:
-        """Return the partitions with records, in an order on which that of records with equal timestamps depends."""
+        """Return the partitions with records in heap order, which determines the order of equal timestamps."""
         return [queue.partition for queue in self._nonempty.items]

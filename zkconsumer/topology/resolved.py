@@ -1,4 +1,4 @@
-"""A topology whose sources have their topics, for the tasks that process them."""
+"""A topology with the topics of its sources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TopicGroup(NamedTuple):
 
     Attributes:
         sources: topics that it reads.
-        sinks: topics that it writes, without those that an extractor selects.
+        sinks: topics that it writes, except those of topic extractors.
         is_global: whether it updates a global store, so that it has no tasks of its own.
     """
 

@@ -1,4 +1,4 @@
-"""Conversions between objects and bytes. Both directions get the topic, or the name of the store, as first argument.
+"""Conversions between objects and bytes. The first argument is the topic, or the name of the store.
 
 The functions are attributes of the module, so serdes can be pickled, and are equal after that.
 """

@@ -1,4 +1,4 @@
-"""What a task remembers besides its stores, as bytes from which another process continues it.
+"""The task state outside the stores, as bytes from which another process continues the task.
 
 The format: the magic ``ZKTS``, version, length of a JSON object, CRC-32 of everything else, that object, and for each
 partition an Arrow stream of the records that were not processed, if there are some.
@@ -38,7 +38,7 @@ class Snapshot:
 
     Attributes:
         task_id: the task.
-        fingerprint: that of its sub-topology.
+        fingerprint: fingerprint of its sub-topology.
         stream_time_ms: the highest timestamp of the records processed so far.
         queues: records that were not processed, and times and offsets, by partition.
         order: see ``PartitionGroup.heap_order``.
@@ -46,7 +46,7 @@ class Snapshot:
         schedules: the schedules.
         remembered: values of ``ProcessorContext.remember`` by node and name.
         metrics: numbers of the task by name.
-        sequence: number of records that sinks have written.
+        sequence: number of records written by sinks.
     """
 
     task_id: str
@@ -93,12 +93,12 @@ class Snapshot:
         """Read a snapshot of a task.
 
         Args:
-            data: what ``encode`` returned.
+            data: bytes of ``encode``.
             task_id: the task that continues it.
-            fingerprint: that of its sub-topology.
+            fingerprint: fingerprint of its sub-topology.
 
         Raises:
-            StreamsError: the snapshot is corrupt, has a later format, or is that of another task or sub-topology.
+            StreamsError: the snapshot is corrupt, has a later format, or belongs to another task or topology.
         """
         content, columns = _decode_content(data, task_id)
         if content["task"] != task_id:

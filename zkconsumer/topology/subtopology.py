@@ -1,4 +1,4 @@
-"""A sub-topology: what its tasks need, as data."""
+"""A sub-topology as data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Subtopology:
         nodes: its nodes, parents before children.
         stores: the stores that are connected to them.
         topics_of: topics of each source, by its name.
-        partition_counts: number of partitions by topic, as far as they are known.
+        partition_counts: number of partitions by topic; unknown ones are missing.
         internal_topics: topics whose names begin with the application id at run time.
         is_global: whether it updates a global store, so that a single task reads all partitions.
     """
@@ -49,7 +49,7 @@ class Subtopology:
 
     @property
     def sink_topics(self) -> frozenset[str]:
-        """The topics that it writes, without those that an extractor selects."""
+        """The topics that it writes, except those of topic extractors."""
         return frozenset(node.topic for node in self.nodes if isinstance(node, SinkNode) and node.topic is not None)
 
     @property
@@ -65,7 +65,7 @@ class Subtopology:
 
     @property
     def fingerprint(self) -> str:
-        """JSON of what it declares, by which a runtime recognizes that the declaration of stored state has changed.
+        """JSON of its declarations, by which a runtime detects a change of the topology.
 
         It contains nodes, stores with their kinds and parameters, topics as they were declared, and the names of
         functions and classes, but not their code.

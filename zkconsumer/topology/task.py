@@ -38,8 +38,8 @@ class StreamTask:
     commit, and every further call but ``close`` raises StreamsError. Its owner creates a new task, and adds the records
     from the offsets that ``committable`` returned at the last commit, or continues from its ``snapshot``.
 
-    It is the whole interface between a runtime and a task, so it has more methods than other classes; queues, nodes,
-    stores, schedules, snapshots, and what nodes use (``TaskContext``) are classes of their own.
+    This is the whole interface between a runtime and a task, so it has more methods than other classes. Queues, nodes,
+    stores, schedules, snapshots and the interface for nodes (``TaskContext``) are classes of their own.
 
     Args:
         declaration: nodes, stores and partitions of the task; see ``Subtopology.task``.
@@ -55,7 +55,7 @@ class StreamTask:
         StreamsError: a processor or store cannot be created, or belongs to another task, or the snapshot is rejected.
     """
 
-    #: Class of what the task provides to its nodes.
+    #: Class of the interface for nodes.
     context_type: ClassVar[type[TaskContext]] = TaskContext
 
     def __init__(
@@ -122,7 +122,7 @@ class StreamTask:
         self._lifecycle.move(TaskState.RUNNING)
 
     def suspend(self) -> None:
-        """Close the processors. What they write in ``close`` can be committed; ``resume`` initializes them again.
+        """Close the processors. Their changes in ``close`` can be committed; ``resume`` initializes them again.
 
         Raises:
             StreamsError: a processor failed; the others were closed, and their errors are its notes.
@@ -175,7 +175,7 @@ class StreamTask:
         return self._group.next_offsets()
 
     def snapshot(self) -> bytes:
-        """Return what the task remembers besides its stores; ``Subtopology.task`` continues from it.
+        """Return the task state outside the stores; ``Subtopology.task`` continues from it.
 
         It contains the times, the records that were not processed, the schedules, the values of
         ``ProcessorContext.remember``, and the metrics. It belongs to the commit of the stores at the same time.
@@ -305,11 +305,11 @@ class StreamTask:
 
     @property
     def has_output(self) -> bool:
-        """Whether sinks have written records since the last call of ``take_output``."""
+        """Whether sinks wrote records since the last call of ``take_output``."""
         return len(self._output) > 0
 
     def take_output(self) -> SinkColumns:
-        """Return the records that sinks have written since the last call."""
+        """Return the records written by sinks since the last call."""
         self._lifecycle.require("take_output", TaskState.RUNNING, TaskState.SUSPENDED)
         taken = SinkColumns(self._output.take())
         self._sequence += len(taken)
@@ -321,7 +321,7 @@ class StreamTask:
         self._group.update_lags()
 
     def is_processable(self) -> bool:
-        """Return whether ``process`` may be called: no partition whose records may be earlier has to be waited for."""
+        """Return whether ``process`` may be called: the task need not wait for records of empty partitions."""
         self._lifecycle.require("is_processable", TaskState.RUNNING)
         return self._group.is_ready(self._clock())
 

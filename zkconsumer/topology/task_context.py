@@ -1,4 +1,4 @@
-"""What a task provides to its nodes."""
+"""The part of a task that its nodes use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zkconsumer.topology.snapshot import check_remembered
 
 
 class TaskContext:
-    """The current record of a task, its clocks and schedules, and what it remembers for its nodes.
+    """The current record of a task, its clocks and schedules, and the remembered values of its nodes.
 
     Args:
         task_id: the task.
@@ -29,7 +29,7 @@ class TaskContext:
         task_id: see above.
         config: see above.
         commit_requested: whether a processor called ``commit`` since the last one.
-        state: times of the task, the current record, and whether a node is called that may forward records.
+        state: times of the task, the current record, and whether nodes may forward records.
         schedules: the schedules of all nodes.
         system_time_ms: wall-clock time in milliseconds at which the current record or punctuation started.
     """
@@ -95,7 +95,7 @@ class TaskContext:
     # ---- for the task ----
 
     def enter(self, source: SourceColumns | None, row: int, record: Record | None) -> None:
-        """Let nodes forward records.
+        """Start a record or punctuation: from now on, nodes may forward records.
 
         Args:
             source: columns with the record that is processed; None in a punctuation.
@@ -108,7 +108,7 @@ class TaskContext:
         state.is_processing = True
 
     def leave(self) -> None:
-        """Let nodes no longer forward records."""
+        """End a record or punctuation: nodes must not forward records."""
         state = self.state
         state.is_processing = False
         state.source = state.record = None
@@ -129,6 +129,6 @@ class TaskContext:
         }
 
     def restore_remembered(self, remembered: Mapping[str, Mapping[str, Any]]) -> None:
-        """Restore what ``save_remembered`` returned."""
+        """Restore the remembered values of ``save_remembered``."""
         for node, values in remembered.items():
             self._remembered[node] = {name: Remembered(value) for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""What a task is created from."""
+"""The declaration of a task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TaskDeclaration(NamedTuple):
         nodes: the nodes of the sub-topology, parents before children.
         stores: the stores that are connected to them.
         sources: name of the source node of each partition.
-        fingerprint: that of the sub-topology.
+        fingerprint: fingerprint of the sub-topology.
     """
 
     task_id: str

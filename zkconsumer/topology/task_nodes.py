@@ -23,7 +23,7 @@ class TaskNodes:
         task: the task.
         errors: calls the error handlers.
         runtime: clock of the task, and partition counts of topics.
-        output: receives the records that sinks write.
+        output: receives the records of sinks.
 
     Raises:
         StreamsError: a processor cannot be created.

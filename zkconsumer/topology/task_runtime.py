@@ -1,4 +1,4 @@
-"""What the program that runs a task provides to it."""
+"""Services that the runtime provides to a task."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class TaskRuntime:
         lag_of: returns the lag of a partition, or None if it is unknown.
         partition_count: returns the number of partitions of a topic, for the partitioners of sinks.
         global_stores: global stores by name.
-        cache: limits the record caches of all tasks that have it, which belong to one thread; None gives the task one
-            of its own, with ``ApplicationConfig.statestore_cache_max_bytes``.
-        takes_snapshots: whether tasks are continued from snapshots, so that they reject what a snapshot cannot contain.
+        cache: limits the record caches of all tasks that share it, which must belong to one thread. None: the task
+            creates a cache of its own with ``ApplicationConfig.statestore_cache_max_bytes``.
+        takes_snapshots: whether tasks are continued from snapshots, so that they reject schedules that cannot be
+            saved.
     """
 
     clock: Callable[[], int]

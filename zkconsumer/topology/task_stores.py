@@ -25,7 +25,7 @@ class TaskStores:
         builders: declarations of the stores.
         runtime: provides the pages, and commits them; its cache counts the bytes of record caches.
         limits: sizes of the pages.
-        count_expired: called with the name of a store that rejected an entry, because its time has expired.
+        count_expired: called with the name of the store for each expired entry that a store dropped.
         state: the current record of the task.
 
     Attributes:
@@ -66,7 +66,7 @@ class TaskStores:
             self._open(store)
 
     def byte_map(self, store: str) -> PagedMap:
-        """Return the byte map that backs a store."""
+        """Return the byte map of a store."""
         if store not in self._maps:
             opened = self.by_name[store]
             self._maps[store] = PagedMap(self._runtime.pages(opened), store, opened.layout, self._limits)
@@ -78,7 +78,7 @@ class TaskStores:
         return self._caches[store]
 
     def set_read_only(self, is_read_only: bool) -> None:
-        """Let changes of the stores raise an error, or allow them."""
+        """Reject or allow changes of the stores."""
         for entries in self._maps.values():
             entries.is_read_only = is_read_only
 
@@ -110,7 +110,7 @@ class TaskStores:
             cache.clear()
 
     def rollback(self) -> list[tuple[str, BaseException]]:
-        """Discard the changes of all stores since the last commit, and return the name and error of what failed."""
+        """Discard the changes of all stores since the last commit, and return the names and errors of failed steps."""
         steps: list[tuple[str, Callable[[], object]]] = [("storage", self._runtime.rollback)]
         steps += [(f"store {name!r}", entries.rollback) for name, entries in self._maps.items()]
         steps += [(f"store {name!r}", store.rollback) for name, store in self.by_name.items()]

@@ -1,4 +1,4 @@
-"""``TopologyTestDriver``: runs a topology in a test, without Kafka and without Spark.
+"""``TopologyTestDriver``: runs a topology in a test, without Kafka, Spark or a JVM.
 
 Source: Kafka 3.9 org.apache.kafka.streams.TopologyTestDriver.
 """
@@ -91,7 +91,7 @@ class TopologyTestDriver:
         self.close()
 
     def close(self) -> None:
-        """Close all processors, and commit what they write in ``close``. A second call has no effect.
+        """Close all processors, and commit changes that they make in ``close``. A second call has no effect.
 
         Raises:
             StreamsError: a processor failed in ``close``, or the commit failed.
@@ -111,7 +111,7 @@ class TopologyTestDriver:
         start_ms: int = 0,
         auto_advance_ms: int = 0,
     ) -> TestInputTopic:
-        """Return an object that writes to a topic.
+        """Return an input topic, to write records.
 
         Args:
             topic: the topic.
@@ -128,7 +128,7 @@ class TopologyTestDriver:
     def create_output_topic(
         self, topic: str, key_deserializer: Deserializer | None = None, value_deserializer: Deserializer | None = None
     ) -> TestOutputTopic:
-        """Return an object that reads what sinks wrote to a topic.
+        """Return an output topic, to read records written by sinks.
 
         Args:
             topic: the topic.
@@ -222,7 +222,7 @@ class TopologyTestDriver:
             self._deliver()
 
     def _deliver(self) -> None:
-        """Move what sinks sent to the output topics, and to the sources that read them."""
+        """Move records from sinks to the output topics, and to the sources of their topics."""
         while True:
             for record in self._tasks.take_output():
                 self._outputs.setdefault(record.topic, deque()).append(record)

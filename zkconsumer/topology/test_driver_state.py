@@ -1,4 +1,4 @@
-"""The file with which a ``TopologyTestDriver`` continues where an earlier one has stopped."""
+"""The state of a ``TopologyTestDriver`` in a file, with which another driver continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DriverState:
 
     Attributes:
         file: the file.
-        snapshot: that of the task; None in a new file.
+        snapshot: snapshot of the task; None in a new file.
         now_ms: wall-clock time in milliseconds.
         offsets: the last offset of each partition.
         main: the task whose snapshot each commit contains; None until it is initialized.

@@ -1,4 +1,4 @@
-"""The tasks of a ``TopologyTestDriver``, and which of them reads a topic."""
+"""The tasks of a ``TopologyTestDriver``, by the topics that they read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DriverTasks:
     ) -> None:
         self._offsets: dict[TopicPartition, int] = {} if state is None else state.offsets
         self._partitions: tuple[TopicPartition, ...] = ()
-        self._queues: dict[str, TopicPartition | None] = {}  # by topic, as far as they were looked up
+        self._queues: dict[str, TopicPartition | None] = {}  # by topic, a cache of _find_queue()
         self._patterns: dict[TopicPartition, TopicFilter] = {}
         self._global: dict[str, GlobalTask] = {}
         self.global_stores: dict[str, StateStore] = {}
@@ -86,7 +86,7 @@ class DriverTasks:
         return total
 
     def take_output(self) -> list[SinkRecord]:
-        """Return the records that the sinks of all tasks have written since the last call."""
+        """Return the records written by the sinks of all tasks since the last call."""
         found: list[SinkRecord] = []
         for task in self._all:
             if task.has_output:
@@ -94,7 +94,7 @@ class DriverTasks:
         return found
 
     def suspend(self) -> None:
-        """Close the processors of the task, and commit what they have written.
+        """Close the processors of the task, and commit their changes.
 
         Raises:
             StreamsError: a processor or the commit failed.
@@ -124,7 +124,7 @@ class DriverTasks:
     ) -> StreamTask:
         combined = topology.combine()
         for node in combined.nodes:
-            # All topics of a pattern share one queue, as in the driver of Kafka Streams.
+            # All topics of a pattern share one queue, as in the test driver of Kafka Streams.
             if isinstance(node, SourceNode) and node.pattern is not None:
                 self._patterns[TopicPartition(node.pattern, 0)] = create_filter(node.pattern)
         main = combined.task(0, config, runtime, snapshot)

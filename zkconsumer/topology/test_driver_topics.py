@@ -86,7 +86,7 @@ class TestInputTopic:
         Args:
             entries: keys and values.
             start_ms: timestamp of the first record; None for the time of this object, as in ``pipe_input``.
-            advance_ms: milliseconds from one record to the next one, if ``start_ms`` is given.
+            advance_ms: milliseconds from one record to the next one, if ``start_ms`` is not None.
         """
         for number, (key, value) in enumerate(entries):
             self.pipe_input(key, value, None if start_ms is None else start_ms + number * advance_ms)

@@ -1,4 +1,4 @@
-"""Which windows a record belongs to, and when a window is closed.
+"""Windows of a record, and the time at which a window is closed.
 
 Source: Kafka 3.9 TimeWindows, SessionWindows, KStreamWindowAggregate and KStreamSessionWindowAggregate.
 """

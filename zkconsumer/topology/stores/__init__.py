@@ -1,7 +1,7 @@
 """State stores of tasks, and the builders that declare them.
 
-Stores are ordered byte maps in pages, which a task commits together. A store belongs to the thread of its task.
-Applications use the names of this module.
+Stores keep their entries in byte maps, ordered by key and divided into pages, which a task commits together. A store
+belongs to the thread of its task. Applications use the names of this module.
 """
 
 from __future__ import annotations

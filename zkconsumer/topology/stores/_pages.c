@@ -1,9 +1,8 @@
-/* Ordered maps of bytes in pages, and of objects: PagedMap of pages.py, SerdeMap of serde_map.py, and TimeMap of
- * time_map.py.
+/* Byte maps in pages, and object maps: PagedMap of pages.py, SerdeMap of serde_map.py, and TimeMap of time_map.py.
  *
  * The classes have the methods, results and errors of those in Python, which document them, and PagedMap writes
- * the same pages. Errors of pages are raised by the functions of page_reads.py. Headers and directories, which are
- * rare, are encoded and decoded in Python, too.
+ * the same pages. Errors of pages are raised by the functions of page_reads.py. Headers and directories are
+ * encoded and decoded in Python, too.
  *
  * The directory is an array of pages in the order of their first keys. The entries of a page in memory are in one
  * block, the arena, in any order; the index has their offsets in the order of their keys. Both arrays have a prefix
@@ -14,8 +13,8 @@
  * has as many bytes in the arena as in an encoded page.
  *
  * Methods of page stores and serializers are calls of Python code, which can use the same map, and so can finalizers
- * that the garbage collector calls. No pointer to a page is in use during such a call, or `busy` is set, which lets
- * all methods of the map raise an error.
+ * that the garbage collector calls. No pointer to a page is in use during such a call, or `busy` is set; all methods
+ * of the map then raise an error.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -678,7 +677,7 @@ static void remove_pages(PagedMap *self, size_t from, size_t to) {
     if (!from) set_first_key(self->directory[0], empty); /* cannot fail */
 }
 
-/* Remove all pages but the first one, and let it be that of a new directory. */
+/* Remove all pages but the first one, which becomes that of a new directory. */
 static void reset_directory(PagedMap *self) {
     for (size_t i = 0; i < self->count; i++) unload(self, self->directory[i]);
     for (size_t i = 1; i < self->count; i++) free_page(self->directory[i]);

@@ -14,16 +14,16 @@ from zkconsumer.topology.stores.pages import PagedMap
 
 
 class StoreContext(Protocol):
-    """What a task provides to its stores."""
+    """The interface of a task for its stores."""
 
     def byte_map(self, store: str) -> PagedMap:
-        """Return the byte map in which a store keeps its entries. The task writes its changes at each commit."""
+        """Return the byte map for the entries of a store. The task writes its changes at each commit."""
 
     def create_cache(self, store: str, backing: Backing) -> StoreCache:
         """Return a record cache for a store."""
 
     def count_expired(self, store: str) -> None:
-        """Count an entry that a store rejected because its time has expired."""
+        """Count an expired entry that a store dropped."""
 
 
 class StateStore(ABC):
@@ -32,8 +32,8 @@ class StateStore(ABC):
     Args:
         name: name of the store.
         is_persistent: whether entries survive the end of the task where the task keeps its state in files.
-        layout: describes the bytes of keys and values. A task rejects entries that a store with another layout has
-            written; the default is the name of the class.
+        layout: describes the bytes of keys and values. A task rejects entries that were written with
+            another layout. The default is the name of the class.
     """
 
     #: Name of the class in the default layout, if it is another one.
@@ -46,7 +46,7 @@ class StateStore(ABC):
 
     @classmethod
     def default_layout(cls) -> str:
-        """Return the layout of stores whose class determines the bytes."""
+        """Return the layout without parameters of the store."""
         return cls.LAYOUT or cls.__name__
 
     @abstractmethod
@@ -60,7 +60,7 @@ class StateStore(ABC):
         """Discard values cached in this object. The task calls it after it has discarded the changes of the entries."""
 
     def close(self) -> None:  # noqa: B027
-        """Release what ``init`` acquired."""
+        """Release resources of ``init``."""
 
 
 def value_serializer(store: str, serde: Serde, what: str = "value") -> Callable[[Any], bytes]:
@@ -160,6 +160,6 @@ class SerdeStore(StateStore):
 
         Args:
             listener: the function; it replaces the one before.
-            send_old_values: whether ``Change.old`` is set.
+            send_old_values: whether to set ``Change.old``.
         """
         return False

@@ -1,4 +1,4 @@
-"""Record caches: the latest changes of a store, of which only the last one of each key is written and forwarded.
+"""Record caches: only the last change of each key is written and forwarded.
 
 Source: Kafka 3.9 ThreadCache and NamedCache.
 """
@@ -55,7 +55,7 @@ class StoreCache:
     Attributes:
         entries: the entries.
         listener: called with each change; None if there is none.
-        sends_old_values: whether the listener gets the old value of the store.
+        sends_old_values: whether changes have the old value of the store.
     """
 
     def __init__(self, store: str, shared: RecordCache, state: RunState, backing: Backing) -> None:
@@ -68,7 +68,7 @@ class StoreCache:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether there are changes that were not flushed."""
+        """Whether there are changes to flush."""
         return self.entries.is_dirty
 
     def scan(self, start: bytes, stop: bytes | None, reverse: bool) -> list[tuple[bytes, bytes | None]]:
@@ -89,7 +89,7 @@ class StoreCache:
         if self._failure is not None:
             raise FlushError(self._store, self._failure) from self._failure
         self._flush(None)
-        if self._index is not None:  # it keeps what a rollback needs until its own commit
+        if self._index is not None:  # releases the values that it keeps for a rollback
             self._update_index(self._index)
             self._index.finish_commit(self._index.collect_changes())
 

@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 
 class CachedKeyValueStore(KeyValueStore[V]):
-    """A key-value store whose changes stay in a record cache until they are flushed.
+    """A key-value store with a record cache.
 
     ``approximate_num_entries`` does not count the keys that are only in the cache, as in Kafka Streams.
     """

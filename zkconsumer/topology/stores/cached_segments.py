@@ -22,10 +22,10 @@ V = TypeVar("V")
 
 
 class CachedSegments(SegmentedMap):
-    """A map of bytes whose entries expire, and whose changes stay in a record cache until they are flushed.
+    """A segmented byte map with a record cache.
 
-    Entries that have expired are not returned, from the cache as well. A change that has expired at the flush is
-    forwarded, but not written.
+    Changes stay in the cache until they are flushed. Expired entries are not returned, even if they are in the cache. A
+    change that is expired at the flush is forwarded, but not written.
 
     Args:
         behind: the map behind the cache.
@@ -38,7 +38,7 @@ class CachedSegments(SegmentedMap):
         self._behind, self._cache = behind, cache
         self._sequence = 0  # stores with duplicates are not cached
         self._retention_ms, self._interval_ms = retention_ms, interval_ms
-        self.first_writable = 0  # a change that has expired is not written at the flush
+        self.first_writable = 0  # an expired change is dropped at the flush
         self._set_stream_time(behind.stream_time_ms)
 
     def load(self) -> None:
@@ -69,11 +69,11 @@ class CachedSegments(SegmentedMap):
 
 
 class CachedTimeMap:
-    """Objects by key and time, whose changes stay in a record cache until they are flushed; see ``TimeMap``.
+    """A ``TimeMap`` with a record cache.
 
     Args:
-        behind: the objects behind the cache.
-        entries: their map of bytes.
+        behind: the map behind the cache.
+        entries: its byte map.
         cache: the cache.
         conversions: conversions of values.
         deserialize_key: returns the object of a serialized key.
@@ -114,7 +114,7 @@ class CachedTimeMap:
 
 
 class _CachedSegmentedStore(TimedStore):
-    """A window or session store whose changes stay in a record cache until they are flushed."""
+    """A window or session store with a record cache."""
 
     _cache: StoreCache
     _behind: SegmentedMap
@@ -136,7 +136,7 @@ class _CachedSegmentedStore(TimedStore):
         return True
 
     def key_time(self, key: bytes) -> int:
-        """Return the time in a key of the cache by which its entry expires."""
+        """Return the time in a key of the cache, from which the expiry is calculated."""
         raise NotImplementedError
 
     def conversions(self) -> Conversions:
@@ -166,7 +166,7 @@ class _CachedSegmentedStore(TimedStore):
 
 
 class CachedWindowStore(_CachedSegmentedStore, WindowStore[V]):
-    """A window store whose changes stay in a record cache until they are flushed."""
+    """A window store with a record cache."""
 
     LAYOUT: ClassVar[str | None] = "WindowStore"
 
@@ -190,7 +190,7 @@ class CachedTimestampedWindowStore(CachedWindowStore[ValueAndTimestamp], Timesta
 
 
 class CachedSessionStore(_CachedSegmentedStore, SessionStore[V]):
-    """A session store whose changes stay in a record cache until they are flushed."""
+    """A session store with a record cache."""
 
     LAYOUT: ClassVar[str | None] = "SessionStore"
 

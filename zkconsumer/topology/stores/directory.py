@@ -1,4 +1,4 @@
-"""The directory of a map: which page contains which keys."""
+"""The directory of a byte map: the key range of each page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EncodedDirectory:
         return len(self._committed)
 
     def update(self, first_keys: list[bytes], ids: list[int], page_bytes: int) -> tuple[int, dict[int, bytes | None]]:
-        """Encode a directory; return the number of its pages, and those that differ from the last commit.
+        """Encode a directory; return the number of its pages, and the changed ones.
 
         Args:
             first_keys: first key of each page of entries.
@@ -35,7 +35,7 @@ class EncodedDirectory:
         return len(self._encoded), {-1 - number: new for number, (old, new) in pairs if new != old}
 
     def finish_commit(self) -> None:
-        """Mark what ``update`` returned as committed."""
+        """Mark the result of ``update`` as committed."""
         self._committed = self._encoded
 
 
@@ -112,6 +112,6 @@ class Directory:
         return self.encoded.update(self.first_keys, self.ids, page_bytes)
 
     def finish_commit(self) -> None:
-        """Mark what ``encode`` returned as committed."""
+        """Mark the result of ``encode`` as committed."""
         self.encoded.finish_commit()
         self.is_changed = False

@@ -65,7 +65,7 @@ class StateFile:
         return _FilePages(self, store)
 
     def read_snapshot(self, name: str) -> bytes | None:
-        """Return what ``write_snapshot`` wrote, or None.
+        """Return a snapshot of ``write_snapshot``, or None.
 
         Raises:
             StreamsError: the file cannot be read.
@@ -74,7 +74,7 @@ class StateFile:
         return bytes(rows[0][0]) if rows else None
 
     def write_snapshot(self, name: str, data: bytes) -> None:
-        """Write the state of something that is not a store, to be committed with the stores.
+        """Write state outside the stores, which is committed with them.
 
         Raises:
             StreamsError: the file cannot be written.
@@ -151,7 +151,7 @@ class _FilePages:
                 self._execute(_WRITE, (self._store, page_id, data, self._checksum(page_id, data)))
 
     def _checksum(self, page_id: int, data: bytes) -> int:
-        """Return the CRC-32 of a page with its store and id, which also finds a page in a wrong place."""
+        """Return the CRC-32 of a page, its store and its id, which also detects a page in the place of another."""
         return zlib.crc32(data, zlib.crc32(f"{self._store}/{page_id}".encode()))
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:

@@ -28,7 +28,7 @@ class ValueAndTimestamp(NamedTuple):
 
 
 class KeyValueStore(SerdeStore, Generic[V]):
-    """A map whose keys are ordered by their serialized bytes. A value of None means that there is none.
+    """A map ordered by the serialized bytes of the keys. A value of None means that there is none.
 
     ``get``, ``put``, ``put_if_absent`` and ``delete`` use one page. ``range`` and ``prefix_scan`` read
     the pages of the range, and ``all`` reads the whole store. They return the entries as they are at the time of the
@@ -133,7 +133,7 @@ def none_if_empty(store: str, value: ValueAndTimestamp | None) -> ValueAndTimest
 
 
 def decode_timestamped(data: bytes, deserialize: Callable[[bytes], Any]) -> ValueAndTimestamp:
-    """Return the value and timestamp in the bytes that ``encode_timestamped`` returned."""
+    """Return the value and timestamp in bytes of ``encode_timestamped``."""
     return ValueAndTimestamp(deserialize(data[8:]), _TIMESTAMP.unpack_from(data)[0])
 
 

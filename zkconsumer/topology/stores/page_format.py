@@ -1,4 +1,4 @@
-"""The format of pages, of the directory, and of the header of a map."""
+"""The format of pages, of the directory, and of the header of a byte map."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class NewerFormatError(ValueError):
 
 
 class CorruptPageError(ValueError):
-    """A page store has found that a page is corrupt.
+    """Raised by a page store for a corrupt page.
 
     Args:
         page_id: the page.
-        reason: what is wrong with it.
+        reason: the reason, such as ``checksum mismatch``.
     """
 
     def __init__(self, page_id: int, reason: str) -> None:
@@ -47,7 +47,7 @@ class Page:
         entries: values by key.
         order: the keys in order.
         size: bytes of the encoded page.
-        is_sorted: whether ``entries`` is in order, too, so that its values need no lookup.
+        is_sorted: whether ``entries`` has the same order, so that its values need no lookup.
     """
 
     __slots__ = ("entries", "is_sorted", "order", "size")
@@ -146,7 +146,7 @@ class Page:
 
 
 class Header(NamedTuple):
-    """The first page of a map.
+    """The first page of a byte map.
 
     Attributes:
         next_id: id of the next new page.
@@ -162,7 +162,7 @@ class Header(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Header:
-        """Read a header; it raises what ``Page.decode`` raises."""
+        """Read a header; it raises the errors of ``Page.decode``."""
         _check_length(data, _HEADER.size)
         _check_format(data)
         _, next_id, entries, directory_pages = _HEADER.unpack_from(data)
@@ -192,7 +192,7 @@ def decode_directory(data: bytes, next_id: int) -> tuple[list[bytes], list[int]]
     """Return the first keys and the ids of all pages of entries.
 
     Args:
-        data: the pages that ``encode_directory`` returned, joined.
+        data: the pages of ``encode_directory``, joined.
         next_id: id that no page has yet.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Reading of pages, and the errors of pages that cannot be used.
+"""Reading of pages, and errors of pages.
 
 The compiled ``PagedMap`` calls these functions, too, so that both report the same errors.
 """
@@ -20,7 +20,7 @@ _DIRECTORY_PAGES = 1_024
 
 
 class ReadablePages(Protocol):
-    """The part of a ``PageStore`` that reads."""
+    """The methods of a ``PageStore`` for reading."""
 
     @property
     def location(self) -> str:
@@ -31,13 +31,13 @@ class ReadablePages(Protocol):
 
 
 def read_error(store: str, location: str, what: str, error: ValueError) -> StreamsError:
-    """Return the error for a page that cannot be used.
+    """Return the error about a corrupt page, or a page with a later format.
 
     Args:
         store: name of the store.
         location: where its pages are kept.
         what: the page.
-        error: what is wrong with it.
+        error: the reason.
     """
     if isinstance(error, NewerFormatError):
         return StreamsError(f"store {store!r}: {what} in {location} has {error}; upgrade zkconsumer")
@@ -45,12 +45,12 @@ def read_error(store: str, location: str, what: str, error: ValueError) -> Strea
 
 
 def read_only_error(store: str) -> StreamsError:
-    """Return the error for a change of a map that is read-only."""
+    """Return the error about a change of a read-only map."""
     return StreamsError(f"global store {store!r} is read-only: only its own processor can update it")
 
 
 def reentrant_error(store: str) -> StreamsError:
-    """Return the error for a call of a map while another call of it reads or writes pages."""
+    """Return the error about a call of a map during another call of it."""
     return StreamsError(f"store {store!r} was used by its page store, or by another thread, during another call")
 
 
@@ -71,7 +71,7 @@ def read_pages(pages: ReadablePages, store: str, page_ids: Sequence[int]) -> lis
 
 
 def read_entry_pages(pages: ReadablePages, store: str, page_ids: Sequence[int]) -> list[bytes | None]:
-    """Return what ``read_pages`` returns for pages of entries; a corrupt page is reported with its id.
+    """Return pages of entries, as ``read_pages``; a corrupt page is reported with its id.
 
     Raises:
         StreamsError: a page is corrupt, or the page store returned something else.

@@ -1,7 +1,7 @@
-"""Ordered maps of bytes in pages. A larger entry has a page of its own.
+"""Byte maps in pages, ordered by key. A larger entry has a page of its own.
 
-A store is one ``PagedMap``. It reads a page when a key of it is used, and writes the changed pages at a commit, so each
-page is read and written at most once between two commits, unless the pages exceed the memory for them.
+A store has one ``PagedMap``. It reads a page when a key of it is used, and writes the changed pages at a commit, so
+each page is read and written at most once between two commits, unless the pages exceed the memory for them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PageLimits(NamedTuple):
         page_bytes: maximum bytes of a page with several entries; a larger one is split, and one with less than a
             quarter joins a neighbor.
         memory_bytes: maximum encoded bytes of the pages that stay in memory. Pages that were changed since the last
-            commit stay in any case.
+            commit always stay in memory.
     """
 
     page_bytes: int = 16_384
@@ -40,14 +40,14 @@ class PageLimits(NamedTuple):
 
 
 class PageStore(Protocol):
-    """Where pages are kept: a dictionary, a file, or the state of a Spark task.
+    """Storage of pages: a dictionary, a file, or the state of a Spark task.
 
     A commit calls ``write`` once for each changed store, then ``TaskRuntime.commit``, then ``finish_commit`` for each
     changed store. If one of them fails, the task calls ``TaskRuntime.rollback``, and reads the pages again. The methods
     must not use the map that calls them.
 
     Attributes:
-        location: where they are kept, for errors, such as ``state file /tmp/counts``.
+        location: place of the pages, for errors, such as ``state file /tmp/counts``.
     """
 
     @property
@@ -65,7 +65,7 @@ class PageStore(Protocol):
         """Write pages to the storage; None deletes one if it exists. ``TaskRuntime.commit`` makes this permanent."""
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
-        """Apply changes that need no storage, after those of all other stores have been committed."""
+        """Apply changes that need no storage, after all storages were committed."""
 
 
 class MemoryPages(dict[int, bytes]):
@@ -89,18 +89,18 @@ class MemoryPages(dict[int, bytes]):
                 self[page_id] = data
 
 
-#: Limits of a map for which none are given.
+#: Default limits of a map.
 DEFAULT_LIMITS = PageLimits()
 
 
 class PagedMap:
-    """A map from bytes to bytes that is ordered by key.
+    """A byte map: a map from bytes to bytes, ordered by key.
 
     The operations on keys, and the commit with its undo, change the same pages and counters, so they are one class, as
     in ``_pages.c``.
 
     Args:
-        pages: where the pages are kept. None keeps the entries in this object, so that a commit encodes nothing.
+        pages: storage of the pages. None keeps the entries in this object, so that a commit encodes nothing.
         store: name of the store, for errors.
         layout: describes the keys and values; pages that were written with another layout are rejected.
         limits: sizes of the pages.
@@ -284,13 +284,13 @@ class PagedMap:
         return changes
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
-        """Write what ``collect_changes`` returned to the storage of the pages."""
+        """Write the result of ``collect_changes`` to the storage of the pages."""
         if changes and self._pages is not None:
             self._pages.write(changes)
             self.pages_written += len(changes)
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
-        """Mark what ``collect_changes`` returned as committed."""
+        """Mark the result of ``collect_changes`` as committed."""
         if self._pages is None:
             self._undo = {}
         elif changes:
@@ -416,7 +416,7 @@ class PagedMap:
 
 
 class ClosedPages(MemoryPages):
-    """Takes the place of the pages of a store that was closed."""
+    """Replacement for the pages of a closed store."""
 
     def __init__(self, store: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Entries with a time, which expire by segments.
+"""Entries with a time, and their expiry by segments.
 
 The key of an entry starts with the number of its segment, a range of time, so an expired segment is a range of keys
 that is removed at once, even if its keys were not used since.
@@ -56,10 +56,10 @@ def check_session(store: str, start_ms: int, end_ms: int) -> None:
 
 
 class SegmentedMap:
-    """A map of bytes whose entries expire.
+    """A byte map whose entries expire by segments.
 
     Args:
-        entries: the map of the store.
+        entries: the byte map of the store.
         retention_ms: milliseconds after which an entry is no longer returned.
         interval_ms: milliseconds of a segment.
 
@@ -144,7 +144,7 @@ class SegmentedMap:
     def scan_segments(
         self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        """Return what ``scan`` returns, with the number of the segment before each key."""
+        """Return the entries of ``scan``, with the number of the segment before each key."""
         found: list[tuple[bytes, bytes]] = []
         for low, high in self.segment_ranges(first_ms, last_ms, start, stop, reverse):
             if not found:
@@ -194,7 +194,7 @@ class SegmentedStore(SerdeStore):
         is_persistent: see ``StateStore``.
         retention_ms: milliseconds after which an entry is no longer returned.
         interval_ms: milliseconds of a segment.
-        details: what else the layout depends on.
+        details: the rest of the layout.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A ``PagedMap`` whose keys and values are objects."""
+"""The object map: objects by key in a byte map."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Conversions(NamedTuple):
 
 
 class SerdeMap:
-    """Objects in a map of bytes.
+    """An object map: objects by key in a byte map.
 
     Args:
-        entries: the map of bytes.
+        entries: the byte map.
         conversions: conversions of keys and values.
     """
 

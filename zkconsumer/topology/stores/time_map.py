@@ -1,4 +1,4 @@
-"""Objects by key and time in a map of bytes, in Python; ``_pages.c`` has the same class."""
+"""Objects by key and time in a byte map, in Python; ``_pages.c`` has the same class."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Windowed(NamedTuple):
 
 
 class TimeMap:
-    """Objects in a map of bytes, whose keys are the number of a segment, a key, a time and a second number.
+    """An object map with keys of four parts: the number of a segment, a key, a time and a second number.
 
-    Arguments are positional; the numbers are at least 0 and fit in the bytes that they have in the map.
+    Arguments are positional. The numbers must not be negative, and must fit in 8 bytes, or ``second_bytes``.
 
     Args:
-        entries: the map of bytes.
+        entries: the byte map.
         conversions: conversions of keys and values.
         deserialize_key: returns the object of a serialized key.
         second_bytes: bytes of the second number, 4 or 8.
@@ -51,7 +51,7 @@ class TimeMap:
         self._deserialize_key, self._second_bytes = deserialize_key, second_bytes
 
     def encode_key(self, segment: int, key: Any, time_ms: int, second: int) -> bytes:
-        """Return the key in the map of bytes.
+        """Return the key in the byte map.
 
         Raises:
             OverflowError: a number is negative or too large.
@@ -110,7 +110,7 @@ def select_sessions(
     Args:
         found: the entries.
         key_bytes: bytes of the keys of the sessions.
-        latest_start_ms: later sessions are left out.
+        latest_start_ms: later sessions are skipped.
         deserialize_key: returns the object of a serialized key.
         conversions: conversions of values.
     """
