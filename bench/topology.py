@@ -252,12 +252,12 @@ def main() -> None:
         for name, case in CASES.items():
             if options.only in name:
                 runs.setdefault(name, []).append(measure_task(case))
-                print(f"{name}: {runs[name][-1]:.2f} us/record", file=sys.stderr, flush=True)
+                print(f"{name}: {runs[name][-1]:.2f} µs/record", file=sys.stderr, flush=True)
     rows = [(name, f"{statistics.median(figures):.2f}") for name, figures in runs.items()]
-    print(grid(("CPU time per record", "us"), rows))
+    print(grid(("CPU time per record", "µs"), rows))
     if options.only:
         return
-    (FOLDER / "topology.rst").write_text(grid(("CPU time per record, one task, warm", "us"), rows))
+    (FOLDER / "topology.rst").write_text(grid(("CPU time per record, one task, warm", "µs"), rows))
     rates: dict[str, list[tuple[float, float]]] = {}
     with Oracle() as oracle:
         for _ in range(options.runs):
