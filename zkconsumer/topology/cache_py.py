@@ -147,8 +147,11 @@ class CacheEntries:
 
     def take_dirty(self) -> list[CachedChange]:
         """Return all changes. Their entries remain."""
-        found = [CachedChange(key, self._entries[key][0], *origin) for key, origin in self._dirty.items()]
-        self._dirty.clear()
+        found = []
+        while self._dirty:  # finalizers that run here can change it
+            key = next(iter(self._dirty))
+            origin = self._dirty.pop(key)
+            found.append(CachedChange(key, self._entries[key][0], *origin))
         return found
 
     def pop_oldest(self) -> tuple[bytes, int, CachedChange | None] | None:
@@ -176,9 +179,9 @@ class CacheEntries:
 
     def clear(self) -> None:
         """Remove all entries, and subtract their bytes."""
-        self._shared.size_bytes -= sum(size for _, size in self._entries.values())
-        self._entries.clear()
-        self._dirty.clear()
+        entries = self._entries
+        self._entries, self._dirty = OrderedDict(), {}
+        self._shared.size_bytes -= sum(size for _, size in entries.values())
 
     def _add(self, key: bytes, data: bytes | None, size: int) -> None:
         self._entries[key] = data, size
