@@ -149,9 +149,10 @@ class CacheEntries:
         """Return all changes. Their entries remain."""
         found = []
         while self._dirty:  # finalizers that run here can change it
-            key = next(iter(self._dirty))
-            origin = self._dirty.pop(key)
-            found.append(CachedChange(key, self._entries[key][0], *origin))
+            key, entries = next(iter(self._dirty)), self._entries
+            origin = self._dirty.pop(key, None)
+            if origin is not None:
+                found.append(CachedChange(key, entries[key][0], *origin))
         return found
 
     def pop_oldest(self) -> tuple[bytes, int, CachedChange | None] | None:
