@@ -59,6 +59,7 @@ SPARK_ORDER = [
     ["driver"],
     ["source", "batch", "checkpoint"],
     ["session"],
+    ["streams"],
     ["dstreams"],
     ["kafka_utils", "shim"],
 ]
@@ -75,6 +76,7 @@ BORDERS = {
     "pyspark": {"spark", "devcluster"},
     "structlog": {"log"},
     "javaproperties": {"config"},
+    "confluent_kafka": {"spark"},
     "regex": {"rebalance"},
     "packaging": {"tools"},
     "rich": {"tools"},

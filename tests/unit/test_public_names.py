@@ -130,9 +130,12 @@ PUBLIC = {
     ],
     "zkconsumer.spark": [
         "BatchDecoder",
+        "ExceptionResponse",
         "Lag",
         "QueryListener",
+        "QuerySettings",
         "RecordDecoder",
+        "StreamsApp",
         "ZkConsumerDataSource",
         "lag",
         "recommended_conf",

@@ -25,12 +25,17 @@ if TYPE_CHECKING:
     from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder
     from zkconsumer.spark.session import recommended_conf, register
     from zkconsumer.spark.source import ZkConsumerDataSource
+    from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
+    from zkconsumer.spark.streams.query import QuerySettings
 
 __all__ = [
     "BatchDecoder",
+    "ExceptionResponse",
     "Lag",
     "QueryListener",
+    "QuerySettings",
     "RecordDecoder",
+    "StreamsApp",
     "ZkConsumerDataSource",
     "lag",
     "recommended_conf",
@@ -41,9 +46,12 @@ __all__ = [
 #: of its modules.
 _MODULES = {
     "BatchDecoder": "executor.decoders",
+    "ExceptionResponse": "streams.app",
     "Lag": "driver.lag",
     "QueryListener": "driver.query_listener",
+    "QuerySettings": "streams.query",
     "RecordDecoder": "executor.decoders",
+    "StreamsApp": "streams.app",
     "ZkConsumerDataSource": "source",
     "lag": "driver.lag",
     "recommended_conf": "session",

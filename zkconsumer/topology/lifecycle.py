@@ -50,7 +50,7 @@ StateListener = Callable[[ApplicationState, ApplicationState], object]
 
 
 class Lifecycle:
-    """The state of an application. A runtime, which this release does not have, changes it; any thread may read it."""
+    """The state of an application. The runtime changes it; any thread may read it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -1,0 +1,274 @@
+"""Topologies on Spark: outputs, stores and schedules are those of a task that processes the same records."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from aliases import Cluster, Topics
+from teardown import started
+from waiting import wait_for
+
+from zkconsumer.devcluster import Admin
+from zkconsumer.devcluster.load import batch
+from zkconsumer.errors import StreamsError
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
+from zkconsumer.spark.streams.query import QuerySettings
+from zkconsumer.topology import (
+    ApplicationConfig,
+    ApplicationState,
+    SourceRecord,
+    TaskRuntime,
+    Topology,
+    stores,
+)
+
+sys.path.append(str(Path(__file__).parent / "on_path"))
+
+counting: Callable[[str, str], Topology] = importlib.import_module("streams_topologies").counting
+
+PARTITIONS = 3
+
+
+@pytest.fixture
+def app(spark: Any, zkconsumer_cluster: Cluster, group: str, checkpoint: Path) -> Iterator[Callable[..., StreamsApp]]:
+    """Create applications with the test's checkpoint, which are closed after the test."""
+
+    def make(topology: Topology, **settings: Any) -> StreamsApp:
+        config = ApplicationConfig(application_id=group)
+        properties = {**zkconsumer_cluster.consumer_properties, "zookeeper.sync.time.ms": "200"}
+        return StreamsApp(topology, config, spark, str(checkpoint), properties, QuerySettings(**settings))
+
+    with started(make, StreamsApp.close) as start:
+        yield start
+
+
+def values_of(rng: random.Random, count: int) -> list[bytes]:
+    return [b"key %d" % rng.randrange(20) for _ in range(count)]
+
+
+def expected_of(
+    topology: Topology, topic: str, partition: int, values: list[bytes], time_ms: int, step: int = 1_000_000
+) -> list[Any]:
+    """Return the output of a task that processes the records of a partition.
+
+    The time of each ``step`` records is that of the ones before, and ``step`` milliseconds.
+    """
+    runtime = TaskRuntime(clock=lambda: 0, pages=lambda _: None, commit=int, rollback=int)
+    task = topology.resolve({topic: PARTITIONS}).subtopologies[0].task(partition, ApplicationConfig(), runtime)
+    task.initialize()
+    records = [
+        SourceRecord(topic, partition, number, time_ms + number // step * step, None, value)
+        for number, value in enumerate(values)
+    ]
+    task.add_records(TopicPartition(topic, partition), records)
+    task.run()
+    return [(record.key, record.value) for record in task.take_output().records()]
+
+
+@pytest.fixture
+def output_of(zkconsumer_cluster: Cluster) -> Iterator[Callable[[str], Output]]:
+    """Read topics."""
+    with started(partial(Output, zkconsumer_cluster), Output.close) as start:
+        yield start
+
+
+@pytest.mark.timeout(180)
+def test_application_continues_from_its_checkpoint(
+    app: Callable[..., StreamsApp], topic: Topics, admin: Admin, output_of: Callable[[str], Output]
+) -> None:
+    source, sink = topic(PARTITIONS), topic(1)
+    output = output_of(sink)
+    rng = random.Random(5)
+    values = {partition: values_of(rng, 400) for partition in range(PARTITIONS)}
+    topology = counting(source, sink)
+    states: list[ApplicationState] = []
+
+    def record(new: ApplicationState, _old: ApplicationState) -> None:
+        states.append(new)
+
+    expected = sorted(
+        output for partition in values for output in expected_of(topology, source, partition, values[partition], 1_000)
+    )
+    for part in (slice(0, 150), slice(150, 400)):
+        for partition, of_partition in values.items():
+            admin.produce(TopicPartition(source, partition), batch(of_partition[part], timestamp_ms=1_000))
+        running = app(topology)
+        running.set_state_listener(record)
+        running.start()
+        wait_for(partial(output.has_all, PARTITIONS * (part.stop + 1)), 90, what="all records are written")
+        assert running.close()
+
+    assert sorted(output.read()) == expected
+    assert (
+        states
+        == [
+            ApplicationState.REBALANCING,
+            ApplicationState.RUNNING,
+            ApplicationState.PENDING_SHUTDOWN,
+            ApplicationState.NOT_RUNNING,
+        ]
+        * 2
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_checkpoint_of_another_topology_is_rejected(app: Callable[..., StreamsApp], topic: Topics) -> None:
+    source, sink = topic(PARTITIONS), topic(1)
+    app(counting(source, sink)).start()
+    changed = counting(source, sink).add_state_store(stores.key_value("more"), "count")
+
+    other = app(changed)
+    with pytest.raises(StreamsError, match=r'was written with a different topology.*\n(.*\n)*\+.*"name": "more"'):
+        other.start()
+    assert other.state is ApplicationState.ERROR
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_failed_application_is_restarted_and_then_stopped(
+    app: Callable[..., StreamsApp], topic: Topics, admin: Admin, output_of: Callable[[str], Output]
+) -> None:
+    source, sink = topic(PARTITIONS), topic(1)
+    output = output_of(sink)
+    running = app(counting(source, sink))
+    errors: list[BaseException] = []
+
+    def decide(error: BaseException) -> ExceptionResponse:
+        errors.append(error)
+        return ExceptionResponse.REPLACE_QUERY if len(errors) == 1 else ExceptionResponse.SHUTDOWN
+
+    running.set_uncaught_exception_handler(decide)
+    admin.produce(TopicPartition(source, 0), batch([b"a"], timestamp_ms=1_000))
+    running.start()
+    wait_for(partial(output.has_all, 2), 90, what="the first record is counted")
+    wait_for(lambda: running.metrics.get("0_0", {}).get("processed") == 1, what="the metrics have the record")
+    admin.produce(TopicPartition(source, 0), batch([b"b", b"fail"], timestamp_ms=1_000))
+
+    with pytest.raises(StreamsError, match="failed: .*task 0_0, node 'count', topic .*, offset 2: ValueError: planned"):
+        running.wait(90)
+    assert running.state is ApplicationState.ERROR
+    assert len(errors) == 2
+    assert len(output.read()) == 2  # nothing of the batch that failed
+
+
+class Output:
+    """The records of a topic with one partition, as they are written."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused", "enable.auto.commit": False}
+        self._consumer = confluent_kafka.Consumer(settings)
+        self._consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        self.records: list[tuple[bytes, bytes]] = []
+
+    def read(self) -> list[tuple[bytes, bytes]]:
+        """Return all records so far."""
+        while messages := self._consumer.consume(1_000, 0.2):
+            self.records += [(message.key(), message.value()) for message in messages if message.error() is None]
+        return self.records
+
+    def has_more(self, count: int) -> bool:
+        """Return whether there are more than ``count`` different records."""
+        return len(set(self.read())) > count
+
+    def has_all(self, count: int) -> bool:
+        """Return whether there are ``count`` records."""
+        return len(self.read()) >= count
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+
+class Driver:
+    """A driver process that runs the topology ``counting``; see ``streams_driver.py``."""
+
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+        folder.mkdir()
+        self._output = (folder / "log").open("w+")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"{__package__}.streams_driver", json.dumps({**settings, "folder": str(folder)})],
+            cwd=Path(__file__).parent.parent,
+            env={**os.environ, "TMPDIR": str(folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def kill(self) -> None:
+        """Kill the driver, its JVM and all workers. A second call has no effect."""
+        if self._output.closed:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(30)
+        self._output.seek(0)
+        print(self._output.read()[-3_000:])
+        self._output.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_killed_application_counts_each_record_once(
+    topic: Topics,
+    admin: Admin,
+    output_of: Callable[[str], Output],
+    zkconsumer_cluster: Cluster,
+    group: str,
+    folder: Path,
+    checkpoint: Path,
+) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    source, sink = topic(PARTITIONS), topic(1)
+    output = output_of(sink)
+    # The keys of each partition are distinct, so the outputs of its task can be told from those of others.
+    values = {
+        number: [b"%d key %d" % (number, rng.randrange(20)) for _ in range(1_500)] for number in range(PARTITIONS)
+    }
+    settings = {
+        "source": source,
+        "sink": sink,
+        "group": group,
+        "checkpoint": str(checkpoint),
+        "properties": zkconsumer_cluster.consumer_properties,
+    }
+    topology = counting(source, sink)
+    for number, of_partition in values.items():
+        for first in range(0, 1_500, 100):
+            times = batch(of_partition[first : first + 100], timestamp_ms=1_000 + first)
+            admin.produce(TopicPartition(source, number), times)
+
+    expected = {
+        output for number in values for output in expected_of(topology, source, number, values[number], 1_000, 100)
+    }
+    kills = 0
+    with started(Driver, Driver.kill) as start:
+        while not expected.issubset(output.read()):
+            driver = start(folder / f"driver-{kills}", settings)
+            count = len(set(output.records))
+            wait_for(partial(output.has_more, count), 120, what="the application writes records")
+            time.sleep(rng.random() * 2)  # so that it is killed at any moment of a batch
+            driver.kill()
+            kills += 1
+
+    assert set(output.records) == expected
+    assert kills >= 2

@@ -1,0 +1,332 @@
+"""Topologies on Spark, without Spark: keys, packed records, tasks that are rebuilt in each batch, and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams.checkpoint import StoredApplication
+from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, choose_keys, encode_keys, from_blob, hash_of_int
+from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, list_tasks, select_subtopologies
+from zkconsumer.spark.streams.query import QuerySettings
+from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
+from zkconsumer.spark.streams.ticks import TickReader
+from zkconsumer.topology import (
+    ApplicationConfig,
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    Record,
+    SourceRecord,
+    TaskRuntime,
+    Topology,
+    serdes,
+    stores,
+)
+
+CONFIG = ApplicationConfig(application_id="app", max_task_idle_ms=-1)
+
+
+class Count(Processor):
+    """Counts keys, and forwards totals by stream time and by wall-clock time."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context, self.counts = context, context.get_state_store("counts")
+        self.sent = context.remember("sent", 0)
+        context.schedule(100, PunctuationType.STREAM_TIME, self.by_stream_time)
+        context.schedule(100, PunctuationType.WALL_CLOCK_TIME, self.by_wall_clock)
+
+    def process(self, record: Record) -> None:
+        count = (self.counts.get(record.key) or 0) + 1
+        self.counts.put(record.key, count)
+        self.context.forward(record.with_value(count))
+
+    def by_stream_time(self, now_ms: int) -> None:
+        self.sent.value += 1
+        self.context.forward(Record(b"stream %d" % self.sent.value, self.total(), now_ms))
+
+    def by_wall_clock(self, now_ms: int) -> None:
+        self.context.forward(Record(b"wall", self.total(), now_ms))
+
+    def total(self) -> int:
+        return sum(count for _, count in self.counts.all())
+
+
+def counting() -> Topology:
+    counts = stores.key_value("counts", serdes.BYTES, serdes.LONG, persistent=False)
+    return (
+        Topology()
+        .add_source("source", ["a", "b"])
+        .add_processor("count", Count, "source", stores=[counts])
+        .add_sink("sink", "out", "count", value_serializer=serdes.LONG.serialize)
+    )
+
+
+def create_plan(topology: Topology, counts: dict[str, int], partitions: int = 2) -> ApplicationPlan:
+    subtopologies = select_subtopologies(topology.resolve(counts), CONFIG, counts)
+    return ApplicationPlan.create(subtopologies, CONFIG, counts, list_tasks(subtopologies), partitions)
+
+
+# ---- keys --------------------------------------------------------------------------------------------------
+
+
+def test_hash_is_that_of_spark() -> None:
+    # SELECT hash(i) of Spark 4.3
+    assert [hash_of_int(number) for number in (0, 1, -1, 42)] == [933211791, -559580957, -1604776387, 29417773]
+
+
+@pytest.mark.parametrize(("tasks", "partitions"), [(1, 1), (8, 8), (10, 4), (200, 7)])
+def test_tasks_are_spread_over_partitions(tasks: int, partitions: int) -> None:
+    keys = choose_keys(tasks, partitions)
+
+    assert len(set(keys)) == tasks
+    assert [hash_of_int(key) % partitions for key in keys] == [task % partitions for task in range(tasks)]
+    assert choose_keys(tasks + 5, partitions)[:tasks] == keys
+
+
+# ---- records -----------------------------------------------------------------------------------------------
+
+
+def fetched(topic: str, partition: int, offsets: Sequence[int], headers: Any = None) -> pa.RecordBatch:
+    count = len(offsets)
+    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.record_batch(
+        {
+            "key": pa.array([b"k%d" % (offset % 3) for offset in offsets], pa.binary()),
+            "value": pa.array([b"v"] * count, pa.binary()),
+            "topic": pa.array([topic] * count),
+            "partition": pa.array([partition] * count, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "timestamp": pa.array([offset * 10 for offset in offsets], pa.timestamp("us", "UTC")),
+            "timestampType": pa.array([0] * count, pa.int32()),
+            "headers": pa.array([headers] * count, header),
+        }
+    )
+
+
+@pytest.mark.parametrize("headers", [None, [("h", b"1")]])
+def test_records_are_packed_into_one_row(headers: Any) -> None:
+    packer = RecordPacker()
+    packer.open({KEYS_OPTION: encode_keys({"a": [7, 9]})})
+
+    row = packer.decode(fetched("a", 1, [5, 6, 9], headers))
+    assert row is not None
+    [values] = row.to_pylist()
+    records = from_blob(values.pop("blob"))
+
+    assert values == {"task": 9, "topic": "a", "partition": 1, "first_offset": 5, "records": 3}
+    assert records.column("offset").to_pylist() == [5, 6, 9]
+    assert ("headers" in records.schema.names) is (headers is not None)
+    assert packer.decode(fetched("a", 1, [])) is None
+
+
+# ---- tasks -------------------------------------------------------------------------------------------------
+
+
+class Pages(dict[tuple[int, int], bytes]):
+    """The map state of Spark; a key that is missing may not be read."""
+
+    def getValue(self, key: tuple[int, int]) -> tuple[bytes]:
+        return (self[key],)
+
+    def updateValue(self, key: tuple[int, int], value: tuple[bytes]) -> None:
+        self[key] = value[0]
+
+    def removeKey(self, key: tuple[int, int]) -> None:
+        del self[key]
+
+
+class Row(NamedTuple):
+    """A row of the operator."""
+
+    task: int
+    topic: str | None
+    partition: int | None
+    first_offset: int
+    records: int
+    blob: bytes | None
+
+
+def outputs(blob: bytes | None) -> list[Any]:
+    if blob is None:
+        return []
+    return [(row["key"], row["value"], row["timestamp"]) for row in from_blob(blob).to_pylist()]
+
+
+@pytest.mark.parametrize("run_number", range(5))
+def test_task_that_is_rebuilt_in_each_batch_equals_one_that_is_not(run_number: int) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    plan = create_plan(counting(), {"a": 1, "b": 1})
+    [(key, number)] = plan.tasks.items()
+    packer = RecordPacker()
+    packer.open({KEYS_OPTION: encode_keys(plan.keys_by_topic)})
+    clock = [0]
+    runtime = TaskRuntime(clock=lambda: clock[0], pages=lambda _: None, commit=int, rollback=int)
+    whole = plan.subtopologies[0].task(0, CONFIG, runtime)
+    state, saved, found, expected = Pages(), None, [], []
+    next_offset: Counter[str] = Counter()
+    for batch_number in range(8):
+        rows: list[Any] = []
+        if batch_number == 0 or rng.random() < 0.6:
+            clock[0] += rng.choice((1, 50, 100, 1_000))
+            rows.append(Row(key, None, None, clock[0], 0, None))
+        if batch_number == 0:
+            whole.initialize()
+        for topic in ("a", "b"):
+            for _ in range(rng.randrange(3)):
+                first = next_offset[topic]
+                next_offset[topic] += rng.choice((1, 5, 20))
+                chunk = fetched(topic, 0, range(first, next_offset[topic]))
+                packed = packer.decode(chunk)
+                assert packed is not None
+                rows.append(Row(*packed.to_pylist()[0].values()))
+                records = [
+                    SourceRecord(topic, 0, offset, offset // 100, b"k%d" % (offset % 3), b"v")
+                    for offset in chunk.column("offset").to_pylist()
+                ]
+                whole.add_records(TopicPartition(topic, 0), records)
+        whole.run()
+        if any(row.topic is None for row in rows):
+            whole.punctuate_wall_clock()
+        expected += [(one.key, one.value, one.timestamp) for one in whole.take_output().records()]
+        rng.shuffle(rows)
+
+        result = run_batch(plan, number, state, saved, BatchInput.from_rows(rows))
+        saved = result.saved
+        found += outputs(result.output)
+
+    assert found == expected
+    assert saved is not None
+    assert saved.epoch == 8
+    assert saved.now_ms == clock[0]
+
+
+def test_store_has_pages_although_it_is_not_persistent() -> None:
+    plan = create_plan(counting(), {"a": 1, "b": 1})
+    [(key, number)] = plan.tasks.items()
+    state = Pages()
+
+    saved = run_batch(plan, number, state, None, BatchInput.from_rows([Row(key, None, None, 5, 0, None)])).saved
+
+    assert json.loads(saved.stores) == ([0] if state else [])
+    assert plan.config.page_bytes == 65_536
+
+
+def test_failed_task_is_closed() -> None:
+    closed = []
+
+    class Failing(Processor):
+        def process(self, record: Record) -> None:
+            raise ValueError("planned")
+
+        def close(self) -> None:
+            closed.append(1)
+
+    topology = Topology().add_source("source", "a").add_processor("fail", Failing, "source")
+    plan = create_plan(topology, {"a": 1})
+    [number] = plan.tasks.values()
+    packer = RecordPacker()
+    packer.open({KEYS_OPTION: encode_keys(plan.keys_by_topic)})
+    packed = packer.decode(fetched("a", 0, [0]))
+    assert packed is not None
+
+    with pytest.raises(
+        StreamsError, match="task 0_0, node 'fail', topic a, partition 0, offset 0: ValueError: planned"
+    ):
+        run_batch(plan, number, Pages(), None, BatchInput.from_rows([Row(*packed.to_pylist()[0].values())]))
+    assert closed == [1]
+
+
+# ---- plans and checkpoints ---------------------------------------------------------------------------------
+
+
+def test_starting_offsets_follow_sources() -> None:
+    topology = (
+        Topology()
+        .add_source("new", "a", offset_reset="latest")
+        .add_source("old", "b")
+        .add_processor("count", Count, "new", "old", stores=[stores.key_value("counts")])
+    )
+    plan = create_plan(topology, {"a": 2, "b": 1})
+
+    assert plan.starting_offsets == {"a": {"0": -1, "1": -1}, "b": {"0": -2}}
+    assert {topic: len(keys) for topic, keys in plan.keys_by_topic.items()} == {"a": 2, "b": 1}
+    assert plan.keys_by_topic["a"][0] == plan.keys_by_topic["b"][0]
+
+
+def test_topologies_that_cannot_run_are_rejected() -> None:
+    topology = counting()
+    with pytest.raises(TopologyError, match="source topics do not exist: b"):
+        create_plan(topology, {"a": 1})
+    repartitioned = topology.add_sink("again", "again", "count").add_internal_topic("again").add_source("next", "again")
+    with pytest.raises(StreamsError, match="internal topic 'app-again' must exist with 2 partitions, got no topic"):
+        create_plan(repartitioned, {"a": 2, "b": 1})
+    plan = create_plan(repartitioned, {"a": 2, "b": 1, "app-again": 2})
+    assert sorted(plan.keys_by_topic) == ["a", "app-again", "b"]
+    with_global_store = counting().add_global_store(stores.key_value("g", logging=False), "gs", "g", "gp", Count)
+    with pytest.raises(StreamsError, match="global stores are not supported"):
+        create_plan(with_global_store, {"a": 1, "b": 1, "g": 1})
+
+
+def test_checkpoint_remembers_application() -> None:
+    one = counting().resolve({"a": 2, "b": 2}).subtopologies
+    stored = StoredApplication.create("app", one, 16)
+
+    assert stored.partitions == 2
+    assert StoredApplication.from_json(stored.to_json(), "here").updated("app", one, "here") == stored
+    with pytest.raises(StreamsError, match="here belongs to application 'app', got 'other'"):
+        stored.updated("other", one, "here")
+    wider = counting().resolve({"a": 3, "b": 2}).subtopologies
+    with pytest.raises(StreamsError, match="sub-topology 0 has 3 partitions, but had 2, and its stores contain keys"):
+        stored.updated("app", wider, "here")
+    with pytest.raises(StreamsError, match="sub-topology 0 has 1 partitions, but had 2; restore its topics"):
+        stored.updated("app", counting().resolve({"a": 1, "b": 1}).subtopologies, "here")
+    for text in ("{}", "[]", "x", stored.to_json()[:-9]):
+        with pytest.raises(StreamsError, match="here is corrupt"):
+            StoredApplication.from_json(text, "here")
+    with pytest.raises(StreamsError, match="here has format 2, expected 1; upgrade zkconsumer"):
+        StoredApplication.from_json(stored.to_json().replace('"format": 1', '"format": 2'), "here")
+
+
+def test_added_partitions_of_stateless_subtopology_are_added_tasks() -> None:
+    def copying(count: int) -> Any:
+        topology = Topology().add_source("a", "a").add_sink("x", "x", "a").add_source("b", "b").add_sink("y", "y", "b")
+        return topology.resolve({"a": count, "b": 1}).subtopologies
+
+    stored = StoredApplication.create("app", copying(1), 4)
+    wider = stored.updated("app", copying(3), "here")
+
+    assert wider.tasks == (TaskNumber(0, 0), TaskNumber(1, 0), TaskNumber(0, 1), TaskNumber(0, 2))
+    assert wider.partitions == stored.partitions == 2
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ConfigurationError, match="trigger_ms must be a positive integer, got 0"):
+        QuerySettings(trigger_ms=0)
+
+
+def test_ticks_are_multiples_of_their_interval() -> None:
+    reader = TickReader({"keys": "[3, 5]", "intervalMs": "1000"})
+    end = reader.latestOffset()
+
+    assert end["time"] % 1_000 == 0
+    [partition] = reader.partitions(reader.initialOffset(), end)
+    assert list(reader.read(partition)) == [(key, None, None, end["time"], 0, None) for key in (3, 5)]
+    assert reader.partitions(end, end) == []
+
+
+def test_saved_task_has_fields_of_the_state() -> None:
+    from zkconsumer.spark.streams import operator
+
+    assert [field.name for field in operator._SAVED.fields] == list(SavedTask._fields)

@@ -1,0 +1,179 @@
+"""What must not change between the starts of an application: a file in the folder of its checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import Any
+
+from zkconsumer.errors import StreamsError
+from zkconsumer.spark.streams.plan import TaskNumber, list_tasks
+from zkconsumer.topology.subtopology import Subtopology
+
+#: Name of the file.
+FILE = "zkconsumer-streams.json"
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class StoredApplication:
+    """The application to which a checkpoint belongs.
+
+    Attributes:
+        application_id: name of the application.
+        partitions: number of Spark partitions, which Spark cannot change.
+        tasks: the tasks in the order of their keys.
+        declarations: ``Subtopology.fingerprint`` by number.
+    """
+
+    application_id: str
+    partitions: int
+    tasks: tuple[TaskNumber, ...]
+    declarations: Mapping[str, Any]
+
+    @classmethod
+    def create(
+        cls, application_id: str, subtopologies: Mapping[int, Subtopology], partitions: int
+    ) -> StoredApplication:
+        """Return what a new checkpoint stores.
+
+        Args:
+            application_id: name of the application.
+            subtopologies: the sub-topologies by number.
+            partitions: maximum number of Spark partitions.
+        """
+        tasks = list_tasks(subtopologies)
+        return cls(application_id, max(1, min(partitions, len(tasks))), tuple(tasks), _declare(subtopologies))
+
+    @classmethod
+    def from_json(cls, text: str, place: str) -> StoredApplication:
+        """Return what a checkpoint stores.
+
+        Raises:
+            StreamsError: the file is corrupt, or was written by a later release.
+        """
+        try:
+            data = json.loads(text)
+            if data["format"] != _FORMAT:
+                raise StreamsError(f"{place} has format {data['format']}, expected {_FORMAT}; upgrade zkconsumer")
+            tasks = tuple(TaskNumber(*task) for task in data["tasks"])
+            return cls(data["application_id"], data["partitions"], tasks, data["subtopologies"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise StreamsError(f"{place} is corrupt: {error!r}; restore the checkpoint, or use a new one") from error
+
+    def to_json(self) -> str:
+        """Return the content of the file."""
+        data = {
+            "format": _FORMAT,
+            "application_id": self.application_id,
+            "partitions": self.partitions,
+            "tasks": self.tasks,
+            "subtopologies": self.declarations,
+        }
+        return json.dumps(data, indent=1, sort_keys=True)
+
+    def updated(self, application_id: str, subtopologies: Mapping[int, Subtopology], place: str) -> StoredApplication:
+        """Return the same application with the tasks of added partitions.
+
+        Raises:
+            StreamsError: the application is another one, or its topology has changed.
+        """
+        if application_id != self.application_id:
+            raise StreamsError(
+                f"{place} belongs to application {self.application_id!r}, got {application_id!r}; use another "
+                "checkpoint"
+            )
+        declarations = _declare(subtopologies)
+        if declarations != self.declarations:
+            raise StreamsError(
+                f"{place} was written with a different topology; declare it as before, or use a new checkpoint. "
+                f"Differences:\n{_compare(self.declarations, declarations)}"
+            )
+        tasks = list_tasks(subtopologies)
+        for number, one in subtopologies.items():
+            self._check_tasks(number, one, place)
+        added = [task for task in tasks if task not in self.tasks]
+        return StoredApplication(application_id, self.partitions, (*self.tasks, *added), declarations)
+
+    def _check_tasks(self, number: int, subtopology: Subtopology, place: str) -> None:
+        before = sum(task.subtopology == number for task in self.tasks)
+        now = subtopology.task_count
+        if now < before:
+            raise StreamsError(
+                f"{place}: sub-topology {number} has {now} partitions, but had {before}; restore its topics, or use a "
+                "new checkpoint"
+            )
+        if now > before and subtopology.stores:
+            raise StreamsError(
+                f"{place}: sub-topology {number} has {now} partitions, but had {before}, and its stores contain keys "
+                "that belong to other partitions now; use a new checkpoint and a new application id"
+            )
+
+
+def open_application(
+    session: Any, checkpoint: str, application_id: str, subtopologies: Mapping[int, Subtopology], partitions: int
+) -> StoredApplication:
+    """Return the application of a checkpoint, which is written if it is new or has new tasks.
+
+    Args:
+        session: the Spark session.
+        checkpoint: folder of the checkpoint.
+        application_id: name of the application.
+        subtopologies: its sub-topologies by number.
+        partitions: maximum number of Spark partitions of a new application.
+
+    Raises:
+        StreamsError: the checkpoint belongs to another application or topology.
+    """
+    file = _File(session, checkpoint)
+    text = file.read()
+    if text is None:
+        application = StoredApplication.create(application_id, subtopologies, partitions)
+    else:
+        place = f"checkpoint {checkpoint}"
+        application = StoredApplication.from_json(text, f"{place}/{FILE}").updated(application_id, subtopologies, place)
+    if application.to_json() != text:
+        file.write(application.to_json())
+    return application
+
+
+class _File:
+    """The file, in the file system of the checkpoint."""
+
+    def __init__(self, session: Any, checkpoint: str) -> None:
+        self._jvm = session._jvm
+        self._path = self._jvm.org.apache.hadoop.fs.Path(checkpoint, FILE)
+        self._files = self._path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+
+    def read(self) -> str | None:
+        """Return the content, or None if there is no file."""
+        if not self._files.exists(self._path):
+            return None
+        stream = self._files.open(self._path)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode(errors="replace")
+        finally:
+            stream.close()
+
+    def write(self, text: str) -> None:
+        """Replace the file."""
+        new = self._jvm.org.apache.hadoop.fs.Path(self._path.getParent(), f"{FILE}.new")
+        stream = self._files.create(new, True)
+        try:
+            self._jvm.org.apache.commons.io.IOUtils.write(bytearray(text.encode()), stream)
+        finally:
+            stream.close()
+        self._files.delete(self._path, False)
+        self._files.rename(new, self._path)
+
+
+def _declare(subtopologies: Mapping[int, Subtopology]) -> dict[str, Any]:
+    return {str(number): json.loads(one.fingerprint) for number, one in subtopologies.items()}
+
+
+def _compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    old, new = (json.dumps(one, indent=1, sort_keys=True).splitlines() for one in (before, now))
+    return "\n".join(unified_diff(old, new, "checkpoint", "topology", lineterm="", n=2))

@@ -1,0 +1,73 @@
+"""The stateful operator of an application's query, which has one key for each task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+
+from zkconsumer.spark.streams.plan import ApplicationPlan
+from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
+
+#: Columns of the rows that the operator returns: one for each task that has processed something.
+OUTPUT_COLUMNS = "task_id string, epoch bigint, records int, blob binary, metrics string"
+
+_PAGE_KEY = StructType([StructField("store", IntegerType()), StructField("page", LongType())])
+_PAGE = StructType([StructField("data", BinaryType())])
+_SAVED = StructType(
+    [
+        StructField("snapshot", BinaryType()),
+        StructField("epoch", LongType()),
+        StructField("now_ms", LongType()),
+        StructField("stores", StringType()),
+    ]
+)
+
+
+class TaskOperator(StatefulProcessor):
+    """Runs the tasks whose keys Spark sends to it, each once in a batch.
+
+    Args:
+        plan: the tasks.
+    """
+
+    def __init__(self, plan: ApplicationPlan) -> None:
+        self._plan = plan
+
+    def init(self, handle: Any) -> None:
+        """Declare the state. Spark also calls this in the driver, at planning."""
+        # With DDL texts instead of types, Spark needs four more round trips for each variable, partition and batch.
+        self._pages = handle.getMapState("pages", _PAGE_KEY, _PAGE)
+        self._saved = handle.getValueState("task", _SAVED)
+        self._done: set[int] = set()
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002
+        """Run a task for a batch.
+
+        Raises:
+            RuntimeError: Spark called the task twice in a batch.
+        """
+        (number,) = key
+        task = self._plan.tasks[number]
+        if number in self._done:
+            raise RuntimeError(f"task {task.task_id} was called twice in a batch")
+        self._done.add(number)
+        saved = SavedTask(*self._saved.get()) if self._saved.exists() else None
+        if saved is not None:
+            saved = saved._replace(snapshot=bytes(saved.snapshot))
+        result = run_batch(self._plan, task, self._pages, saved, BatchInput.from_rows(rows))
+        self._saved.update(tuple(result.saved))
+        yield Row(
+            task_id=task.task_id,
+            epoch=result.saved.epoch,
+            records=result.records,
+            blob=result.output,
+            metrics=json.dumps({task.task_id: result.metrics}),
+        )
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,112 @@
+"""Records as rows of an application's query: one row for each fetched chunk, with its records as an Arrow blob.
+
+The operator has one key for each task. Spark shuffles rows by the hash of their key, so the keys are integers that are
+chosen so that task ``i`` is processed by partition ``i`` modulo the number of partitions.
+
+Source: Spark 4.3 Murmur3Hash and Pmod, of HashPartitioning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+
+from zkconsumer.spark.executor.decoders import BatchDecoder
+
+#: Columns of the rows that the operator receives. The task is the key; rows of ticks have no topic, and their
+#: ``first_offset`` is the time.
+COLUMNS = "task int, topic string, partition int, first_offset bigint, records int, blob binary"
+
+#: Option of the decoder: JSON of the keys by topic and partition.
+KEYS_OPTION = "keys"
+
+_SCHEMA = pa.schema(
+    [
+        ("task", pa.int32()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("first_offset", pa.int64()),
+        ("records", pa.int32()),
+        ("blob", pa.binary()),
+    ]
+)
+_PACKED = ["offset", "timestamp", "key", "value", "headers"]
+_MASK = 0xFFFFFFFF
+
+
+def choose_keys(tasks: int, partitions: int) -> list[int]:
+    """Return a key for each task, such that Spark sends task ``i`` to partition ``i`` modulo ``partitions``."""
+    keys: list[list[int]] = [[] for _ in range(partitions)]
+    needed = -(-tasks // partitions)
+    candidate = 0
+    while any(len(found) < needed for found in keys[:tasks]):
+        found = keys[hash_of_int(candidate) % partitions]
+        if len(found) < needed:
+            found.append(candidate)
+        candidate += 1
+    return [keys[task % partitions][task // partitions] for task in range(tasks)]
+
+
+def hash_of_int(number: int) -> int:
+    """Return Spark's hash of an integer column with seed 42, as a signed 32-bit integer."""
+    mixed = (number & _MASK) * 0xCC9E2D51 & _MASK
+    mixed = _rotate(mixed, 15) * 0x1B873593 & _MASK
+    state = (_rotate(42 ^ mixed, 13) * 5 + 0xE6546B64) & _MASK
+    state ^= 4  # bytes
+    state = (state ^ state >> 16) * 0x85EBCA6B & _MASK
+    state = (state ^ state >> 13) * 0xC2B2AE35 & _MASK
+    state ^= state >> 16
+    return state - (1 << 32) if state >> 31 else state
+
+
+def _rotate(number: int, bits: int) -> int:
+    return (number << bits | number >> 32 - bits) & _MASK
+
+
+def encode_keys(keys: Mapping[str, Sequence[int]]) -> str:
+    """Return the option ``KEYS_OPTION`` of the decoder.
+
+    Args:
+        keys: key of the task of each partition, by topic.
+    """
+    return json.dumps({topic: list(of_topic) for topic, of_topic in keys.items()})
+
+
+def to_blob(batch: pa.RecordBatch) -> bytes:
+    """Return a record batch as bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def from_blob(blob: bytes) -> pa.Table:
+    """Return what ``to_blob`` packed."""
+    return pa.ipc.open_stream(blob).read_all()
+
+
+class RecordPacker(BatchDecoder):
+    """Packs the records of each fetched chunk into a row."""
+
+    schema: ClassVar[str] = COLUMNS
+    wants_headers: ClassVar[bool] = True
+
+    def open(self, options: Mapping[str, str]) -> None:
+        """Read the keys of the tasks."""
+        self._keys: dict[str, list[int]] = json.loads(options[KEYS_OPTION])
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Return one row with all records of a batch."""
+        if not batch.num_rows:
+            return None
+        topic, partition, first = (batch.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
+        packed = batch.select(_PACKED)
+        if packed.column("headers").null_count == packed.num_rows:
+            packed = packed.select(_PACKED[:-1])
+        values = [self._keys[topic][partition], topic, partition, first, batch.num_rows, to_blob(packed)]
+        return pa.RecordBatch.from_arrays(
+            [pa.array([value], field.type) for value, field in zip(values, _SCHEMA, strict=True)], schema=_SCHEMA
+        )

@@ -1,0 +1,142 @@
+"""The tasks of an application, and their keys in Spark's operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from zkconsumer.errors import StreamsError
+from zkconsumer.spark.streams.packing import choose_keys
+from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.resolved import ResolvedTopology
+from zkconsumer.topology.stores.pages import PageLimits
+from zkconsumer.topology.subtopology import Subtopology
+
+#: Special offsets of the source.
+_LATEST, _EARLIEST = -1, -2
+
+#: Bytes of a page in Spark's state, unless ``ApplicationConfig.page_bytes`` is set: each page is a call of the JVM.
+_PAGE_BYTES = 65_536
+
+
+class TaskNumber(NamedTuple):
+    """Number of the sub-topology and of the partition of a task."""
+
+    subtopology: int
+    partition: int
+
+    @property
+    def task_id(self) -> str:
+        """Both numbers, as ``0_3``."""
+        return f"{self.subtopology}_{self.partition}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplicationPlan:
+    """All tasks of an application; pickled to the workers.
+
+    Attributes:
+        config: settings of the application.
+        subtopologies: the sub-topologies by number.
+        tasks: the tasks by their key.
+        partition_counts: number of partitions by topic.
+        partitions: number of Spark partitions.
+    """
+
+    config: ApplicationConfig
+    subtopologies: Mapping[int, Subtopology]
+    tasks: Mapping[int, TaskNumber]
+    partition_counts: Mapping[str, int]
+    partitions: int
+
+    @classmethod
+    def create(
+        cls,
+        subtopologies: Mapping[int, Subtopology],
+        config: ApplicationConfig,
+        counts: Mapping[str, int],
+        tasks: Sequence[TaskNumber],
+        partitions: int,
+    ) -> ApplicationPlan:
+        """Return the plan of an application.
+
+        Args:
+            subtopologies: the sub-topologies by number.
+            config: settings of the application.
+            counts: number of partitions by topic.
+            tasks: all tasks. Their order decides the keys, so new tasks are at the end.
+            partitions: number of Spark partitions.
+        """
+        if config.page_bytes == PageLimits().page_bytes:
+            config = replace(config, page_bytes=_PAGE_BYTES)
+        keys = choose_keys(len(tasks), partitions)
+        return cls(
+            config=config,
+            subtopologies=subtopologies,
+            tasks=dict(zip(keys, tasks, strict=True)),
+            partition_counts=dict(counts),
+            partitions=partitions,
+        )
+
+    @property
+    def keys_by_topic(self) -> dict[str, list[int]]:
+        """Key of the task of each partition, by topic."""
+        keys = {task: key for key, task in self.tasks.items()}
+        return {
+            self._find_name(one, topic): [
+                keys[TaskNumber(number, partition)] for partition in range(one.partition_counts[topic])
+            ]
+            for number, one in self.subtopologies.items()
+            for topic in sorted(one.source_topics)
+        }
+
+    @property
+    def starting_offsets(self) -> dict[str, dict[str, int]]:
+        """Where the source starts without a checkpoint, by topic and partition; see its option ``startingOffsets``."""
+        found = {}
+        for one in self.subtopologies.values():
+            resets = one.offset_resets
+            for topic in sorted(one.source_topics):
+                offset = _LATEST if resets.get(topic) == "latest" else _EARLIEST
+                numbers = range(one.partition_counts[topic])
+                found[self._find_name(one, topic)] = {str(number): offset for number in numbers}
+        return found
+
+    def _find_name(self, subtopology: Subtopology, topic: str) -> str:
+        """Return the name of a topic in Kafka."""
+        return f"{self.config.application_id}-{topic}" if topic in subtopology.internal_topics else topic
+
+
+def select_subtopologies(
+    topology: ResolvedTopology, config: ApplicationConfig, counts: Mapping[str, int]
+) -> dict[int, Subtopology]:
+    """Return the sub-topologies that run on Spark.
+
+    Args:
+        topology: the topology.
+        config: settings of the application.
+        counts: number of partitions by topic.
+
+    Raises:
+        StreamsError: the topology has a global store, or an internal topic does not exist.
+        TopologyError: a source topic does not exist, or co-partitioned topics have different partition counts.
+    """
+    topology.check_partition_counts(counts)
+    for topic, count in topology.internal_topics.items():
+        name = f"{config.application_id}-{topic}"
+        if counts.get(name) != count:
+            raise StreamsError(
+                f"internal topic {name!r} must exist with {count} partitions, got {counts.get(name, 'no topic')}; "
+                f"create it: kafka-topics.sh --create --topic {name} --partitions {count}"
+            )
+    if any(one.is_global for one in topology.subtopologies.values()):
+        raise StreamsError("global stores are not supported by StreamsApp; use add_state_store")
+    return dict(topology.subtopologies)
+
+
+def list_tasks(subtopologies: Mapping[int, Subtopology]) -> list[TaskNumber]:
+    """Return the tasks of all sub-topologies."""
+    return [
+        TaskNumber(number, partition) for number, one in subtopologies.items() for partition in range(one.task_count)
+    ]

@@ -1,0 +1,248 @@
+"""The streaming query of an application: source, ticks, operator and sink."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from zkconsumer.broker.connect import Connecting
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.offsets.access import open_access
+from zkconsumer.spark import session as source
+from zkconsumer.spark.driver.query_listener import QueryListener
+from zkconsumer.spark.streams import packing, sink, ticks
+from zkconsumer.spark.streams.checkpoint import open_application
+from zkconsumer.spark.streams.operator import OUTPUT_COLUMNS, TaskOperator
+from zkconsumer.spark.streams.plan import ApplicationPlan, select_subtopologies
+from zkconsumer.topology.builder import Topology
+from zkconsumer.topology.config import ApplicationConfig
+
+#: Settings of the session of the query.
+_CONF = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+_DECODER = "zkconsumer.spark.streams.packing:RecordPacker"
+_METRICS = "zkconsumer_tasks"
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuerySettings:
+    """Settings of the query of an application.
+
+    Attributes:
+        trigger_ms: milliseconds between the starts of two batches.
+        tick_interval_ms: resolution of the wall clock of the tasks, in milliseconds.
+        partitions: number of Spark partitions of the operator. The first start decides; None for the smaller one of the
+            number of tasks and twice the number of cores.
+        max_records_per_trigger: maximum number of records in a batch; None for no limit.
+        producer: settings of librdkafka's producer. Default ``bootstrap.servers``: the brokers of the cluster.
+
+    Raises:
+        ConfigurationError: a number is not positive.
+    """
+
+    trigger_ms: int = 1_000
+    tick_interval_ms: int = 1_000
+    partitions: int | None = None
+    max_records_per_trigger: int | None = None
+    producer: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("trigger_ms", "tick_interval_ms", "partitions", "max_records_per_trigger"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ConfigurationError(f"{name} must be a positive integer, got {value!r}")
+
+
+class TopologyQuery:
+    """Starts and stops the query.
+
+    Args:
+        topology: the topology.
+        config: settings of the application.
+        spark: a Spark session; the query runs in a clone with settings of its own.
+        checkpoint: folder of the checkpoint.
+        properties: consumer properties.
+        settings: settings of the query.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: ApplicationConfig,
+        spark: Any,
+        checkpoint: str,
+        properties: Mapping[str, str],
+        settings: QuerySettings,
+    ) -> None:
+        self._topology, self._config, self._checkpoint = topology, config, checkpoint
+        self._properties, self._settings = {**properties, "group.id": config.application_id}, settings
+        self._spark = spark
+        self._query: Any = None
+        self._listener: QueryListener | None = None
+        self._last_batch = -1
+        self._waiting = threading.Event()  # never set: only its timeout is used
+
+    def start(self) -> None:
+        """Start the query from the checkpoint.
+
+        Raises:
+            StreamsError: the checkpoint belongs to another application or topology.
+            ConfigurationError: a property is invalid, or ``zookeeper.connect`` and ``bootstrap.servers`` are missing.
+            TopologyError: a topic does not exist.
+        """
+        _check_requirements()
+        counts, brokers = self._describe_cluster()
+        subtopologies = select_subtopologies(self._topology.resolve(counts), self._config, counts)
+        partitions = self._settings.partitions or 2 * int(self._spark.sparkContext.defaultParallelism)
+        name = self._config.application_id
+        application = open_application(self._spark, self._checkpoint, name, subtopologies, partitions)
+        plan = ApplicationPlan.create(subtopologies, self._config, counts, application.tasks, application.partitions)
+        session = self._create_session(plan.partitions)
+        with _active(session):  # Spark looks up formats in it
+            self._query = self._create_query(session, plan, brokers)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end of the query, and return whether it ended, also with an exception."""
+        try:
+            return bool(self._query.awaitTermination(timeout_s))
+        except Exception:
+            return True  # ``exception`` returns it
+
+    def exception(self) -> BaseException | None:
+        """Return the exception that ended the query."""
+        return self._query.exception()  # type: ignore[no-any-return]
+
+    def take_metrics(self) -> dict[str, dict[str, int]]:
+        """Return the changes of metrics by task id and name in the batches since the last call."""
+        total: dict[str, dict[str, int]] = {}
+        for progress in self._query.recentProgress:
+            if progress["batchId"] <= self._last_batch:
+                continue
+            self._last_batch = progress["batchId"]
+            row = (progress["observedMetrics"] or {}).get(_METRICS)
+            for text in () if row is None else row["metrics"]:
+                for task, changes in json.loads(text).items():
+                    of_task = total.setdefault(task, {})
+                    for name, change in changes.items():
+                        of_task[name] = of_task.get(name, 0) + change
+        return total
+
+    def stop(self, timeout_s: float) -> None:
+        """Stop the query, if it runs, between two batches. A batch that does not end in time is repeated later.
+
+        Args:
+            timeout_s: maximum seconds to wait for the end of a batch.
+        """
+        if self._query is not None:
+            end = time.monotonic() + timeout_s
+            while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < end:
+                self._waiting.wait(_POLL_S)
+            self._query.stop()
+        self._close_listener()
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _describe_cluster(self) -> tuple[dict[str, int], str]:
+        """Return the number of partitions of all topics, and the addresses of the brokers."""
+        config = ConsumerConfig.from_dict(self._properties)
+        connecting = Connecting.from_config(config)
+        with open_access(config, connecting, has_session=bool(config.zookeeper_connect)) as access:
+            topics = access.cluster.partitions(access.cluster.topics())
+            brokers = access.cluster.brokers()
+        addresses = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+        return {topic: len(numbers) for topic, numbers in topics.items()}, addresses
+
+    def _create_session(self, partitions: int) -> Any:
+        session = type(self._spark)(self._spark.sparkContext, self._spark._jsparkSession.cloneSession())
+        conf = {**source.recommended_conf(), **_CONF, "spark.sql.shuffle.partitions": str(partitions)}
+        for name, value in conf.items():
+            if session.conf.isModifiable(name):
+                session.conf.set(name, value)
+        self._close_listener()
+        self._listener = source.register(session)
+        session.dataSource.register(ticks.TickSource)
+        session.dataSource.register(sink.TopicSink)
+        return session
+
+    def _create_query(self, session: Any, plan: ApplicationPlan, brokers: str) -> Any:
+        from pyspark.sql import functions
+
+        rows = self._read_records(session, plan).union(self._read_ticks(session, plan))
+        output = (
+            rows.groupBy("task")
+            .transformWithState(TaskOperator(plan), OUTPUT_COLUMNS, "append", "none")
+            .observe(_METRICS, functions.collect_list("metrics").alias("metrics"))
+        )
+        producer = {"bootstrap.servers": brokers, **self._settings.producer}
+        return (
+            output.writeStream.format(sink.FORMAT)
+            .queryName(self._config.application_id)
+            .option("producer", json.dumps(producer))
+            .option("checkpointLocation", self._checkpoint)
+            .outputMode("append")
+            .trigger(processingTime=f"{self._settings.trigger_ms} milliseconds")
+            .start()
+        )
+
+    def _read_records(self, session: Any, plan: ApplicationPlan) -> Any:
+        options = {
+            **self._properties,
+            "subscribe": ",".join(sorted(plan.keys_by_topic)),
+            "membership": "none",
+            "resumeFrom": "checkpoint",
+            "commitOffsets": "true",
+            "startingOffsets": json.dumps(plan.starting_offsets),
+            "decoder": _DECODER,
+            f"decoder.{packing.KEYS_OPTION}": packing.encode_keys(plan.keys_by_topic),
+        }
+        if self._settings.max_records_per_trigger is not None:
+            options["maxOffsetsPerTrigger"] = str(self._settings.max_records_per_trigger)
+        return session.readStream.format("zkconsumer").options(**options).load()
+
+    def _read_ticks(self, session: Any, plan: ApplicationPlan) -> Any:
+        options = {
+            "keys": json.dumps(sorted(plan.tasks)),
+            "intervalMs": str(self._settings.tick_interval_ms),
+        }
+        return session.readStream.format(ticks.FORMAT).options(**options).load()
+
+
+def _check_requirements() -> None:
+    """Raise ConfigurationError if a package of the extra is missing."""
+    for module, package in (("google.protobuf", "protobuf"), ("confluent_kafka", "confluent-kafka")):
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ConfigurationError(
+                f"StreamsApp needs {package} on the driver and the workers; run: pip install 'zkconsumer[topology]'"
+            ) from error
+
+
+@contextlib.contextmanager
+def _active(session: Any) -> Iterator[None]:
+    """Make a session the active one of this thread."""
+    sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()

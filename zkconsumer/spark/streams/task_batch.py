@@ -1,0 +1,152 @@
+"""Runs a task for one batch of the query: its records, its ticks, and its state before and after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams.packing import from_blob, to_blob
+from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber
+from zkconsumer.spark.streams.state_pages import PageState, StatePages
+from zkconsumer.topology.stores.base import StateStore
+from zkconsumer.topology.stores.pages import PageStore
+from zkconsumer.topology.task import StreamTask
+from zkconsumer.topology.task_runtime import TaskRuntime
+
+
+class SavedTask(NamedTuple):
+    """What the state of the query has of a task besides the pages of its stores.
+
+    Attributes:
+        snapshot: see ``StreamTask.snapshot``.
+        epoch: number of batches that the task has processed.
+        now_ms: time of the last tick, in milliseconds.
+        stores: numbers of the stores that have pages, as JSON.
+    """
+
+    snapshot: bytes
+    epoch: int
+    now_ms: int
+    stores: str
+
+
+@dataclass
+class BatchInput:
+    """The rows of a task in one batch.
+
+    Attributes:
+        blobs: first offset and blob of each chunk, by partition.
+        tick_ms: the time of the newest tick, in milliseconds; None if there is none.
+    """
+
+    blobs: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
+    tick_ms: int | None = None
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[Any]) -> BatchInput:
+        """Return the input in rows of the operator, whatever order they have."""
+        found = cls()
+        for row in rows:
+            if row.topic is None:
+                found.tick_ms = max(row.first_offset, -1 if found.tick_ms is None else found.tick_ms)
+            else:
+                partition = TopicPartition(row.topic, row.partition)
+                found.blobs.setdefault(partition, []).append((row.first_offset, row.blob))
+        return found
+
+
+class BatchResult(NamedTuple):
+    """What a task has done in a batch.
+
+    Attributes:
+        saved: its state after the batch.
+        records: number of output records.
+        output: the output records as a blob; None if there are none.
+        metrics: changes of its metrics by name.
+    """
+
+    saved: SavedTask
+    records: int
+    output: bytes | None
+    metrics: Mapping[str, int]
+
+
+def run_batch(
+    plan: ApplicationPlan, number: TaskNumber, state: PageState, saved: SavedTask | None, batch: BatchInput
+) -> BatchResult:
+    """Process the records of a batch, and then the wall-clock schedules that are due.
+
+    The clock of the processors is the newest tick of this or an earlier batch, so a batch that Spark repeats has the
+    same results.
+
+    Args:
+        plan: the tasks of the application.
+        number: the task.
+        state: its pages.
+        saved: its state before the batch; None before the first one.
+        batch: its input.
+
+    Raises:
+        StreamsError: the task failed; none of its changes may be committed.
+    """
+    now_ms = max(batch.tick_ms or 0, 0 if saved is None else saved.now_ms)
+    subtopology = plan.subtopologies[number.subtopology]
+    pages = _Pages([store.name for store in subtopology.stores], state, saved)
+    runtime = TaskRuntime(
+        clock=lambda: now_ms,
+        pages=pages.create,
+        commit=_do_nothing,
+        rollback=_do_nothing,
+        partition_count=lambda topic: plan.partition_counts.get(topic, 1),
+        takes_snapshots=True,
+    )
+    task = subtopology.task(number.partition, plan.config, runtime, None if saved is None else saved.snapshot)
+    task.initialize()
+    try:
+        _add_records(task, batch)
+        task.update_lags()
+        task.run()
+        if batch.tick_ms is not None:
+            task.punctuate_wall_clock()
+        task.commit()
+        output = task.take_output()
+        blob = to_blob(output.to_arrow()) if len(output) else None
+        epoch = 1 if saved is None else saved.epoch + 1
+        after = SavedTask(task.snapshot(), epoch, now_ms, pages.to_json())
+        return BatchResult(after, len(output), blob, task.take_metrics())
+    finally:
+        task.close()
+
+
+def _add_records(task: StreamTask, batch: BatchInput) -> None:
+    for partition in sorted(batch.blobs):
+        for _, blob in sorted(batch.blobs[partition], key=lambda item: item[0]):
+            for part in from_blob(blob).to_batches():
+                task.add_columns(partition, part)
+
+
+class _Pages:
+    """Creates the pages of the stores of a task."""
+
+    def __init__(self, stores: Sequence[str], state: PageState, saved: SavedTask | None) -> None:
+        self._state = state
+        self._numbers = {name: number for number, name in enumerate(stores)}
+        self._known: set[int] = set() if saved is None else set(json.loads(saved.stores))
+        self._created: dict[int, StatePages] = {}
+
+    def create(self, store: StateStore) -> PageStore | None:
+        """Return the pages of a store, persistent or not, because a task lasts only one batch."""
+        number = self._numbers[store.name]
+        self._created[number] = StatePages(self._state, number, store.name, number not in self._known)
+        return self._created[number]
+
+    def to_json(self) -> str:
+        """Return the numbers of the stores that have pages."""
+        return json.dumps(sorted(number for number, pages in self._created.items() if not pages.is_new))
+
+
+def _do_nothing() -> None:
+    pass
