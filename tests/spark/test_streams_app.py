@@ -25,7 +25,7 @@ from waiting import wait_for
 
 from zkconsumer.devcluster import Admin
 from zkconsumer.devcluster.load import batch
-from zkconsumer.errors import StreamsError
+from zkconsumer.errors import StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
 from zkconsumer.spark.streams.query import QuerySettings
@@ -168,6 +168,36 @@ def test_failed_application_is_restarted_and_then_stopped(
     assert len(output.read()) == 2  # nothing of the batch that failed
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_application_that_was_closed_or_never_started_ends(app: Callable[..., StreamsApp], topic: Topics) -> None:
+    source, sink = topic(PARTITIONS), topic(1)
+    never_started = app(counting(source, sink))
+    assert never_started.close()
+    with pytest.raises(StreamsError, match="a StreamsApp can be started once; its state is NOT_RUNNING"):
+        never_started.start()
+
+    running = app(counting(source, sink))
+    running.set_state_listener(fail)
+    running.start()
+    with pytest.raises(StreamsError, match="a StreamsApp can be started once; its state is RUNNING"):
+        running.start()
+    assert running.close()
+    assert running.close()
+    assert running.state is ApplicationState.NOT_RUNNING
+    assert running.wait(0)
+
+    missing = app(counting("missing", sink))
+    with pytest.raises(TopologyError, match="source topics do not exist: missing"):
+        missing.start()
+    assert missing.state is ApplicationState.ERROR
+    assert missing.close()
+
+
+def fail(_new: ApplicationState, _old: ApplicationState) -> None:
+    raise ValueError("planned")
+
+
 class Output:
     """The records of a topic with one partition, as they are written."""
 
@@ -266,7 +296,8 @@ def test_killed_application_counts_each_record_once(
             driver = start(folder / f"driver-{kills}", settings)
             count = len(set(output.records))
             wait_for(partial(output.has_more, count), 120, what="the application writes records")
-            time.sleep(rng.random() * 2)  # so that it is killed at any moment of a batch
+            if kills:
+                time.sleep(rng.random() * 2)  # so that it is killed at any moment of a batch
             driver.kill()
             kills += 1
 

@@ -106,7 +106,7 @@ def fetched(topic: str, partition: int, offsets: Sequence[int], headers: Any = N
             "topic": pa.array([topic] * count),
             "partition": pa.array([partition] * count, pa.int32()),
             "offset": pa.array(offsets, pa.int64()),
-            "timestamp": pa.array([offset * 10 for offset in offsets], pa.timestamp("us", "UTC")),
+            "timestamp": pa.array([offset * 10_000 for offset in offsets], pa.timestamp("us", "UTC")),
             "timestampType": pa.array([0] * count, pa.int32()),
             "headers": pa.array([headers] * count, header),
         }
@@ -127,6 +127,8 @@ def test_records_are_packed_into_one_row(headers: Any) -> None:
     assert records.column("offset").to_pylist() == [5, 6, 9]
     assert ("headers" in records.schema.names) is (headers is not None)
     assert packer.decode(fetched("a", 1, [])) is None
+    with pytest.raises(StreamsError, match="topic 'a' has the new partition 2; restart the application"):
+        packer.decode(fetched("a", 2, [0]))
 
 
 # ---- tasks -------------------------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ def test_task_that_is_rebuilt_in_each_batch_equals_one_that_is_not(run_number: i
                 assert packed is not None
                 rows.append(Row(*packed.to_pylist()[0].values()))
                 records = [
-                    SourceRecord(topic, 0, offset, offset // 100, b"k%d" % (offset % 3), b"v")
+                    SourceRecord(topic, 0, offset, offset * 10, b"k%d" % (offset % 3), b"v")
                     for offset in chunk.column("offset").to_pylist()
                 ]
                 whole.add_records(TopicPartition(topic, 0), records)
@@ -207,6 +209,7 @@ def test_task_that_is_rebuilt_in_each_batch_equals_one_that_is_not(run_number: i
         found += outputs(result.output)
 
     assert found == expected
+    assert next_offset["a"] < 40 or any(key == b"stream 3" for key, *_ in found)
     assert saved is not None
     assert saved.epoch == 8
     assert saved.now_ms == clock[0]
@@ -217,9 +220,15 @@ def test_store_has_pages_although_it_is_not_persistent() -> None:
     [(key, number)] = plan.tasks.items()
     state = Pages()
 
-    saved = run_batch(plan, number, state, None, BatchInput.from_rows([Row(key, None, None, 5, 0, None)])).saved
+    packer = RecordPacker()
+    packer.open({KEYS_OPTION: encode_keys(plan.keys_by_topic)})
+    packed = packer.decode(fetched("a", 0, [0]))
+    assert packed is not None
+    rows = [Row(key, None, None, 5, 0, None), Row(*packed.to_pylist()[0].values())]
+    saved = run_batch(plan, number, state, None, BatchInput.from_rows(rows)).saved
 
-    assert json.loads(saved.stores) == ([0] if state else [])
+    assert state
+    assert json.loads(saved.stores) == [0]
     assert plan.config.page_bytes == 65_536
 
 
@@ -270,7 +279,9 @@ def test_topologies_that_cannot_run_are_rejected() -> None:
     with pytest.raises(TopologyError, match="source topics do not exist: b"):
         create_plan(topology, {"a": 1})
     repartitioned = topology.add_sink("again", "again", "count").add_internal_topic("again").add_source("next", "again")
-    with pytest.raises(StreamsError, match="internal topic 'app-again' must exist with 2 partitions, got no topic"):
+    with pytest.raises(
+        StreamsError, match="internal topic 'app-again' does not exist; create it: .*app-again"
+    ):
         create_plan(repartitioned, {"a": 2, "b": 1})
     plan = create_plan(repartitioned, {"a": 2, "b": 1, "app-again": 2})
     assert sorted(plan.keys_by_topic) == ["a", "app-again", "b"]
@@ -295,7 +306,7 @@ def test_checkpoint_remembers_application() -> None:
     for text in ("{}", "[]", "x", stored.to_json()[:-9]):
         with pytest.raises(StreamsError, match="here is corrupt"):
             StoredApplication.from_json(text, "here")
-    with pytest.raises(StreamsError, match="here has format 2, expected 1; upgrade zkconsumer"):
+    with pytest.raises(StreamsError, match="here must have format 1, got 2; upgrade zkconsumer"):
         StoredApplication.from_json(stored.to_json().replace('"format": 1', '"format": 2'), "here")
 
 

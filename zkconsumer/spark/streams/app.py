@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from zkconsumer.errors import StreamsError
+from zkconsumer.errors import ConfigurationError, StreamsError
 from zkconsumer.log import get_logger
 from zkconsumer.spark.streams.query import QuerySettings, TopologyQuery
 from zkconsumer.threads import OwnedThread
@@ -20,6 +20,12 @@ from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle, StateList
 
 #: Seconds between two looks at the query.
 _POLL_S = 0.5
+#: Maximum seconds for the end of the query after the last batch.
+_STOP_TIMEOUT_S = 60.0
+#: Maximum seconds between a failure and the restart.
+_MAX_PAUSE_S = 60.0
+#: States after which nothing happens.
+_ENDED = (ApplicationState.ERROR, ApplicationState.NOT_RUNNING)
 
 
 class ExceptionResponse(enum.Enum):
@@ -50,13 +56,13 @@ class StreamsApp:
         config: settings of the application. ``application_id`` is the consumer group, whose offsets are committed for
             monitoring.
         spark: a Spark session.
-        checkpoint: folder of the checkpoint, which all workers can access.
+        checkpoint: directory of the checkpoint, which all workers can access.
         properties: consumer properties with ``zookeeper.connect`` or ``bootstrap.servers``.
         settings: settings of the query.
-        max_restarts: number of times that ``ExceptionResponse.REPLACE_QUERY`` restarts the query.
+        max_restarts: maximum number of restarts by ``ExceptionResponse.REPLACE_QUERY``.
 
     Raises:
-        TopologyError: the topology has no source.
+        ConfigurationError: ``max_restarts`` is negative.
     """
 
     def __init__(
@@ -70,12 +76,16 @@ class StreamsApp:
         *,
         max_restarts: int = 10,
     ) -> None:
+        if max_restarts < 0:
+            raise ConfigurationError(f"max_restarts must be a non-negative integer, got {max_restarts}")
         self._query = TopologyQuery(topology, config, spark, str(checkpoint), properties, settings or QuerySettings())
         self._name = config.application_id
         self._lifecycle = Lifecycle()
         self._restarts_left = max_restarts
         self._handler: ExceptionHandler = lambda _error: ExceptionResponse.SHUTDOWN
-        self._stop = threading.Event()
+        self._starting = threading.Lock()  # a start and a close change the state one after the other
+        self._started, self._stop = threading.Event(), threading.Event()
+        self._close_timeout_s = 0.0
         self._thread = OwnedThread(self._run, f"zkconsumer-streams-{self._name}", self._on_crash)
         self._error: BaseException | None = None
         self._metrics: dict[str, dict[str, int]] = {}
@@ -95,12 +105,20 @@ class StreamsApp:
         return self._lifecycle.state
 
     def set_state_listener(self, listener: StateListener | None) -> None:
-        """Set the function that is called with the new and the old state.
+        """Set the function that is called with the new and the old state. Its errors are logged.
 
         Raises:
             StreamsError: the application was started.
         """
-        self._lifecycle.set_listener(listener)
+
+        def notify(new: ApplicationState, old: ApplicationState) -> None:
+            try:
+                assert listener is not None
+                listener(new, old)
+            except Exception as error:
+                self._log.error("streams_listener_failed", group=self._name, error=repr(error), exc_info=error)
+
+        self._lifecycle.set_listener(None if listener is None else notify)
 
     def set_uncaught_exception_handler(self, handler: ExceptionHandler) -> None:
         """Set the function that decides what happens after an exception of the query.
@@ -119,22 +137,22 @@ class StreamsApp:
             return {task: dict(values) for task, values in self._metrics.items()}
 
     def start(self) -> None:
-        """Start the query, and wait until Spark has planned it.
+        """Start the query. Errors of its first batch are raised by ``wait``.
 
         Raises:
             StreamsError: the application was started before, or the checkpoint belongs to another one.
-            ConfigurationError: a property or topic is invalid.
+            ConfigurationError: a property is invalid.
+            TopologyError: the topology has no source, or a source topic does not exist.
+            RetriableError: ZooKeeper or the brokers are unreachable.
         """
-        if self.state is not ApplicationState.CREATED:
-            raise StreamsError(f"a StreamsApp can be started once; its state is {self.state.name}")
-        self._lifecycle.set_state(ApplicationState.REBALANCING)
-        try:
-            self._query.start()
-        except BaseException as error:
-            self._fail(error)
-            raise
-        self._lifecycle.set_state(ApplicationState.RUNNING)
-        self._thread.start()
+        with self._starting:
+            if self.state is not ApplicationState.CREATED:
+                raise StreamsError(f"a StreamsApp can be started once; its state is {self.state.name}")
+            self._lifecycle.set_state(ApplicationState.REBALANCING)
+            self._thread.start()
+        self._started.wait()
+        if self._error is not None:
+            raise self._error
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end of the application, and return False after the timeout.
@@ -148,37 +166,80 @@ class StreamsApp:
         return ended
 
     def close(self, timeout_s: float = 60.0) -> bool:
-        """Stop the query, and return whether it ended in time. A second call has no effect.
+        """Stop the query, and return whether it ended in time.
 
         It waits for the end of the current batch. A batch that does not end in time is repeated after a restart.
         """
-        if self.state in (ApplicationState.ERROR, ApplicationState.NOT_RUNNING):
-            return self._thread.join(timeout_s)
-        self._lifecycle.set_state(ApplicationState.PENDING_SHUTDOWN)
-        self._stop.set()
-        self._query.stop(timeout_s)
-        ended = self._thread.join(timeout_s)
-        if ended:
+        with self._starting:
+            was_started = self.state is not ApplicationState.CREATED
+            if not was_started or self.state not in _ENDED:
+                self._lifecycle.set_state(ApplicationState.PENDING_SHUTDOWN)
+            self._close_timeout_s = timeout_s
+            self._stop.set()
+        if not was_started:
             self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
-        return ended
+        return self._thread.join(timeout_s + _STOP_TIMEOUT_S)
+
+    # ---- the thread of the application, which alone uses the query ----
 
     def _run(self) -> None:
+        try:
+            error = self._supervise()
+        except BaseException as crash:
+            error = crash
+        try:
+            self._end(error)
+        finally:
+            self._started.set()
+
+    def _supervise(self) -> BaseException | None:
+        """Run the query, and restart it after errors, if wanted; return the last error, or None after a stop."""
+        attempt = 0
+        while not self._stop.is_set():
+            error = self._run_query()
+            if error is None or self._stop.is_set() or not self._wants_restart(error):
+                return error
+            self._log_failure(error, "restart")
+            self._lifecycle.set_state(ApplicationState.REBALANCING)
+            self._stop.wait(min(2.0**attempt, _MAX_PAUSE_S))
+            attempt += 1
+        return None
+
+    def _run_query(self) -> BaseException | None:
+        """Return the exception that ended the query, or prevented a restart; None if the query was stopped."""
+        try:
+            self._query.start()
+        except Exception as error:
+            if not self._started.is_set():
+                raise  # ``start`` raises it
+            return error
+        self._lifecycle.set_state(ApplicationState.RUNNING)
+        self._started.set()
         while not self._stop.is_set():
             has_ended = self._query.wait(_POLL_S)
             self._add_metrics()
-            if not has_ended:
-                continue
-            error = self._query.exception()
-            if self._stop.is_set():
-                return
-            if error is None:  # something else has stopped it
-                self._query.stop(0)
-                self._lifecycle.set_state(ApplicationState.PENDING_SHUTDOWN)
-                self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
-                return
-            if not self._replace(error):
-                self._fail(error)
-                return
+            if has_ended:
+                return self._query.exception()
+        return None
+
+    def _end(self, error: BaseException | None) -> None:
+        """Stop the query, and set the final state, whatever fails."""
+        try:
+            self._query.stop(self._close_timeout_s if error is None else 0)
+            self._add_metrics()
+        except Exception as second:
+            self._log_failure(second, "stop")
+        if error is None:
+            self._lifecycle.set_state(ApplicationState.PENDING_SHUTDOWN)
+            self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
+            return
+        self._log_failure(error, "stop")
+        if self._stop.is_set():
+            self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
+            return
+        self._error = error
+        self._lifecycle.set_state(ApplicationState.PENDING_ERROR)
+        self._lifecycle.set_state(ApplicationState.ERROR)
 
     def _add_metrics(self) -> None:
         changes = self._query.take_metrics()
@@ -188,29 +249,23 @@ class StreamsApp:
                 for name, change in of_task.items():
                     total[name] = total.get(name, 0) + change
 
-    def _replace(self, error: BaseException) -> bool:
-        """Restart the query after an exception, if the handler wants it."""
-        if self._handler(error) is not ExceptionResponse.REPLACE_QUERY:
+    def _wants_restart(self, error: BaseException) -> bool:
+        try:
+            response = self._handler(error)
+        except Exception as second:
+            error.add_note(f"the exception handler failed: {second!r}")
             return False
-        if self._restarts_left == 0:
-            self._log.error("streams_restarts_exhausted", group=self._name, error=describe(error))
+        if response is not ExceptionResponse.REPLACE_QUERY or self._restarts_left == 0:
             return False
         self._restarts_left -= 1
-        if self._lifecycle.set_state(ApplicationState.REBALANCING):  # False if the application is being closed
-            self._query.start()
-            self._lifecycle.set_state(ApplicationState.RUNNING)
-            if self._stop.is_set():
-                self._query.stop(0)
         return True
 
-    def _fail(self, error: BaseException) -> None:
-        self._error = error
-        self._query.stop(0)
-        self._lifecycle.set_state(ApplicationState.PENDING_ERROR)
-        self._lifecycle.set_state(ApplicationState.ERROR)
+    def _log_failure(self, error: BaseException, reason: str) -> None:
+        self._log.error("streams_query_failed", group=self._name, error=describe(error), reason=reason)
 
     def _on_crash(self, error: BaseException) -> None:
-        self._fail(error)
+        self._error = error
+        self._log_failure(error, "stop")
 
 
 def describe(error: BaseException) -> str:

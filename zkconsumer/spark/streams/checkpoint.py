@@ -1,4 +1,4 @@
-"""What must not change between the starts of an application: a file in the folder of its checkpoint."""
+"""What must not change between the starts of an application: a file in the directory of its checkpoint."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class StoredApplication:
         try:
             data = json.loads(text)
             if data["format"] != _FORMAT:
-                raise StreamsError(f"{place} has format {data['format']}, expected {_FORMAT}; upgrade zkconsumer")
+                raise StreamsError(f"{place} must have format {_FORMAT}, got {data['format']}; upgrade zkconsumer")
             tasks = tuple(TaskNumber(*task) for task in data["tasks"])
             return cls(data["application_id"], data["partitions"], tasks, data["subtopologies"])
         except (KeyError, TypeError, ValueError) as error:
-            raise StreamsError(f"{place} is corrupt: {error!r}; restore the checkpoint, or use a new one") from error
+            raise StreamsError(f"{place} is corrupt: {error!r}; restore the checkpoint") from error
 
     def to_json(self) -> str:
         """Return the content of the file."""
@@ -89,7 +89,7 @@ class StoredApplication:
         declarations = _declare(subtopologies)
         if declarations != self.declarations:
             raise StreamsError(
-                f"{place} was written with a different topology; declare it as before, or use a new checkpoint. "
+                f"{place} was written with a different topology; declare it as before. "
                 f"Differences:\n{_compare(self.declarations, declarations)}"
             )
         tasks = list_tasks(subtopologies)
@@ -103,8 +103,7 @@ class StoredApplication:
         now = subtopology.task_count
         if now < before:
             raise StreamsError(
-                f"{place}: sub-topology {number} has {now} partitions, but had {before}; restore its topics, or use a "
-                "new checkpoint"
+                f"{place}: sub-topology {number} has {now} partitions, but had {before}; restore its topics"
             )
         if now > before and subtopology.stores:
             raise StreamsError(
@@ -120,7 +119,7 @@ def open_application(
 
     Args:
         session: the Spark session.
-        checkpoint: folder of the checkpoint.
+        checkpoint: directory of the checkpoint.
         application_id: name of the application.
         subtopologies: its sub-topologies by number.
         partitions: maximum number of Spark partitions of a new application.
@@ -129,7 +128,12 @@ def open_application(
         StreamsError: the checkpoint belongs to another application or topology.
     """
     file = _File(session, checkpoint)
-    text = file.read()
+    is_used = file.is_checkpoint_used()
+    text = file.read() if is_used else None  # a first start that failed does not bind the checkpoint to a topology
+    if text is None and is_used:
+        raise StreamsError(
+            f"checkpoint {checkpoint} has batches, but no file {FILE}: another query wrote it; use a new checkpoint"
+        )
     if text is None:
         application = StoredApplication.create(application_id, subtopologies, partitions)
     else:
@@ -145,29 +149,39 @@ class _File:
 
     def __init__(self, session: Any, checkpoint: str) -> None:
         self._jvm = session._jvm
-        self._path = self._jvm.org.apache.hadoop.fs.Path(checkpoint, FILE)
+        self._directory = checkpoint
+        self._path, self._new = self._find(FILE), self._find(f"{FILE}.new")
         self._files = self._path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+
+    def _find(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._directory, name)
+
+    def is_checkpoint_used(self) -> bool:
+        """Return whether a query was started with this checkpoint."""
+        return bool(self._files.exists(self._find("offsets")))
 
     def read(self) -> str | None:
         """Return the content, or None if there is no file."""
-        if not self._files.exists(self._path):
+        found = [path for path in (self._path, self._new) if self._files.exists(path)]
+        if not found:
             return None
-        stream = self._files.open(self._path)
+        stream = self._files.open(found[0])
         try:
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode(errors="replace")
         finally:
             stream.close()
 
     def write(self, text: str) -> None:
-        """Replace the file."""
-        new = self._jvm.org.apache.hadoop.fs.Path(self._path.getParent(), f"{FILE}.new")
-        stream = self._files.create(new, True)
+        """Replace the file. If this is interrupted, ``read`` returns the old or the new content."""
+        stream = self._files.create(self._new, True)
         try:
             self._jvm.org.apache.commons.io.IOUtils.write(bytearray(text.encode()), stream)
         finally:
             stream.close()
-        self._files.delete(self._path, False)
-        self._files.rename(new, self._path)
+        if self._files.exists(self._path) and not self._files.delete(self._path, False):
+            raise StreamsError(f"{self._path} cannot be replaced; check the permissions of the checkpoint")
+        if not self._files.rename(self._new, self._path):
+            raise StreamsError(f"{self._path} cannot be written; check the permissions of the checkpoint")
 
 
 def _declare(subtopologies: Mapping[int, Subtopology]) -> dict[str, Any]:

@@ -14,11 +14,15 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from zkconsumer.errors import StreamsError
 from zkconsumer.spark.executor.decoders import BatchDecoder
 
 #: Columns of the rows that the operator receives. The task is the key; rows of ticks have no topic, and their
 #: ``first_offset`` is the time.
 COLUMNS = "task int, topic string, partition int, first_offset bigint, records int, blob binary"
+
+#: Name of the format of the sink.
+SINK_FORMAT = "zkconsumer-topics"
 
 #: Option of the decoder: JSON of the keys by topic and partition.
 KEYS_OPTION = "keys"
@@ -103,10 +107,13 @@ class RecordPacker(BatchDecoder):
         if not batch.num_rows:
             return None
         topic, partition, first = (batch.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
+        keys = self._keys[topic]
+        if partition >= len(keys):
+            raise StreamsError(f"topic {topic!r} has the new partition {partition}; restart the application")
         packed = batch.select(_PACKED)
         if packed.column("headers").null_count == packed.num_rows:
             packed = packed.select(_PACKED[:-1])
-        values = [self._keys[topic][partition], topic, partition, first, batch.num_rows, to_blob(packed)]
+        values = [keys[partition], topic, partition, first, batch.num_rows, to_blob(packed)]
         return pa.RecordBatch.from_arrays(
             [pa.array([value], field.type) for value, field in zip(values, _SCHEMA, strict=True)], schema=_SCHEMA
         )

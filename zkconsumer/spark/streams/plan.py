@@ -21,7 +21,7 @@ _PAGE_BYTES = 65_536
 
 
 class TaskNumber(NamedTuple):
-    """Number of the sub-topology and of the partition of a task."""
+    """Sub-topology number and partition number of a task."""
 
     subtopology: int
     partition: int
@@ -79,6 +79,16 @@ class ApplicationPlan:
             partitions=partitions,
         )
 
+    def count_partitions(self, topic: str) -> int:
+        """Return the number of partitions of a topic, for the partitioners of sinks.
+
+        Raises:
+            StreamsError: the topic did not exist at the start.
+        """
+        if topic not in self.partition_counts:
+            raise StreamsError(f"sink topic {topic!r} did not exist at the start; restart the application")
+        return self.partition_counts[topic]
+
     @property
     def keys_by_topic(self) -> dict[str, list[int]]:
         """Key of the task of each partition, by topic."""
@@ -125,10 +135,14 @@ def select_subtopologies(
     topology.check_partition_counts(counts)
     for topic, count in topology.internal_topics.items():
         name = f"{config.application_id}-{topic}"
-        if counts.get(name) != count:
+        if name not in counts:
             raise StreamsError(
-                f"internal topic {name!r} must exist with {count} partitions, got {counts.get(name, 'no topic')}; "
-                f"create it: kafka-topics.sh --create --topic {name} --partitions {count}"
+                f"internal topic {name!r} does not exist; create it: kafka-topics.sh --bootstrap-server HOST:PORT "
+                f"--create --topic {name} --partitions {count} --config retention.ms=-1"
+            )
+        if counts[name] != count:
+            raise StreamsError(
+                f"internal topic {name!r} must have {count} partitions, got {counts[name]}; use a new application_id"
             )
     if any(one.is_global for one in topology.subtopologies.values()):
         raise StreamsError("global stores are not supported by StreamsApp; use add_state_store")

@@ -17,7 +17,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.offsets.access import open_access
 from zkconsumer.spark import session as source
 from zkconsumer.spark.driver.query_listener import QueryListener
-from zkconsumer.spark.streams import packing, sink, ticks
+from zkconsumer.spark.streams import packing, ticks
 from zkconsumer.spark.streams.checkpoint import open_application
 from zkconsumer.spark.streams.operator import OUTPUT_COLUMNS, TaskOperator
 from zkconsumer.spark.streams.plan import ApplicationPlan, select_subtopologies
@@ -30,6 +30,7 @@ _CONF = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stopTimeout": "30s",
 }
 _DECODER = "zkconsumer.spark.streams.packing:RecordPacker"
 _METRICS = "zkconsumer_tasks"
@@ -45,7 +46,8 @@ class QuerySettings:
         tick_interval_ms: resolution of the wall clock of the tasks, in milliseconds.
         partitions: number of Spark partitions of the operator. The first start decides; None for the smaller one of the
             number of tasks and twice the number of cores.
-        max_records_per_trigger: maximum number of records in a batch; None for no limit.
+        max_records_per_trigger: maximum number of records in a batch; None for no limit. The records and the output of
+            a task in a batch are in the memory of one worker.
         producer: settings of librdkafka's producer. Default ``bootstrap.servers``: the brokers of the cluster.
 
     Raises:
@@ -55,7 +57,7 @@ class QuerySettings:
     trigger_ms: int = 1_000
     tick_interval_ms: int = 1_000
     partitions: int | None = None
-    max_records_per_trigger: int | None = None
+    max_records_per_trigger: int | None = 1_000_000
     producer: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -72,7 +74,7 @@ class TopologyQuery:
         topology: the topology.
         config: settings of the application.
         spark: a Spark session; the query runs in a clone with settings of its own.
-        checkpoint: folder of the checkpoint.
+        checkpoint: directory of the checkpoint.
         properties: consumer properties.
         settings: settings of the query.
     """
@@ -114,7 +116,7 @@ class TopologyQuery:
             self._query = self._create_query(session, plan, brokers)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of the query, and return whether it ended, also with an exception."""
+        """Wait for the end of the query, and return whether it ended, even if it failed."""
         try:
             return bool(self._query.awaitTermination(timeout_s))
         except Exception:
@@ -127,12 +129,11 @@ class TopologyQuery:
     def take_metrics(self) -> dict[str, dict[str, int]]:
         """Return the changes of metrics by task id and name in the batches since the last call."""
         total: dict[str, dict[str, int]] = {}
-        for progress in self._query.recentProgress:
-            if progress["batchId"] <= self._last_batch:
-                continue
+        # Only new reports are parsed: each contains the metrics of all tasks.
+        reports = [report for report in self._query._jsq.recentProgress() if report.batchId() > self._last_batch]
+        for progress in (json.loads(report.json()) for report in reports):
             self._last_batch = progress["batchId"]
-            row = (progress["observedMetrics"] or {}).get(_METRICS)
-            for text in () if row is None else row["metrics"]:
+            for text in progress.get("observedMetrics", {}).get(_METRICS, {}).get("metrics", ()):
                 for task, changes in json.loads(text).items():
                     of_task = total.setdefault(task, {})
                     for name, change in changes.items():
@@ -140,17 +141,32 @@ class TopologyQuery:
         return total
 
     def stop(self, timeout_s: float) -> None:
-        """Stop the query, if it runs, between two batches. A batch that does not end in time is repeated later.
+        """Stop the query, if it runs, after the current batch. A batch that does not end in time is repeated later.
 
         Args:
             timeout_s: maximum seconds to wait for the end of a batch.
         """
-        if self._query is not None:
-            end = time.monotonic() + timeout_s
-            while self._query.isActive and self._query.status["isTriggerActive"] and time.monotonic() < end:
-                self._waiting.wait(_POLL_S)
-            self._query.stop()
-        self._close_listener()
+        try:
+            if self._query is not None:
+                self._wait_for_end_of_batch(timeout_s)
+                self._query.stop()
+        finally:
+            self._close_listener()
+
+    def _wait_for_end_of_batch(self, timeout_s: float) -> None:
+        end, batch = time.monotonic() + timeout_s, self._find_last_batch()
+        while (
+            time.monotonic() < end
+            and self._query.isActive
+            and self._query.status["isTriggerActive"]
+            and self._find_last_batch() == batch
+        ):
+            self._waiting.wait(_POLL_S)
+
+    def _find_last_batch(self) -> int | None:
+        """Return the number of the last finished batch."""
+        report = self._query._jsq.lastProgress()
+        return None if report is None else int(report.batchId())
 
     def _close_listener(self) -> None:
         if self._listener is not None:
@@ -168,8 +184,10 @@ class TopologyQuery:
         return {topic: len(numbers) for topic, numbers in topics.items()}, addresses
 
     def _create_session(self, partitions: int) -> Any:
+        from zkconsumer.spark.streams import sink  # it needs the extra
+
         session = type(self._spark)(self._spark.sparkContext, self._spark._jsparkSession.cloneSession())
-        conf = {**source.recommended_conf(), **_CONF, "spark.sql.shuffle.partitions": str(partitions)}
+        conf = {**_CONF, "spark.sql.shuffle.partitions": str(partitions)}
         for name, value in conf.items():
             if session.conf.isModifiable(name):
                 session.conf.set(name, value)
@@ -190,7 +208,7 @@ class TopologyQuery:
         )
         producer = {"bootstrap.servers": brokers, **self._settings.producer}
         return (
-            output.writeStream.format(sink.FORMAT)
+            output.writeStream.format(packing.SINK_FORMAT)
             .queryName(self._config.application_id)
             .option("producer", json.dumps(producer))
             .option("checkpointLocation", self._checkpoint)

@@ -6,16 +6,17 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import confluent_kafka
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.spark.streams.packing import from_blob
+from zkconsumer.spark.streams.packing import SINK_FORMAT, from_blob
 
-#: Name of the format.
-FORMAT = "zkconsumer-topics"
+_DELIVERY_TIMEOUT_S = 120.0
 
-_FLUSH_TIMEOUT_S = 120.0
+#: Records between two looks at delivery errors.
+_POLL_RECORDS = 1_000
 
 
 class TopicWriter(DataSourceStreamArrowWriter):
@@ -51,10 +52,10 @@ class _Sender:
     """Sends records, and remembers the first error."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        import confluent_kafka
-
         self._producer = confluent_kafka.Producer(
             {
+                "delivery.report.only.error": True,
+                "delivery.timeout.ms": int(_DELIVERY_TIMEOUT_S * 1_000),
                 "linger.ms": 5,
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",
@@ -68,7 +69,11 @@ class _Sender:
         """Send the records of a blob."""
         table = from_blob(blob)
         columns = [table.column(name).to_pylist() for name in table.schema.names]
-        for topic, partition, timestamp, key, value, headers in zip(*columns, strict=True):
+        for number, (topic, partition, timestamp, key, value, headers) in enumerate(zip(*columns, strict=True)):
+            if number % _POLL_RECORDS == 0:
+                self._producer.poll(0)
+            if self._error is not None:
+                raise StreamsError(self._error)
             arguments: dict[str, Any] = {} if partition is None else {"partition": partition}
             if headers:
                 arguments["headers"] = [(header["key"], header["value"]) for header in headers]
@@ -76,9 +81,9 @@ class _Sender:
 
     def finish(self) -> None:
         """Wait until all records are delivered."""
-        left = self._producer.flush(_FLUSH_TIMEOUT_S)
+        left = self._producer.flush(_DELIVERY_TIMEOUT_S + 10)
         if left or self._error:
-            raise StreamsError(self._error or f"{left} records were not delivered in {_FLUSH_TIMEOUT_S:g} s")
+            raise StreamsError(self._error or f"{left} records were not delivered in time")
 
     def _produce(self, topic: str, value: Any, key: Any, timestamp: int, arguments: dict[str, Any]) -> None:
         while True:
@@ -87,12 +92,21 @@ class _Sender:
                     topic, value, key, timestamp=timestamp, on_delivery=self._on_delivery, **arguments
                 )
                 return
-            except BufferError:  # the queue is full
+            except BufferError:  # the queue is full; after _DELIVERY_TIMEOUT_S, records in it fail
                 self._producer.poll(0.1)
+            except confluent_kafka.KafkaException as error:
+                reason = error.args[0].str()
+                raise StreamsError(
+                    f"topic {topic!r}: a record of {_count_bytes(key, value)} bytes was not sent: {reason}"
+                ) from error
 
     def _on_delivery(self, error: Any, message: Any) -> None:
         if error is not None and self._error is None:
             self._error = f"topic {message.topic()!r}: a record was not delivered: {error.str()}"
+
+
+def _count_bytes(*parts: bytes | None) -> int:
+    return sum(len(part) for part in parts if part is not None)
 
 
 class TopicSink(DataSource):
@@ -101,7 +115,7 @@ class TopicSink(DataSource):
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
-        return FORMAT
+        return SINK_FORMAT
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
         """Return the writer."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.packing import from_blob, to_blob
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber
@@ -100,7 +101,7 @@ def run_batch(
         pages=pages.create,
         commit=_do_nothing,
         rollback=_do_nothing,
-        partition_count=lambda topic: plan.partition_counts.get(topic, 1),
+        partition_count=plan.count_partitions,
         takes_snapshots=True,
     )
     task = subtopology.task(number.partition, plan.config, runtime, None if saved is None else saved.snapshot)
@@ -116,9 +117,15 @@ def run_batch(
         blob = to_blob(output.to_arrow()) if len(output) else None
         epoch = 1 if saved is None else saved.epoch + 1
         after = SavedTask(task.snapshot(), epoch, now_ms, pages.to_json())
-        return BatchResult(after, len(output), blob, task.take_metrics())
-    finally:
-        task.close()
+        metrics = task.take_metrics()
+    except BaseException as error:
+        try:
+            task.close()
+        except StreamsError as second:
+            error.add_note(str(second))
+        raise
+    task.close()
+    return BatchResult(after, len(output), blob, metrics)
 
 
 def _add_records(task: StreamTask, batch: BatchInput) -> None:
