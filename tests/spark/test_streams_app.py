@@ -49,9 +49,11 @@ PARTITIONS = 3
 def app(spark: Any, zkconsumer_cluster: Cluster, group: str, checkpoint: Path) -> Iterator[Callable[..., StreamsApp]]:
     """Create applications with the test's checkpoint, which are closed after the test."""
 
-    def make(topology: Topology, **settings: Any) -> StreamsApp:
+    def make(topology: Topology, *, has_zookeeper: bool = True, **settings: Any) -> StreamsApp:
         config = ApplicationConfig(application_id=group)
-        properties = {**zkconsumer_cluster.consumer_properties, "zookeeper.sync.time.ms": "200"}
+        properties = {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers}
+        if has_zookeeper:
+            properties = {**zkconsumer_cluster.consumer_properties, "zookeeper.sync.time.ms": "200"}
         return StreamsApp(topology, config, spark, str(checkpoint), properties, QuerySettings(**settings))
 
     with started(make, StreamsApp.close) as start:
@@ -147,7 +149,7 @@ def test_failed_application_is_restarted_and_then_stopped(
 ) -> None:
     source, sink = topic(PARTITIONS), topic(1)
     output = output_of(sink)
-    running = app(counting(source, sink))
+    running = app(counting(source, sink), has_zookeeper=False)
     errors: list[BaseException] = []
 
     def decide(error: BaseException) -> ExceptionResponse:

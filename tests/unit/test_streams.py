@@ -279,9 +279,7 @@ def test_topologies_that_cannot_run_are_rejected() -> None:
     with pytest.raises(TopologyError, match="source topics do not exist: b"):
         create_plan(topology, {"a": 1})
     repartitioned = topology.add_sink("again", "again", "count").add_internal_topic("again").add_source("next", "again")
-    with pytest.raises(
-        StreamsError, match="internal topic 'app-again' does not exist; create it: .*app-again"
-    ):
+    with pytest.raises(StreamsError, match="internal topic 'app-again' does not exist; create it: .*app-again"):
         create_plan(repartitioned, {"a": 2, "b": 1})
     plan = create_plan(repartitioned, {"a": 2, "b": 1, "app-again": 2})
     assert sorted(plan.keys_by_topic) == ["a", "app-again", "b"]

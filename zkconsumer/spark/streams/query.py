@@ -90,6 +90,7 @@ class TopologyQuery:
     ) -> None:
         self._topology, self._config, self._checkpoint = topology, config, checkpoint
         self._properties, self._settings = {**properties, "group.id": config.application_id}, settings
+        self._has_zookeeper = "zookeeper.connect" in properties
         self._spark = spark
         self._query: Any = None
         self._listener: QueryListener | None = None
@@ -175,9 +176,12 @@ class TopologyQuery:
 
     def _describe_cluster(self) -> tuple[dict[str, int], str]:
         """Return the number of partitions of all topics, and the addresses of the brokers."""
-        config = ConsumerConfig.from_dict(self._properties)
+        if not self._has_zookeeper and "bootstrap.servers" not in self._properties:
+            raise ConfigurationError("Missing required property: set zookeeper.connect or bootstrap.servers")
+        defaults = {} if self._has_zookeeper else {"zookeeper.connect": "none"}
+        config = ConsumerConfig.from_dict({**defaults, **self._properties})
         connecting = Connecting.from_config(config)
-        with open_access(config, connecting, has_session=bool(config.zookeeper_connect)) as access:
+        with open_access(config, connecting, has_session=self._has_zookeeper) as access:
             topics = access.cluster.partitions(access.cluster.topics())
             brokers = access.cluster.brokers()
         addresses = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
@@ -223,7 +227,7 @@ class TopologyQuery:
             "subscribe": ",".join(sorted(plan.keys_by_topic)),
             "membership": "none",
             "resumeFrom": "checkpoint",
-            "commitOffsets": "true",
+            "commitOffsets": "true" if self._has_zookeeper else "false",
             "startingOffsets": json.dumps(plan.starting_offsets),
             "decoder": _DECODER,
             f"decoder.{packing.KEYS_OPTION}": packing.encode_keys(plan.keys_by_topic),
