@@ -19,7 +19,7 @@ class TaskRuntime:
         clock: returns the wall-clock time in milliseconds.
         pages: returns the pages of a store; None keeps its entries in memory.
         commit: makes the changes of all pages since the last commit permanent, or raises an error and changes none;
-            does nothing for entries in memory.
+            by default, it does nothing, as for entries in memory.
         rollback: discards these changes.
         lag_of: returns the lag of a partition, or None if it is unknown.
         partition_count: returns the number of partitions of a topic, for the partitioners of sinks.
@@ -32,8 +32,8 @@ class TaskRuntime:
 
     clock: Callable[[], int]
     pages: Callable[[StateStore], PageStore | None]
-    commit: Callable[[], object]
-    rollback: Callable[[], object]
+    commit: Callable[[], object] = lambda: None
+    rollback: Callable[[], object] = lambda: None
     lag_of: Callable[[TopicPartition], int | None] = lambda _partition: 0
     partition_count: Callable[[str], int] = lambda _topic: 1
     global_stores: Mapping[str, StateStore] = field(default_factory=dict)

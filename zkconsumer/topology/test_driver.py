@@ -182,13 +182,17 @@ class TopologyTestDriver:
             pages=self._create_pages,
             commit=self._commit,
             cache=RecordCache(self._config.statestore_cache_max_bytes),
-            rollback=_do_nothing if self._state is None else self._state.file.rollback,
+            rollback=self._rollback,
             takes_snapshots=self._state is not None,
         )
 
     def _commit(self) -> None:
         if self._state is not None:
             self._state.commit(self._now_ms)
+
+    def _rollback(self) -> None:
+        if self._state is not None:
+            self._state.file.rollback()
 
     def _read_clock(self) -> int:
         return self._now_ms
@@ -240,7 +244,3 @@ class TopologyTestDriver:
                 f"the TopologyTestDriver was stopped by an earlier error ({describe_error(self._failure)}); create a "
                 "new one"
             ) from self._failure
-
-
-def _do_nothing() -> None:
-    pass
