@@ -106,7 +106,7 @@ class Subtopology:
         return GlobalTask(self._declare_task(GLOBAL_TASK_ID, partitions, config), config, runtime)
 
     def _declare_task(self, task_id: str, partitions: Iterable[int], config: ApplicationConfig) -> TaskDeclaration:
-        names = {topic: f"{config.application_id}-{topic}" for topic in self.internal_topics}
+        names = {topic: name_internal_topic(config.application_id, topic) for topic in self.internal_topics}
         return TaskDeclaration(
             task_id,
             tuple(_rename_topic(node, names) for node in self.nodes),
@@ -120,6 +120,11 @@ class Subtopology:
             },
             self.fingerprint,
         )
+
+
+def name_internal_topic(application_id: str, topic: str) -> str:
+    """Return the name that an internal topic has in Kafka."""
+    return f"{application_id}-{topic}"
 
 
 def _rename_topic(node: Node, names: Mapping[str, str]) -> Node:

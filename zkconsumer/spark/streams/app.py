@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -88,7 +89,7 @@ class StreamsApp:
         self._close_timeout_s = 0.0
         self._thread = OwnedThread(self._run, f"zkconsumer-streams-{self._name}", self._on_crash)
         self._error: BaseException | None = None
-        self._metrics: dict[str, dict[str, int]] = {}
+        self._metrics: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._metrics_lock = threading.Lock()
         self._log = get_logger("zkconsumer.spark")
 
@@ -242,12 +243,10 @@ class StreamsApp:
         self._lifecycle.set_state(ApplicationState.ERROR)
 
     def _add_metrics(self) -> None:
-        changes = self._query.take_metrics()
+        changes = list(self._query.take_metrics())
         with self._metrics_lock:
-            for task, of_task in changes.items():
-                total = self._metrics.setdefault(task, {})
-                for name, change in of_task.items():
-                    total[name] = total.get(name, 0) + change
+            for task, of_task in changes:
+                self._metrics[task].update(of_task)
 
     def _wants_restart(self, error: BaseException) -> bool:
         try:

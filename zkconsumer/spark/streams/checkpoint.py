@@ -128,17 +128,14 @@ def open_application(
         StreamsError: the checkpoint belongs to another application or topology.
     """
     file = _File(session, checkpoint)
-    is_used = file.is_checkpoint_used()
-    text = file.read() if is_used else None  # a first start that failed does not bind the checkpoint to a topology
-    if text is None and is_used:
-        raise StreamsError(
-            f"checkpoint {checkpoint} has batches, but no file {FILE}: another query wrote it; use a new checkpoint"
-        )
-    if text is None:
+    if not file.is_checkpoint_used():  # a first start that failed does not bind the checkpoint to a topology
         application = StoredApplication.create(application_id, subtopologies, partitions)
-    else:
-        place = f"checkpoint {checkpoint}"
-        application = StoredApplication.from_json(text, f"{place}/{FILE}").updated(application_id, subtopologies, place)
+        file.write(application.to_json())
+        return application
+    text, place = file.read(), f"checkpoint {checkpoint}"
+    if text is None:
+        raise StreamsError(f"{place} has batches, but no file {FILE}: another query wrote it; use a new checkpoint")
+    application = StoredApplication.from_json(text, f"{place}/{FILE}").updated(application_id, subtopologies, place)
     if application.to_json() != text:
         file.write(application.to_json())
     return application

@@ -13,8 +13,8 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from zkconsumer.spark.streams.plan import ApplicationPlan
 from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
 
-#: Columns of the rows that the operator returns: one for each task that has processed something.
-OUTPUT_COLUMNS = "task_id string, epoch bigint, records int, blob binary, metrics string"
+#: Columns of the rows that the operator returns, one for each task: its output, and changes of its metrics as JSON.
+OUTPUT_COLUMNS = "blob binary, metrics string"
 
 _PAGE_KEY = StructType([StructField("store", IntegerType()), StructField("page", LongType())])
 _PAGE = StructType([StructField("data", BinaryType())])
@@ -61,13 +61,7 @@ class TaskOperator(StatefulProcessor):
             saved = saved._replace(snapshot=bytes(saved.snapshot))
         result = run_batch(self._plan, task, self._pages, saved, BatchInput.from_rows(rows))
         self._saved.update(tuple(result.saved))
-        yield Row(
-            task_id=task.task_id,
-            epoch=result.saved.epoch,
-            records=result.records,
-            blob=result.output,
-            metrics=json.dumps({task.task_id: result.metrics}),
-        )
+        yield Row(blob=result.output, metrics=json.dumps({task.task_id: result.metrics}))
 
     def close(self) -> None:
         """Do nothing."""

@@ -27,16 +27,6 @@ SINK_FORMAT = "zkconsumer-topics"
 #: Option of the decoder: JSON of the keys by topic and partition.
 KEYS_OPTION = "keys"
 
-_SCHEMA = pa.schema(
-    [
-        ("task", pa.int32()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("first_offset", pa.int64()),
-        ("records", pa.int32()),
-        ("blob", pa.binary()),
-    ]
-)
 _PACKED = ["offset", "timestamp", "key", "value", "headers"]
 _MASK = 0xFFFFFFFF
 
@@ -113,7 +103,12 @@ class RecordPacker(BatchDecoder):
         packed = batch.select(_PACKED)
         if packed.column("headers").null_count == packed.num_rows:
             packed = packed.select(_PACKED[:-1])
-        values = [keys[partition], topic, partition, first, batch.num_rows, to_blob(packed)]
-        return pa.RecordBatch.from_arrays(
-            [pa.array([value], field.type) for value, field in zip(values, _SCHEMA, strict=True)], schema=_SCHEMA
-        )
+        row = {
+            "task": keys[partition],
+            "topic": topic,
+            "partition": partition,
+            "first_offset": first,
+            "records": batch.num_rows,
+            "blob": to_blob(packed),
+        }
+        return pa.RecordBatch.from_pylist([row])

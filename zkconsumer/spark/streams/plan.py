@@ -11,7 +11,7 @@ from zkconsumer.spark.streams.packing import choose_keys
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.resolved import ResolvedTopology
 from zkconsumer.topology.stores.pages import PageLimits
-from zkconsumer.topology.subtopology import Subtopology
+from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
 
 #: Special offsets of the source.
 _LATEST, _EARLIEST = -1, -2
@@ -115,7 +115,8 @@ class ApplicationPlan:
 
     def _find_name(self, subtopology: Subtopology, topic: str) -> str:
         """Return the name of a topic in Kafka."""
-        return f"{self.config.application_id}-{topic}" if topic in subtopology.internal_topics else topic
+        is_internal = topic in subtopology.internal_topics
+        return name_internal_topic(self.config.application_id, topic) if is_internal else topic
 
 
 def select_subtopologies(
@@ -134,7 +135,7 @@ def select_subtopologies(
     """
     topology.check_partition_counts(counts)
     for topic, count in topology.internal_topics.items():
-        name = f"{config.application_id}-{topic}"
+        name = name_internal_topic(config.application_id, topic)
         if name not in counts:
             raise StreamsError(
                 f"internal topic {name!r} does not exist; create it: kafka-topics.sh --bootstrap-server HOST:PORT "

@@ -127,19 +127,14 @@ class TopologyQuery:
         """Return the exception that ended the query."""
         return self._query.exception()  # type: ignore[no-any-return]
 
-    def take_metrics(self) -> dict[str, dict[str, int]]:
-        """Return the changes of metrics by task id and name in the batches since the last call."""
-        total: dict[str, dict[str, int]] = {}
+    def take_metrics(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """Yield task ids with changes of metrics by name, of the batches since the last call."""
         # Only new reports are parsed: each contains the metrics of all tasks.
         reports = [report for report in self._query._jsq.recentProgress() if report.batchId() > self._last_batch]
         for progress in (json.loads(report.json()) for report in reports):
             self._last_batch = progress["batchId"]
             for text in progress.get("observedMetrics", {}).get(_METRICS, {}).get("metrics", ()):
-                for task, changes in json.loads(text).items():
-                    of_task = total.setdefault(task, {})
-                    for name, change in changes.items():
-                        of_task[name] = of_task.get(name, 0) + change
-        return total
+                yield from json.loads(text).items()
 
     def stop(self, timeout_s: float) -> None:
         """Stop the query, if it runs, after the current batch. A batch that does not end in time is repeated later.
@@ -193,8 +188,7 @@ class TopologyQuery:
         session = type(self._spark)(self._spark.sparkContext, self._spark._jsparkSession.cloneSession())
         conf = {**_CONF, "spark.sql.shuffle.partitions": str(partitions)}
         for name, value in conf.items():
-            if session.conf.isModifiable(name):
-                session.conf.set(name, value)
+            session.conf.set(name, value)
         self._close_listener()
         self._listener = source.register(session)
         session.dataSource.register(ticks.TickSource)

@@ -64,13 +64,11 @@ class BatchResult(NamedTuple):
 
     Attributes:
         saved: its state after the batch.
-        records: number of output records.
         output: the output records as a blob; None if there are none.
         metrics: changes of its metrics by name.
     """
 
     saved: SavedTask
-    records: int
     output: bytes | None
     metrics: Mapping[str, int]
 
@@ -99,8 +97,6 @@ def run_batch(
     runtime = TaskRuntime(
         clock=lambda: now_ms,
         pages=pages.create,
-        commit=_do_nothing,
-        rollback=_do_nothing,
         partition_count=plan.count_partitions,
         takes_snapshots=True,
     )
@@ -125,7 +121,7 @@ def run_batch(
             error.add_note(str(second))
         raise
     task.close()
-    return BatchResult(after, len(output), blob, metrics)
+    return BatchResult(after, blob, metrics)
 
 
 def _add_records(task: StreamTask, batch: BatchInput) -> None:
@@ -153,7 +149,3 @@ class _Pages:
     def to_json(self) -> str:
         """Return the numbers of the stores that have pages."""
         return json.dumps(sorted(number for number, pages in self._created.items() if not pages.is_new))
-
-
-def _do_nothing() -> None:
-    pass
