@@ -153,3 +153,11 @@ class StreamsError(ZkConsumerError):
 
     Source: Kafka 3.9 org.apache.kafka.streams.errors.StreamsException.
     """
+
+
+class RecordRejectedError(StreamsError):
+    """A record that a sink wrote was not accepted by the producer or by the brokers."""
+
+
+class ProducerFencedError(StreamsError):
+    """Another producer uses the same transactional id. Source: Kafka 3.9 ProducerFencedException."""

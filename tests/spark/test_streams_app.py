@@ -91,8 +91,17 @@ def output_of(zkconsumer_cluster: Cluster) -> Iterator[Callable[[str], Output]]:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, pytest.param({"processing_guarantee": "exactly_once_v2", "has_zookeeper": False}, marks=pytest.mark.slow)],
+    ids=["at_least_once", "exactly_once"],
+)
 def test_application_continues_from_its_checkpoint(
-    app: Callable[..., StreamsApp], topic: Topics, admin: Admin, output_of: Callable[[str], Output]
+    app: Callable[..., StreamsApp],
+    topic: Topics,
+    admin: Admin,
+    output_of: Callable[[str], Output],
+    settings: dict[str, Any],
 ) -> None:
     source, sink = topic(PARTITIONS), topic(1)
     output = output_of(sink)
@@ -110,7 +119,7 @@ def test_application_continues_from_its_checkpoint(
     for part in (slice(0, 150), slice(150, 400)):
         for partition, of_partition in values.items():
             admin.produce(TopicPartition(source, partition), batch(of_partition[part], timestamp_ms=1_000))
-        running = app(topology)
+        running = app(topology, **settings)
         running.set_state_listener(record)
         running.start()
         wait_for(partial(output.has_all, PARTITIONS * (part.stop + 1)), 90, what="all records are written")

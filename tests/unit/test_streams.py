@@ -206,7 +206,7 @@ def test_task_that_is_rebuilt_in_each_batch_equals_one_that_is_not(run_number: i
 
         result = run_batch(plan, number, state, saved, BatchInput.from_rows(rows))
         saved = result.saved
-        found += outputs(result.output)
+        found += outputs(result.output.blob)
 
     assert found == expected
     assert next_offset["a"] < 40 or any(key == b"stream 3" for key, *_ in found)

@@ -304,6 +304,11 @@ class StreamTask:
         return {name: change for name, change in changes.items() if change}
 
     @property
+    def sequence(self) -> int:
+        """Number of records that ``take_output`` has returned, also those before the snapshot."""
+        return self._sequence
+
+    @property
     def has_output(self) -> bool:
         """Whether sinks wrote records since the last call of ``take_output``."""
         return len(self._output) > 0

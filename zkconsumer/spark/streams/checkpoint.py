@@ -114,8 +114,8 @@ class StoredApplication:
 
 def open_application(
     session: Any, checkpoint: str, application_id: str, subtopologies: Mapping[int, Subtopology], partitions: int
-) -> StoredApplication:
-    """Return the application of a checkpoint, which is written if it is new or has new tasks.
+) -> tuple[StoredApplication, bool]:
+    """Return the application of a checkpoint, and whether it has no batches yet. A change is written to its file.
 
     Args:
         session: the Spark session.
@@ -131,14 +131,14 @@ def open_application(
     if not file.is_checkpoint_used():  # a first start that failed does not bind the checkpoint to a topology
         application = StoredApplication.create(application_id, subtopologies, partitions)
         file.write(application.to_json())
-        return application
+        return application, True
     text, place = file.read(), f"checkpoint {checkpoint}"
     if text is None:
         raise StreamsError(f"{place} has batches, but no file {FILE}: another query wrote it; use a new checkpoint")
     application = StoredApplication.from_json(text, f"{place}/{FILE}").updated(application_id, subtopologies, place)
     if application.to_json() != text:
         file.write(application.to_json())
-    return application
+    return application, False
 
 
 class _File:

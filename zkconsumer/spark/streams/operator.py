@@ -13,9 +13,6 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from zkconsumer.spark.streams.plan import ApplicationPlan
 from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
 
-#: Columns of the rows that the operator returns, one for each task: its output, and changes of its metrics as JSON.
-OUTPUT_COLUMNS = "blob binary, metrics string"
-
 _PAGE_KEY = StructType([StructField("store", IntegerType()), StructField("page", LongType())])
 _PAGE = StructType([StructField("data", BinaryType())])
 _SAVED = StructType(
@@ -61,7 +58,7 @@ class TaskOperator(StatefulProcessor):
             saved = saved._replace(snapshot=bytes(saved.snapshot))
         result = run_batch(self._plan, task, self._pages, saved, BatchInput.from_rows(rows))
         self._saved.update(tuple(result.saved))
-        yield Row(blob=result.output, metrics=json.dumps({task.task_id: result.metrics}))
+        yield Row(**result.output._asdict(), metrics=json.dumps({task.task_id: result.metrics}))
 
     def close(self) -> None:
         """Do nothing."""

@@ -7,19 +7,19 @@ import importlib
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from zkconsumer.broker.connect import Connecting
-from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.offsets.access import open_access
+from zkconsumer.message import Endpoint
 from zkconsumer.spark import session as source
 from zkconsumer.spark.driver.query_listener import QueryListener
 from zkconsumer.spark.streams import packing, ticks
 from zkconsumer.spark.streams.checkpoint import open_application
-from zkconsumer.spark.streams.operator import OUTPUT_COLUMNS, TaskOperator
+from zkconsumer.spark.streams.cluster import ApplicationCluster
+from zkconsumer.spark.streams.operator import TaskOperator
+from zkconsumer.spark.streams.output import OUTPUT_COLUMNS, ProcessingGuarantee, SinkSettings
 from zkconsumer.spark.streams.plan import ApplicationPlan, select_subtopologies
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig
@@ -48,10 +48,16 @@ class QuerySettings:
             number of tasks and twice the number of cores.
         max_records_per_trigger: maximum number of records in a batch; None for no limit. The records and the output of
             a task in a batch are in the memory of one worker.
-        producer: settings of librdkafka's producer. Default ``bootstrap.servers``: the brokers of the cluster.
+        producer: settings of librdkafka's producer.
+        processing_guarantee: ``at_least_once``, the default, or ``exactly_once_v2``, which requires Kafka 2.5 and
+            deterministic processors.
+        sequence_headers: whether records have headers by which a reader can discard repeated ones. None for True with
+            ``at_least_once``, and False with ``exactly_once_v2``.
+        fails_on_changed_output: whether the query fails if a repeated batch has another output than before, which
+            ``exactly_once_v2`` has already written; if not, the event ``output_changed`` is logged.
 
     Raises:
-        ConfigurationError: a number is not positive.
+        ConfigurationError: a number is not positive, or the processing guarantee is unknown.
     """
 
     trigger_ms: int = 1_000
@@ -59,8 +65,18 @@ class QuerySettings:
     partitions: int | None = None
     max_records_per_trigger: int | None = 1_000_000
     producer: Mapping[str, Any] = field(default_factory=dict)
+    processing_guarantee: ProcessingGuarantee | str = ProcessingGuarantee.AT_LEAST_ONCE
+    sequence_headers: bool | None = None
+    fails_on_changed_output: bool = False
 
     def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "processing_guarantee", ProcessingGuarantee(self.processing_guarantee))
+        except ValueError:
+            names = " or ".join(one.value for one in ProcessingGuarantee)
+            raise ConfigurationError(
+                f"processing_guarantee must be {names}, got {self.processing_guarantee!r}"
+            ) from None
         for name in ("trigger_ms", "tick_interval_ms", "partitions", "max_records_per_trigger"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
@@ -90,7 +106,6 @@ class TopologyQuery:
     ) -> None:
         self._topology, self._config, self._checkpoint = topology, config, checkpoint
         self._properties, self._settings = {**properties, "group.id": config.application_id}, settings
-        self._has_zookeeper = "zookeeper.connect" in properties
         self._spark = spark
         self._query: Any = None
         self._listener: QueryListener | None = None
@@ -106,15 +121,22 @@ class TopologyQuery:
             TopologyError: a topic does not exist.
         """
         _check_requirements()
-        counts, brokers = self._describe_cluster()
+        cluster = ApplicationCluster(self._properties)
+        state = cluster.describe()
+        counts = state.partition_counts
         subtopologies = select_subtopologies(self._topology.resolve(counts), self._config, counts)
         partitions = self._settings.partitions or 2 * int(self._spark.sparkContext.defaultParallelism)
         name = self._config.application_id
-        application = open_application(self._spark, self._checkpoint, name, subtopologies, partitions)
+        application, is_new = open_application(self._spark, self._checkpoint, name, subtopologies, partitions)
         plan = ApplicationPlan.create(subtopologies, self._config, counts, application.tasks, application.partitions)
+        is_transactional = self._settings.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        if is_transactional:
+            cluster.check_transactions(state.brokers)
+        if is_new and (is_transactional or not cluster.has_zookeeper):
+            cluster.check_unused(plan.keys_by_topic.keys(), f"checkpoint {self._checkpoint}")
         session = self._create_session(plan.partitions)
         with _active(session):  # Spark looks up formats in it
-            self._query = self._create_query(session, plan, brokers)
+            self._query = self._create_query(session, plan, cluster, state.brokers)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end of the query, and return whether it ended, even if it failed."""
@@ -169,19 +191,6 @@ class TopologyQuery:
             self._listener.close()
             self._listener = None
 
-    def _describe_cluster(self) -> tuple[dict[str, int], str]:
-        """Return the number of partitions of all topics, and the addresses of the brokers."""
-        if not self._has_zookeeper and "bootstrap.servers" not in self._properties:
-            raise ConfigurationError("Missing required property: set zookeeper.connect or bootstrap.servers")
-        defaults = {} if self._has_zookeeper else {"zookeeper.connect": "none"}
-        config = ConsumerConfig.from_dict({**defaults, **self._properties})
-        connecting = Connecting.from_config(config)
-        with open_access(config, connecting, has_session=self._has_zookeeper) as access:
-            topics = access.cluster.partitions(access.cluster.topics())
-            brokers = access.cluster.brokers()
-        addresses = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
-        return {topic: len(numbers) for topic, numbers in topics.items()}, addresses
-
     def _create_session(self, partitions: int) -> Any:
         from zkconsumer.spark.streams import sink  # it needs the extra
 
@@ -195,37 +204,56 @@ class TopologyQuery:
         session.dataSource.register(sink.TopicSink)
         return session
 
-    def _create_query(self, session: Any, plan: ApplicationPlan, brokers: str) -> Any:
+    def _create_query(
+        self, session: Any, plan: ApplicationPlan, cluster: ApplicationCluster, brokers: Collection[Endpoint]
+    ) -> Any:
         from pyspark.sql import functions
 
-        rows = self._read_records(session, plan).union(self._read_ticks(session, plan))
+        rows = self._read_records(session, plan, cluster).union(self._read_ticks(session, plan))
         output = (
             rows.groupBy("task")
             .transformWithState(TaskOperator(plan), OUTPUT_COLUMNS, "append", "none")
             .observe(_METRICS, functions.collect_list("metrics").alias("metrics"))
         )
-        producer = {"bootstrap.servers": brokers, **self._settings.producer}
         return (
             output.writeStream.format(packing.SINK_FORMAT)
             .queryName(self._config.application_id)
-            .option("producer", json.dumps(producer))
+            .option("settings", self._create_sink_settings(cluster, brokers).encode())
             .option("checkpointLocation", self._checkpoint)
             .outputMode("append")
             .trigger(processingTime=f"{self._settings.trigger_ms} milliseconds")
             .start()
         )
 
-    def _read_records(self, session: Any, plan: ApplicationPlan) -> Any:
+    def _create_sink_settings(self, cluster: ApplicationCluster, brokers: Collection[Endpoint]) -> SinkSettings:
+        guarantee = ProcessingGuarantee(self._settings.processing_guarantee)
+        is_transactional = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        has_headers = self._settings.sequence_headers
+        return SinkSettings(
+            application_id=self._config.application_id,
+            guarantee=guarantee,
+            client=cluster.client_settings(brokers),
+            producer=self._settings.producer,
+            has_sequence_headers=not is_transactional if has_headers is None else has_headers,
+            commits_to_kafka=is_transactional or not cluster.has_zookeeper,
+            fails_on_changed_output=self._settings.fails_on_changed_output,
+            handler=self._config.production_handler,
+            quarantine_topic=self._config.quarantine_topic,
+        )
+
+    def _read_records(self, session: Any, plan: ApplicationPlan, cluster: ApplicationCluster) -> Any:
         options = {
             **self._properties,
             "subscribe": ",".join(sorted(plan.keys_by_topic)),
             "membership": "none",
             "resumeFrom": "checkpoint",
-            "commitOffsets": "true" if self._has_zookeeper else "false",
+            "commitOffsets": "true" if cluster.has_zookeeper else "false",
             "startingOffsets": json.dumps(plan.starting_offsets),
             "decoder": _DECODER,
             f"decoder.{packing.KEYS_OPTION}": packing.encode_keys(plan.keys_by_topic),
         }
+        if self._settings.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
+            options["isolation.level"] = "read_committed"
         if self._settings.max_records_per_trigger is not None:
             options["maxOffsetsPerTrigger"] = str(self._settings.max_records_per_trigger)
         return session.readStream.format("zkconsumer").options(**options).load()

@@ -1,116 +1,83 @@
-"""Writes the output of tasks to Kafka, with librdkafka's producer."""
+"""The sink of an application's query, which writes the output of its tasks to Kafka."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import confluent_kafka
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
-from zkconsumer.errors import StreamsError
-from zkconsumer.spark.streams.packing import SINK_FORMAT, from_blob
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams.markers import MarkedOffsets, Marker, decode_offsets
+from zkconsumer.spark.streams.output import SinkSettings, TaskOutput
+from zkconsumer.spark.streams.packing import SINK_FORMAT
+from zkconsumer.spark.streams.task_writer import TaskWriters
 
-_DELIVERY_TIMEOUT_S = 120.0
+#: The writers of this worker.
+_writers = TaskWriters()
 
-#: Records between two looks at delivery errors.
-_POLL_RECORDS = 1_000
+
+@dataclass
+class WrittenOffsets(WriterCommitMessage):
+    """What a Spark partition has processed.
+
+    Attributes:
+        query: id of the query.
+        offsets: next offsets of the partitions that no transaction has committed.
+    """
+
+    query: str
+    offsets: dict[TopicPartition, int]
 
 
 class TopicWriter(DataSourceStreamArrowWriter):
-    """Produces the records of all tasks of a Spark partition."""
+    """Writes the output of the tasks of a Spark partition.
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._producer_config = json.loads(options["producer"])
+    Args:
+        settings: see ``SinkSettings.encode``.
+    """
+
+    def __init__(self, settings: str) -> None:
+        self._settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Produce the records, and wait until the brokers have them.
+        """Write the output of tasks, and wait until the brokers have it; see ``TaskWriter.write``."""
+        marker = _find_batch()
+        offsets: dict[TopicPartition, int] = {}
+        for batch in iterator:
+            for row in batch.select(TaskOutput._fields).to_pylist():
+                output = TaskOutput(**row)
+                if output.blob is None or not _writers.write(self._settings, output, marker):
+                    offsets.update(decode_offsets(output.offsets))
+        return WrittenOffsets(marker.query, offsets)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit the offsets that no transaction has committed. Called in the driver.
 
         Raises:
-            StreamsError: a record was not delivered.
+            StreamsError: another query has the same application id.
+            RetriableError: the brokers do not respond.
         """
-        sender: _Sender | None = None
-        for batch in iterator:
-            for blob in batch.column("blob").to_pylist():
-                if blob is not None:
-                    sender = sender or _Sender(self._producer_config)
-                    sender.send(blob)
-        if sender is not None:
-            sender.finish()
-        return WriterCommitMessage()
+        settings = SinkSettings.decode(self._settings)
+        found = [message for message in messages if isinstance(message, WrittenOffsets) and message.offsets]
+        if not settings.commits_to_kafka or not found:
+            return
+        offsets = MarkedOffsets(settings.client, settings.application_id)
+        try:
+            merged = {partition: offset for message in found for partition, offset in message.offsets.items()}
+            offsets.commit(merged, Marker(found[0].query, batchId))
+        finally:
+            offsets.close()
 
-    def commit(self, messages: list[Any], batchId: int) -> None:
-        """Do nothing."""
-
-    def abort(self, messages: list[Any], batchId: int) -> None:
-        """Do nothing: records of a batch that failed are written again."""
-
-
-class _Sender:
-    """Sends records, and remembers the first error."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self._producer = confluent_kafka.Producer(
-            {
-                "delivery.report.only.error": True,
-                "delivery.timeout.ms": int(_DELIVERY_TIMEOUT_S * 1_000),
-                "linger.ms": 5,
-                "enable.idempotence": True,
-                "partitioner": "murmur2_random",
-                "queue.buffering.max.messages": 1_000_000,
-                **config,
-            }
-        )
-        self._error: str | None = None
-
-    def send(self, blob: bytes) -> None:
-        """Send the records of a blob."""
-        table = from_blob(blob)
-        columns = [table.column(name).to_pylist() for name in table.schema.names]
-        for number, (topic, partition, timestamp, key, value, headers) in enumerate(zip(*columns, strict=True)):
-            if number % _POLL_RECORDS == 0:
-                self._producer.poll(0)
-            if self._error is not None:
-                raise StreamsError(self._error)
-            arguments: dict[str, Any] = {} if partition is None else {"partition": partition}
-            if headers:
-                arguments["headers"] = [(header["key"], header["value"]) for header in headers]
-            self._produce(topic, value, key, timestamp, arguments)
-
-    def finish(self) -> None:
-        """Wait until all records are delivered."""
-        left = self._producer.flush(_DELIVERY_TIMEOUT_S + 10)
-        if left or self._error:
-            raise StreamsError(self._error or f"{left} records were not delivered in time")
-
-    def _produce(self, topic: str, value: Any, key: Any, timestamp: int, arguments: dict[str, Any]) -> None:
-        while True:
-            try:
-                self._producer.produce(
-                    topic, value, key, timestamp=timestamp, on_delivery=self._on_delivery, **arguments
-                )
-                return
-            except BufferError:  # the queue is full; after _DELIVERY_TIMEOUT_S, records in it fail
-                self._producer.poll(0.1)
-            except confluent_kafka.KafkaException as error:
-                reason = error.args[0].str()
-                raise StreamsError(
-                    f"topic {topic!r}: a record of {_count_bytes(key, value)} bytes was not sent: {reason}"
-                ) from error
-
-    def _on_delivery(self, error: Any, message: Any) -> None:
-        if error is not None and self._error is None:
-            self._error = f"topic {message.topic()!r}: a record was not delivered: {error.str()}"
-
-
-def _count_bytes(*parts: bytes | None) -> int:
-    return sum(len(part) for part in parts if part is not None)
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Do nothing: Spark repeats the batch."""
 
 
 class TopicSink(DataSource):
-    """The format ``zkconsumer-topics``, with the option ``producer``: JSON of librdkafka's settings."""
+    """The format ``zkconsumer-topics``, with the option ``settings``; see ``SinkSettings.encode``."""
 
     @classmethod
     def name(cls) -> str:
@@ -119,4 +86,15 @@ class TopicSink(DataSource):
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
         """Return the writer."""
-        return TopicWriter(self.options)
+        options: Mapping[str, str] = self.options
+        return TopicWriter(options["settings"])
+
+
+def _find_batch() -> Marker:
+    """Return the query and the batch of the Spark task that runs in this thread."""
+    context = TaskContext.get()
+    assert context is not None
+    query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
+    assert query is not None
+    assert batch is not None
+    return Marker(query, int(batch))

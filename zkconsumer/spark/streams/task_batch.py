@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams.markers import encode_offsets
+from zkconsumer.spark.streams.output import TaskOutput
 from zkconsumer.spark.streams.packing import from_blob, to_blob
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber
 from zkconsumer.spark.streams.state_pages import PageState, StatePages
@@ -64,12 +66,12 @@ class BatchResult(NamedTuple):
 
     Attributes:
         saved: its state after the batch.
-        output: the output records as a blob; None if there are none.
+        output: its output.
         metrics: changes of its metrics by name.
     """
 
     saved: SavedTask
-    output: bytes | None
+    output: TaskOutput
     metrics: Mapping[str, int]
 
 
@@ -109,8 +111,7 @@ def run_batch(
         if batch.tick_ms is not None:
             task.punctuate_wall_clock()
         task.commit()
-        output = task.take_output()
-        blob = to_blob(output.to_arrow()) if len(output) else None
+        output = _take_output(task)
         epoch = 1 if saved is None else saved.epoch + 1
         after = SavedTask(task.snapshot(), epoch, now_ms, pages.to_json())
         metrics = task.take_metrics()
@@ -121,7 +122,15 @@ def run_batch(
             error.add_note(str(second))
         raise
     task.close()
-    return BatchResult(after, blob, metrics)
+    return BatchResult(after, output, metrics)
+
+
+def _take_output(task: StreamTask) -> TaskOutput:
+    # A task that has not read a record has no position yet, but its output needs one for the marker of the batch.
+    offsets = task.committable() or {min(task.partitions): 0}
+    sequence, records = task.sequence, task.take_output()
+    blob = to_blob(records.to_arrow()) if len(records) else None
+    return TaskOutput(task.task_id, sequence, encode_offsets(offsets), blob)
 
 
 def _add_records(task: StreamTask, batch: BatchInput) -> None:

@@ -1,0 +1,285 @@
+"""The output of tasks in Kafka: transactions with the marker of a batch, and records that are rejected."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from aliases import Cluster, Topics
+from confluent_kafka import OFFSET_BEGINNING, Consumer
+from confluent_kafka import TopicPartition as Assigned
+from teardown import started
+from waiting import wait_for
+
+from zkconsumer.errors import ConfigurationError, ProducerFencedError, RecordRejectedError, StreamsError
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams.markers import MarkedOffsets, Marker, encode_offsets
+from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
+from zkconsumer.spark.streams.packing import to_blob
+from zkconsumer.spark.streams.task_writer import PlainWriter, TaskWriter, TaskWriters, TransactionalWriter
+from zkconsumer.topology.handlers import ErrorContext, fail, log_and_continue, quarantine
+
+Settings = Callable[..., SinkSettings]
+
+FIRST, SECOND = Marker("query-1", 0), Marker("query-1", 1)
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.fixture
+def settings(zkconsumer_cluster: Cluster, group: str) -> Settings:
+    def make(**changes: Any) -> SinkSettings:
+        default = SinkSettings(
+            application_id=group,
+            guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2,
+            client={"bootstrap.servers": zkconsumer_cluster.bootstrap_servers},
+            producer={"topic.metadata.propagation.max.ms": 500},
+            has_sequence_headers=False,
+            commits_to_kafka=True,
+            fails_on_changed_output=True,
+            handler=fail,
+            quarantine_topic=None,
+        )
+        return dataclasses.replace(default, **changes)
+
+    return make
+
+
+@pytest.fixture
+def writer(settings: Settings) -> Iterator[Callable[..., TaskWriter]]:
+    """Create writers of task 0_0, which are closed after the test."""
+
+    def make(**changes: Any) -> TaskWriter:
+        found = settings(**changes)
+        is_transactional = found.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        return TransactionalWriter(found, "0_0") if is_transactional else PlainWriter(found)
+
+    with started(make, lambda one: one.close()) as start:
+        yield start
+
+
+def output_of(topic: str, values: list[bytes], *, source: str, next_offset: int, sequence: int = 0) -> TaskOutput:
+    count = len(values)
+    batch = pa.record_batch(
+        {
+            "topic": pa.array([topic] * count).dictionary_encode(),
+            "partition": pa.array([None] * count, pa.int32()),
+            "timestamp": pa.array([1_000] * count, pa.int64()),
+            "key": pa.array([b"k"] * count, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.array([[("h", b"1")]] * count, HEADERS),
+        }
+    )
+    return TaskOutput("0_0", sequence, encode_offsets({TopicPartition(source, 0): next_offset}), to_blob(batch))
+
+
+@pytest.fixture
+def read(zkconsumer_cluster: Cluster) -> Callable[..., list[Any]]:
+    def read(topic: str, count: int, isolation: str = "read_committed") -> list[Any]:
+        """Return the records of a topic, after ``count`` of them can be read and no more follow."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": zkconsumer_cluster.bootstrap_servers,
+                "group.id": "unused",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
+            }
+        )
+        found: list[Any] = []
+        ended = 0
+
+        def is_read() -> bool:
+            nonlocal ended
+            for message in consumer.consume(100, 0.2):
+                ended += message.error() is not None
+                found.extend([message] if message.error() is None else [])
+            return ended > 0 and len(found) >= count
+
+        try:
+            consumer.assign([Assigned(topic, 0, OFFSET_BEGINNING)])
+            wait_for(is_read, 20, what=f"{count} records")
+        finally:
+            consumer.close()
+        return found
+
+    return read
+
+
+def values_of(messages: list[Any]) -> list[bytes]:
+    return [message.value() for message in messages]
+
+
+# ---- transactions ------------------------------------------------------------------------------------------
+
+
+def test_repeated_batch_is_not_written_again(
+    writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]]
+) -> None:
+    sink, source = topic(1), topic(1)
+    first = output_of(sink, [b"1", b"2"], source=source, next_offset=5)
+    second = output_of(sink, [b"3"], source=source, next_offset=7)
+
+    one = writer()
+    assert one.write(first, FIRST)
+    assert one.write(first, FIRST)
+    other = writer()
+    assert other.write(first, FIRST)
+    assert other.write(second, SECOND)
+
+    messages = read(sink, 3)
+    assert values_of(messages) == [b"1", b"2", b"3"]
+    assert messages[0].headers() == [("h", b"1")]
+    assert messages[0].timestamp()[1] == 1_000
+
+
+def test_marker_is_committed_with_the_output(
+    writer: Callable[..., TaskWriter], settings: Settings, topic: Topics, group: str
+) -> None:
+    sink, source = topic(1), topic(1)
+    writer().write(output_of(sink, [b"1"], source=source, next_offset=5), SECOND)
+
+    offsets = MarkedOffsets(settings().client, group)
+    try:
+        found = offsets.find_marker({TopicPartition(source, 0): 5}, SECOND)
+        assert SECOND.is_same_batch(found)
+        with pytest.raises(StreamsError, match="for query query-1, so query other stops in its batch 9"):
+            offsets.find_marker({TopicPartition(source, 0): 5}, Marker("other", 9))
+        with pytest.raises(StreamsError, match="the checkpoint ends before batch 0"):
+            offsets.find_marker({TopicPartition(source, 0): 5}, FIRST)
+        with pytest.raises(StreamsError, match="only one application may use a checkpoint or a copy of it"):
+            offsets.commit({TopicPartition(source, 0): 6}, SECOND)
+        offsets.commit({TopicPartition(source, 0): 6}, Marker("query-1", 2))
+    finally:
+        offsets.close()
+
+
+def test_changed_output_of_a_repeated_batch_is_an_error(writer: Callable[..., TaskWriter], topic: Topics) -> None:
+    sink, source = topic(1), topic(1)
+    first = output_of(sink, [b"1"], source=source, next_offset=5)
+    changed = output_of(sink, [b"2"], source=source, next_offset=5)
+    writer().write(first, FIRST)
+
+    with pytest.raises(StreamsError, match="task 0_0: the repeated batch 0 has another output than before"):
+        writer().write(changed, FIRST)
+    assert writer(fails_on_changed_output=False).write(changed, FIRST)
+
+
+def test_writer_that_was_fenced_is_replaced(settings: Settings, topic: Topics, read: Callable[..., list[Any]]) -> None:
+    sink, source = topic(1), topic(1)
+    encoded = settings().encode()
+    workers = [TaskWriters(), TaskWriters()]
+    try:
+        for batch in range(4):
+            output = output_of(sink, [b"%d" % batch], source=source, next_offset=batch + 1)
+            assert workers[batch % 2].write(encoded, output, Marker("query", batch))
+    finally:
+        for worker in workers:
+            worker.close()
+
+    assert values_of(read(sink, 4)) == [b"0", b"1", b"2", b"3"]
+
+
+def test_second_application_is_fenced(writer: Callable[..., TaskWriter], topic: Topics) -> None:
+    sink, source = topic(1), topic(1)
+    old, new = writer(), writer()
+    old.write(output_of(sink, [b"1"], source=source, next_offset=1), FIRST)
+    new.write(output_of(sink, [b"2"], source=source, next_offset=2), SECOND)
+
+    with pytest.raises(ProducerFencedError, match=r"transactional id '.*-0_0': another producer uses"):
+        old.write(output_of(sink, [b"3"], source=source, next_offset=3), Marker("query-1", 2))
+    with pytest.raises(StreamsError, match="only one application may use an application id"):
+        writer().write(output_of(sink, [b"3"], source=source, next_offset=3), Marker("query-2", 2))
+
+
+def test_transaction_timeout_above_that_of_the_broker(writer: Callable[..., TaskWriter], topic: Topics) -> None:
+    sink, source = topic(1), topic(1)
+    output = output_of(sink, [b"1"], source=source, next_offset=1)
+
+    with pytest.raises(ConfigurationError, match=r"transaction\.max\.timeout\.ms"):
+        writer(producer={"transaction.timeout.ms": 3_600_000}).write(output, FIRST)
+
+
+# ---- rejected records --------------------------------------------------------------------------------------
+
+GUARANTEES = list(ProcessingGuarantee)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_record_for_an_unknown_topic_is_an_error(
+    writer: Callable[..., TaskWriter], topic: Topics, guarantee: ProcessingGuarantee, unique: Callable[[str], str]
+) -> None:
+    missing = unique("missing")
+    output = output_of(missing, [b"1"], source=topic(1), next_offset=1)
+
+    with pytest.raises(RecordRejectedError, match=f"task 0_0, topic '{missing}', .*does not exist; create it"):
+        writer(guarantee=guarantee).write(output, FIRST)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("limit", ["producer", "topic"])
+def test_record_that_is_too_large_is_dropped(
+    writer: Callable[..., TaskWriter],
+    topic: Topics,
+    read: Callable[..., list[Any]],
+    guarantee: ProcessingGuarantee,
+    limit: str,
+) -> None:
+    sink = topic(1) if limit == "producer" else topic(1, config={"max.message.bytes": "5000"})
+    producer = {"message.max.bytes": 5_000} if limit == "producer" else {"batch.num.messages": 1}
+    seen: list[ErrorContext] = []
+
+    def handle(context: ErrorContext, error: Exception) -> Any:
+        assert "the record is too large" in str(error)
+        seen.append(context)
+        return log_and_continue(context, error)
+
+    large = b"x" * 10_000
+    output = output_of(sink, [b"1", large, b"2"], source=topic(1), next_offset=1)
+    one = writer(guarantee=guarantee, producer=producer, handler=handle)
+    one.write(output, FIRST)
+
+    assert values_of(read(sink, 2)) == [b"1", b"2"]
+    [context] = seen
+    assert context.failed is not None
+    assert (context.phase, context.task_id, context.node, context.failed.value) == ("production", "0_0", sink, large)
+    with pytest.raises(
+        RecordRejectedError, match=rf"task 0_0, topic '{sink}', record of 10001 bytes: the record is too large"
+    ):
+        writer(guarantee=guarantee, producer=producer).write(output, SECOND)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_rejected_record_is_quarantined(
+    writer: Callable[..., TaskWriter],
+    topic: Topics,
+    read: Callable[..., list[Any]],
+    guarantee: ProcessingGuarantee,
+    unique: Callable[[str], str],
+) -> None:
+    bad = topic(1)
+    output = output_of(unique("missing"), [b"1"], source=topic(1), next_offset=1)
+    producer = {"topic.metadata.propagation.max.ms": 500}
+    one = writer(guarantee=guarantee, producer=producer, handler=quarantine, quarantine_topic=bad)
+    one.write(output, FIRST)
+
+    [message] = read(bad, 1)
+    assert (message.key(), message.value()) == (b"k", b"1")
+    assert dict(message.headers())["zkconsumer.phase"] == b"production"
+
+
+def test_records_have_sequence_numbers(
+    writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]]
+) -> None:
+    sink = topic(1)
+    output = output_of(sink, [b"1", b"2"], source=topic(1), next_offset=1, sequence=300)
+    one = writer(guarantee=ProcessingGuarantee.AT_LEAST_ONCE, has_sequence_headers=True)
+
+    for _ in range(2):
+        assert not one.write(output, FIRST)
+
+    messages = read(sink, 4)
+    numbers = [int.from_bytes(dict(message.headers())["zkconsumer.sequence"]) for message in messages]
+    assert numbers == [300, 301] * 2
+    assert messages[0].headers()[:2] == [("h", b"1"), ("zkconsumer.task", b"0_0")]

@@ -1,0 +1,127 @@
+"""The cluster of an application: its topics and brokers, and the offsets of the application's group in Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from zkconsumer.broker.connect import Connecting
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.errors import ConfigurationError, StreamsError, UnsupportedBrokerError
+from zkconsumer.message import Endpoint
+from zkconsumer.offsets.access import Access, open_access
+from zkconsumer.spark.streams.markers import Marker
+
+#: Request TxnOffsetCommit, and its first version with the metadata of a group (KIP-447).
+_TXN_OFFSET_COMMIT, _GROUP_METADATA_VERSION = 28, 3
+
+#: Consumer properties that have the same name and meaning in librdkafka.
+_CLIENT_PROPERTIES = (
+    "client.id",
+    "security.protocol",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+    "sasl.mechanism",
+    "sasl.username",
+    "sasl.password",
+)
+
+
+class ClusterState(NamedTuple):
+    """What is known of a cluster.
+
+    Attributes:
+        partition_counts: number of partitions by topic.
+        brokers: the brokers.
+    """
+
+    partition_counts: Mapping[str, int]
+    brokers: Collection[Endpoint]
+
+
+class ApplicationCluster:
+    """Requests to the cluster, in the driver.
+
+    Args:
+        properties: consumer properties with ``group.id``.
+
+    Raises:
+        ConfigurationError: a property is invalid, or ``zookeeper.connect`` and ``bootstrap.servers`` are missing.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.has_zookeeper = "zookeeper.connect" in properties
+        if not self.has_zookeeper and "bootstrap.servers" not in properties:
+            raise ConfigurationError("Missing required property: set zookeeper.connect or bootstrap.servers")
+        defaults = {} if self.has_zookeeper else {"zookeeper.connect": "none"}
+        self._properties = properties
+        self._config = ConsumerConfig.from_dict({**defaults, **properties})
+        self._connecting = Connecting.from_config(self._config)
+
+    def describe(self) -> ClusterState:
+        """Return the topics and brokers.
+
+        Raises:
+            RetriableError: ZooKeeper or the brokers do not respond.
+        """
+        with self._open() as access:
+            topics = access.cluster.partitions(access.cluster.topics())
+            return ClusterState({topic: len(numbers) for topic, numbers in topics.items()}, access.cluster.brokers())
+
+    def client_settings(self, brokers: Collection[Endpoint]) -> dict[str, Any]:
+        """Return the settings with which librdkafka connects."""
+        known = {name: self._properties[name] for name in _CLIENT_PROPERTIES if name in self._properties}
+        return {**known, "bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
+
+    def check_transactions(self, brokers: Collection[Endpoint]) -> None:
+        """Check that the brokers support transactions with the offsets of a group.
+
+        Raises:
+            UnsupportedBrokerError: a broker is older than Kafka 2.5.
+            RetriableError: a broker does not respond.
+        """
+        for broker in brokers:
+            channel = self._connecting.channel(broker)
+            try:
+                versions = channel.connect().versions
+                assert versions is not None
+                known = versions.api_versions or {}
+                if known.get(_TXN_OFFSET_COMMIT, (0, 0))[1] < _GROUP_METADATA_VERSION:
+                    raise UnsupportedBrokerError(
+                        f"exactly_once_v2 requires brokers of Kafka 2.5 or later, and {broker} is older; upgrade it, "
+                        "or use at_least_once"
+                    )
+            finally:
+                channel.close()
+
+    def check_unused(self, topics: Collection[str], place: str) -> None:
+        """Check that the group has no committed offsets of topics in Kafka, for an application with a new checkpoint.
+
+        Args:
+            topics: the topics that the application reads.
+            place: the checkpoint, for the message.
+
+        Raises:
+            StreamsError: it has committed offsets.
+            RetriableError: the brokers do not respond.
+        """
+        with self._open() as access:
+            committed = access.coordinator().fetch_offsets_and_metadata(None)
+        for partition, (offset, metadata) in sorted(committed.items()):
+            if partition.topic in topics and offset >= 0:
+                marker = Marker.from_metadata(metadata)
+                owner = "" if marker is None else f" by query {marker.query} in its batch {marker.batch}"
+                raise StreamsError(
+                    f"{place} has no batches, but group {self._config.group_id!r} has committed offset {offset} of "
+                    f"partition {partition}{owner}; restore the checkpoint, use another application id, or call "
+                    "clean_up() to start again"
+                )
+
+    @contextmanager
+    def _open(self) -> Iterator[Access]:
+        with open_access(self._config, self._connecting, has_session=self.has_zookeeper) as access:
+            yield access

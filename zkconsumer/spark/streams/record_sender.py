@@ -1,0 +1,170 @@
+"""Sends records with librdkafka's producer, and translates its errors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+
+from zkconsumer.errors import (
+    ConfigurationError,
+    ProducerFencedError,
+    RecordRejectedError,
+    UnsupportedBrokerError,
+    ZkConsumerError,
+)
+from zkconsumer.log import get_logger
+from zkconsumer.spark.streams.output import RecordFields, SinkSettings
+
+#: Milliseconds within which a record must be delivered.
+_DELIVERY_TIMEOUT_MS = 120_000
+#: Seconds between two looks at delivery errors at the end.
+_FLUSH_INTERVAL_S = 0.5
+#: Records between two looks at delivery errors.
+_POLL_RECORDS = 1_000
+
+_FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
+_UNSUPPORTED = {
+    KafkaError._UNSUPPORTED_FEATURE,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaError.UNSUPPORTED_VERSION,
+}
+_UNKNOWN_TOPIC = {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}
+#: The transaction was aborted because of another record.
+_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+
+
+class RecordKey(NamedTuple):
+    """What is known of a record that was not accepted: several records of a batch may have the same."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+
+
+class Rejection(NamedTuple):
+    """A record that was not accepted, and why."""
+
+    error: KafkaError
+    record: RecordKey
+
+
+class RecordSender:
+    """Sends records with a producer of its own. Used by one thread.
+
+    Args:
+        settings: settings of the sink.
+        transactional_id: None for a producer without transactions.
+    """
+
+    def __init__(self, settings: SinkSettings, transactional_id: str | None = None) -> None:
+        self._settings = settings
+        self._rejections: list[Rejection] = []
+        self._is_transactional = transactional_id is not None
+        config = {
+            "delivery.report.only.error": True,
+            "linger.ms": 5,
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "queue.buffering.max.messages": 1_000_000,
+            "on_delivery": self._on_delivery,
+            **settings.client,
+            **settings.producer,
+        }
+        if transactional_id is None:
+            config.setdefault("delivery.timeout.ms", _DELIVERY_TIMEOUT_MS)
+        else:  # the default of ``delivery.timeout.ms`` is the timeout of the transaction
+            config["transactional.id"] = transactional_id
+        try:
+            self.producer = confluent_kafka.Producer(config)
+        except KafkaException as error:
+            raise ConfigurationError(f"settings of the producer are invalid: {error.args[0].str()}") from error
+        self._log = get_logger("zkconsumer.spark")
+
+    def send(self, records: Iterable[RecordFields]) -> list[Rejection]:
+        """Send records, wait until the brokers have them, and return those that were not accepted.
+
+        Raises:
+            KafkaException: the producer failed and cannot be used again; see ``to_error``.
+        """
+        self._rejections = []
+        for number, (topic, partition, timestamp, key, value, headers) in enumerate(records):
+            if number % _POLL_RECORDS == 0:
+                self._serve(self.producer.poll, 0)
+            arguments: dict[str, Any] = {} if partition is None else {"partition": partition}
+            if headers:
+                arguments["headers"] = headers
+            try:
+                self.producer.produce(topic, value, key, timestamp=timestamp, **arguments)
+            except BufferError:
+                self._produce_later(topic, value, key, timestamp, arguments)
+            except KafkaException as error:
+                self._rejections.append(Rejection(error.args[0], RecordKey(topic, key, value)))
+        # After an error, a producer with transactions sends nothing until the transaction is aborted.
+        while self._serve(self.producer.flush, _FLUSH_INTERVAL_S) and not (self._is_transactional and self._rejections):
+            pass
+        return self._rejections
+
+    def close(self) -> None:
+        """Close the connections, and discard records that were not sent."""
+        with contextlib.suppress(KafkaException):  # ``send`` has raised it
+            self.producer.purge()
+            self._serve(self.producer.flush, _FLUSH_INTERVAL_S)
+        del self.producer  # it has a reference to ``_on_delivery``
+
+    def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
+        """Call ``poll`` or ``flush`` of the producer, which call ``_on_delivery``."""
+        try:
+            return call(timeout_s)
+        except SystemError as error:  # the client sets a fatal error before it calls ``_on_delivery``
+            raise error.__cause__ or error from error
+
+    def _produce_later(
+        self, topic: str, value: bytes | None, key: bytes | None, timestamp: int, arguments: Mapping[str, Any]
+    ) -> None:
+        """Produce a record when the queue has room; records in it fail after ``delivery.timeout.ms``."""
+        while True:
+            self._serve(self.producer.poll, 0.1)
+            try:
+                self.producer.produce(topic, value, key, timestamp=timestamp, **arguments)
+                return
+            except BufferError:
+                continue
+
+    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and error.code() not in _PURGED:
+            record = RecordKey(message.topic(), message.key(), message.value())
+            self._rejections.append(Rejection(error, record))
+
+
+def to_error(error: KafkaError, what: str) -> ZkConsumerError:
+    """Return the exception for an error of librdkafka.
+
+    Args:
+        error: the error.
+        what: what was done.
+    """
+    code = error.code()
+    if code in _FENCED:
+        return ProducerFencedError(
+            f"{what}: another producer uses the transactional id, or a transaction took longer than "
+            "transaction.timeout.ms; stop other applications with this application id, or increase the timeout"
+        )
+    if code in _UNSUPPORTED:
+        return UnsupportedBrokerError(f"{what}: {error.str()}; exactly_once_v2 requires brokers of Kafka 2.5 or later")
+    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return ConfigurationError(
+            f"{what}: transaction.timeout.ms must be at most the brokers' transaction.max.timeout.ms"
+        )
+    if code in _UNKNOWN_TOPIC:
+        return RecordRejectedError(f"{what}: the topic or partition does not exist; create it")
+    if code in _TOO_LARGE:
+        return RecordRejectedError(
+            f"{what}: the record is too large; increase max.message.bytes of the topic and message.max.bytes of "
+            "QuerySettings.producer"
+        )
+    return RecordRejectedError(f"{what}: {error.str()}")

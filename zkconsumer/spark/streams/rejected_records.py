@@ -1,0 +1,86 @@
+"""Asks the production handler about the records of a task that were not accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from zkconsumer.errors import RecordRejectedError
+from zkconsumer.log import get_logger
+from zkconsumer.spark.streams.output import RecordFields, SinkSettings, TaskOutput, read_records
+from zkconsumer.spark.streams.record_sender import RecordKey, Rejection, to_error
+from zkconsumer.topology.handlers import ErrorContext, ErrorResponse, quarantine_record
+from zkconsumer.topology.records import Record
+
+
+class RejectedRecords:
+    """The records of a task in a batch that the production handler drops.
+
+    Args:
+        settings: settings of the sink.
+        output: the output of the task.
+
+    Attributes:
+        quarantined: records for the quarantine topic.
+    """
+
+    def __init__(self, settings: SinkSettings, output: TaskOutput) -> None:
+        self._settings = settings
+        self._output = output
+        self._dropped: set[RecordKey] = set()
+        self.quarantined: list[RecordFields] = []
+        self._log = get_logger("zkconsumer.spark")
+
+    def accepted(self) -> Iterator[RecordFields]:
+        """Yield the records of the output that were not dropped."""
+        records = read_records(self._output, has_sequence_headers=self._settings.has_sequence_headers)
+        return (one for one in records if _identify(one) not in self._dropped) if self._dropped else records
+
+    def handle(self, rejections: Iterable[Rejection]) -> None:
+        """Call the production handler for each rejected record.
+
+        Raises:
+            RecordRejectedError: the handler returned FAIL.
+            ProducerFencedError: another producer uses the transactional id.
+        """
+        rejections = list(rejections)
+        if not rejections:
+            return
+        self._check_topic(rejections)
+        records = read_records(self._output, has_sequence_headers=self._settings.has_sequence_headers)
+        known = {_identify(one): one for one in records}
+        for rejection in rejections:
+            self._handle(rejection, known[rejection.record])
+            self._dropped.add(rejection.record)
+
+    def _check_topic(self, rejections: Iterable[Rejection]) -> None:
+        """Raise the error of a record for the quarantine topic, which cannot be quarantined."""
+        for error, record in rejections:
+            if record.topic == self._settings.quarantine_topic:
+                raise to_error(error, f"task {self._output.task}, {_describe(record)}")
+
+    def _handle(self, rejection: Rejection, record: RecordFields) -> None:
+        error = to_error(rejection.error, f"task {self._output.task}, {_describe(rejection.record)}")
+        if not isinstance(error, RecordRejectedError):
+            raise error
+        topic, _, timestamp, key, value, headers = record
+        failed = Record(key, value, timestamp, tuple(headers))
+        context = ErrorContext("production", self._output.task, topic, None, timestamp, failed)
+        response = self._settings.handler(context, error)
+        quarantine = self._settings.quarantine_topic
+        if response is ErrorResponse.FAIL or (response is ErrorResponse.QUARANTINE and quarantine is None):
+            raise error
+        if response is ErrorResponse.QUARANTINE:
+            assert quarantine is not None
+            described = quarantine_record(quarantine, context, error)
+            self.quarantined.append((quarantine, None, timestamp, key, value, list(described.headers)))
+        self._log.warning("record_dropped", reason="production", node=topic, error=str(error))
+
+
+def _identify(record: RecordFields) -> RecordKey:
+    topic, _, _, key, value, _ = record
+    return RecordKey(topic, key, value)
+
+
+def _describe(record: RecordKey) -> str:
+    size = sum(len(part) for part in (record.key, record.value) if part is not None)
+    return f"topic {record.topic!r}, record of {size} bytes"

@@ -1,0 +1,206 @@
+"""Writes the output of tasks to Kafka: at least once, or in a transaction for each task and batch."""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict
+from itertools import chain
+from typing import Protocol
+
+from confluent_kafka import KafkaException
+
+from zkconsumer.errors import ProducerFencedError, StreamsError
+from zkconsumer.log import get_logger
+from zkconsumer.spark.streams.markers import MarkedOffsets, Marker, decode_offsets, to_commits
+from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
+from zkconsumer.spark.streams.packing import from_blob
+from zkconsumer.spark.streams.record_sender import RecordSender, to_error
+from zkconsumer.spark.streams.rejected_records import RejectedRecords
+
+#: Maximum seconds for the start of a producer with transactions, and for the end of a transaction.
+_TRANSACTION_TIMEOUT_S = 60.0
+#: Maximum number of writers that a worker process keeps. Each has a producer with threads and connections.
+_MAX_WRITERS = 32
+#: Maximum number of attempts to write a batch in which records are rejected.
+_MAX_ATTEMPTS = 100
+
+
+class TaskWriter(Protocol):
+    """Writes the output of one task, or of several."""
+
+    def write(self, output: TaskOutput, marker: Marker) -> bool:
+        """Write the output of a task in a batch; return whether its offsets are committed, too.
+
+        Args:
+            output: the output.
+            marker: the batch.
+
+        Raises:
+            RecordRejectedError: a record was not accepted, and the production handler returned FAIL.
+            StreamsError: the output was not written, or another application has the same application id.
+            RetriableError: the brokers do not respond.
+        """
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class PlainWriter:
+    """Writes at least once.
+
+    Args:
+        settings: settings of the sink.
+    """
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings = settings
+        self._sender = RecordSender(settings)
+
+    def write(self, output: TaskOutput, marker: Marker) -> bool:  # noqa: ARG002
+        """See ``TaskWriter.write``."""
+        rejected = RejectedRecords(self._settings, output)
+        try:
+            rejected.handle(self._sender.send(rejected.accepted()))
+            if rejected.quarantined:
+                rejected.handle(self._sender.send(rejected.quarantined))
+        except KafkaException as error:
+            raise to_error(error.args[0], f"task {output.task}") from error
+        return False
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._sender.close()
+
+
+class TransactionalWriter:
+    """Writes the output of a task in transactions, whose offsets have the marker of the batch.
+
+    Starting the producer fences other ones with the same transactional id, and ends their transactions.
+
+    Args:
+        settings: settings of the sink.
+        task: the task.
+    """
+
+    def __init__(self, settings: SinkSettings, task: str) -> None:
+        self._settings = settings
+        self._transactional_id = f"{settings.application_id}-{task}"
+        self._sender = RecordSender(settings, self._transactional_id)
+        self._offsets = MarkedOffsets(settings.client, settings.application_id)
+        self._is_started = False
+        self._last: Marker | None = None
+        self._log = get_logger("zkconsumer.spark")
+
+    def write(self, output: TaskOutput, marker: Marker) -> bool:
+        """See ``TaskWriter.write``."""
+        try:
+            marker = marker._replace(digest=compute_digest(output))
+            self._start(output, marker)
+            if marker.is_same_batch(self._last):
+                self._check_repeated(output, marker)
+            else:
+                self._write(output, marker)
+                self._last = marker
+        except KafkaException as error:
+            raise to_error(error.args[0], f"transactional id {self._transactional_id!r}") from error
+        return True
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._offsets.close()
+        self._sender.close()
+
+    def _start(self, output: TaskOutput, marker: Marker) -> None:
+        """Start the producer, and find out whether the batch was written before."""
+        if not self._is_started:
+            self._sender.producer.init_transactions(_TRANSACTION_TIMEOUT_S)
+            self._last = self._offsets.find_marker(decode_offsets(output.offsets), marker)
+            self._is_started = True
+
+    def _check_repeated(self, output: TaskOutput, marker: Marker) -> None:
+        """Check that a batch that was written before has the same output now, because its state is that of now."""
+        assert self._last is not None
+        if self._last.digest != marker.digest:
+            text = (
+                f"task {output.task}: the repeated batch {marker.batch} has another output than before, and "
+                "exactly_once_v2 requires deterministic processors"
+            )
+            if self._settings.fails_on_changed_output:
+                raise StreamsError(text)
+            self._log.error("output_changed", error=text)
+
+    def _write(self, output: TaskOutput, marker: Marker) -> None:
+        """Write a batch, again without each record that the production handler drops."""
+        producer, offsets = self._sender.producer, to_commits(decode_offsets(output.offsets), marker)
+        rejected = RejectedRecords(self._settings, output)
+        for _ in range(_MAX_ATTEMPTS):
+            producer.begin_transaction()
+            rejections = self._sender.send(chain(rejected.accepted(), rejected.quarantined))
+            if not rejections:
+                producer.send_offsets_to_transaction(offsets, self._offsets.group_metadata, _TRANSACTION_TIMEOUT_S)
+                producer.commit_transaction(_TRANSACTION_TIMEOUT_S)
+                return
+            rejected.handle(rejections)
+            producer.abort_transaction(_TRANSACTION_TIMEOUT_S)
+        raise StreamsError(f"task {output.task}: records were rejected in {_MAX_ATTEMPTS} attempts")
+
+
+def compute_digest(output: TaskOutput) -> int:
+    """Return a checksum of the records of an output."""
+    digest = 0
+    if output.blob is not None:
+        for column in from_blob(output.blob).combine_chunks().columns:
+            for chunk in column.chunks:
+                for buffer in chunk.buffers():
+                    digest = zlib.crc32(b"-" if buffer is None else buffer, digest)
+    return digest
+
+
+class TaskWriters:
+    """The writers of a worker process, which later batches use again. Used by one thread.
+
+    Another process may have used the transactional id of a task since this one did, which fences the writer here. It is
+    replaced once; if that is fenced, too, another application is running.
+    """
+
+    def __init__(self) -> None:
+        self._writers: OrderedDict[tuple[str, str], TaskWriter] = OrderedDict()
+
+    def write(self, encoded: str, output: TaskOutput, marker: Marker) -> bool:
+        """Write the output of a task; see ``TaskWriter.write``.
+
+        Args:
+            encoded: settings of the sink; see ``SinkSettings.encode``.
+            output: the output.
+            marker: the batch.
+        """
+        settings = SinkSettings.decode(encoded)
+        is_transactional = settings.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+        key = encoded, output.task if is_transactional else ""
+        writer = self._writers.pop(key, None)
+        if writer is not None:
+            try:
+                return self._use(key, writer, output, marker)
+            except ProducerFencedError:
+                pass
+        writer = TransactionalWriter(settings, output.task) if is_transactional else PlainWriter(settings)
+        return self._use(key, writer, output, marker)
+
+    def close(self) -> None:
+        """Close all writers."""
+        while self._writers:
+            _, writer = self._writers.popitem()
+            writer.close()
+
+    def _use(self, key: tuple[str, str], writer: TaskWriter, output: TaskOutput, marker: Marker) -> bool:
+        """Write, and keep the writer, unless it fails."""
+        try:
+            is_committed = writer.write(output, marker)
+        except BaseException:
+            writer.close()
+            raise
+        self._writers[key] = writer
+        if len(self._writers) > _MAX_WRITERS:
+            _, oldest = self._writers.popitem(last=False)
+            oldest.close()
+        return is_committed
