@@ -20,7 +20,7 @@ def main(settings: dict[str, Any]) -> None:
     topology = importlib.import_module("streams_topologies").counting(settings["source"], settings["sink"])
     spark = start_spark(Path(settings["folder"]))
     config = ApplicationConfig(application_id=settings["group"])
-    query = QuerySettings(trigger_ms=200, max_records_per_trigger=600)
+    query = QuerySettings(trigger_ms=200, max_records_per_task=200)
     with StreamsApp(topology, config, spark, settings["checkpoint"], settings["properties"], query) as app:
         app.wait()
 

@@ -98,6 +98,15 @@ def test_bytes_are_shared_fairly() -> None:
     assert shares == {P[0]: 485, P[1]: 4, P[2]: 3}, "300 bytes for partition 2, and half of the rest for the others"
 
 
+def test_partitions_are_limited() -> None:
+    limiter = BatchLimiter(limits(maxOffsetsPerPartition=50), Clock())
+    assert limit(limiter, {P[0]: 1000, P[1]: 7}, max_offsets=10**6) == {P[0]: 50, P[1]: 7}
+
+    limiter = BatchLimiter(limits(maxBytesPerPartition=1_000, maxOffsetsPerPartition=50), Clock())
+    shares = limit(limiter, {P[0]: 1000, P[1]: 1000, P[2]: 3}, max_offsets=10**6, sizes=of_size(p0=10, p1=900, p2=2000))
+    assert shares == {P[0]: 50, P[1]: 1, P[2]: 1}
+
+
 def test_record_larger_than_limit_is_read_alone() -> None:
     limiter = BatchLimiter(limits(maxBytesPerTrigger=100), Clock())
     assert limit(limiter, {P[0]: 5, P[1]: 5}, max_offsets=10**6, sizes=of_size(p0=10_000, p1=5000)) == {P[1]: 1}

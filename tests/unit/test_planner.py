@@ -51,7 +51,7 @@ def claimed(planner: Planner, **offsets: int) -> None:
 
 def created(planner: Planner, start: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
     """Return the offset of a batch with the ranges."""
-    planned = planner._batches._create_batch(start, ranges)
+    planned = planner._batches._create_batch(start, ranges, {})
     assert isinstance(planned, Batch)
     return planned.end
 
@@ -165,7 +165,7 @@ def test_no_batch_is_planned_without_lease(alone: Planner, monkeypatch: pytest.M
     start, ranges = batch(p0=(0, 0)), {A: (0, 10)}
     monkeypatch.setattr(GroupMember, "holds_lease", False)
     with pytest.raises(ZooKeeperUnavailableError):  # the planner backs off
-        alone._batches._create_batch(start, ranges)
+        alone._batches._create_batch(start, ranges, {})
     monkeypatch.setattr(GroupMember, "holds_lease", True)
     planned = created(alone, start, ranges)
     assert BatchOffset.from_json(planned).ranges == ranges
@@ -177,7 +177,7 @@ def test_revocation_during_planning_ends_no_bounded_query(alone: Planner, monkey
     alone.query.tracker.set_positions(alone.query.tracker.pending_starts(), {A: 0})
     monkeypatch.setattr(GroupMember, "holds_lease", True)
     assert alone.query.on_partitions_revoked({A}, False) == {}
-    assert alone._batches._create_batch(batch(p0=(0, 0)), {A: (0, 10)}) == PlanAgain()
+    assert alone._batches._create_batch(batch(p0=(0, 0)), {A: (0, 10)}, {}) == PlanAgain()
 
 
 def test_batches_with_equal_ranges_have_different_offsets(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:

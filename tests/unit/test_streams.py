@@ -123,10 +123,13 @@ def test_records_are_packed_into_one_row(headers: Any) -> None:
     [values] = row.to_pylist()
     records = from_blob(values.pop("blob"))
 
-    assert values == {"task": 9, "topic": "a", "partition": 1, "first_offset": 5, "records": 3}
+    assert values == {"task": 9, "topic": "a", "partition": 1, "first_offset": 5, "lag": None}
     assert records.column("offset").to_pylist() == [5, 6, 9]
     assert ("headers" in records.schema.names) is (headers is not None)
     assert packer.decode(fetched("a", 1, [])) is None
+    assert packer.decode_range(TopicPartition("a", 0), 8, 3).to_pylist() == [
+        {"task": 7, "topic": "a", "partition": 0, "first_offset": 8, "lag": 3, "blob": None}
+    ]
     with pytest.raises(StreamsError, match="topic 'a' has the new partition 2; restart the application"):
         packer.decode(fetched("a", 2, [0]))
 
@@ -154,7 +157,7 @@ class Row(NamedTuple):
     topic: str | None
     partition: int | None
     first_offset: int
-    records: int
+    lag: int | None
     blob: bytes | None
 
 
@@ -182,7 +185,7 @@ def test_task_that_is_rebuilt_in_each_batch_equals_one_that_is_not(run_number: i
         rows: list[Any] = []
         if batch_number == 0 or rng.random() < 0.6:
             clock[0] += rng.choice((1, 50, 100, 1_000))
-            rows.append(Row(key, None, None, clock[0], 0, None))
+            rows.append(Row(key, None, None, clock[0], None, None))
         if batch_number == 0:
             whole.initialize()
         for topic in ("a", "b"):
@@ -211,8 +214,66 @@ def test_task_that_is_rebuilt_in_each_batch_equals_one_that_is_not(run_number: i
     assert found == expected
     assert next_offset["a"] < 40 or any(key == b"stream 3" for key, *_ in found)
     assert saved is not None
-    assert saved.epoch == 8
     assert saved.now_ms == clock[0]
+
+
+class Batches:
+    """Runs the batches of a task with the sources ``a`` and ``b``."""
+
+    def __init__(self, config: ApplicationConfig, max_records: int | None = None) -> None:
+        counts = {"a": 1, "b": 1}
+        subtopologies = select_subtopologies(counting().resolve(counts), config, counts)
+        self._plan = ApplicationPlan.create(subtopologies, config, counts, list_tasks(subtopologies), 1, max_records)
+        [(self._key, self._number)] = self._plan.tasks.items()
+        self._packer = RecordPacker()
+        self._packer.open({KEYS_OPTION: encode_keys(self._plan.keys_by_topic)})
+        self._state = Pages()
+        self._saved: SavedTask | None = None
+
+    def run(self, tick_ms: int, *, lags: dict[str, int], **offsets: Sequence[int]) -> tuple[list[int], int]:
+        """Return the timestamps of the records that were processed, and the number of enforced ones."""
+        rows: list[Any] = [Row(self._key, None, None, tick_ms, None, None)]
+        for topic, of_topic in offsets.items():
+            packed = self._packer.decode(fetched(topic, 0, of_topic))
+            assert packed is not None
+            rows.append(Row(*packed.to_pylist()[0].values()))
+        for topic, lag in lags.items():
+            rows.append(Row(*self._packer.decode_range(TopicPartition(topic, 0), 0, lag).to_pylist()[0].values()))
+        result = run_batch(self._plan, self._number, self._state, self._saved, BatchInput.from_rows(rows))
+        self._saved = result.saved
+        times = [time for key, _, time in outputs(result.output.blob) if key.startswith(b"k")]
+        return times, result.metrics.get("enforced", 0)
+
+
+def test_records_wait_for_a_partition_with_a_lag() -> None:
+    batches = Batches(ApplicationConfig(application_id="app"))
+
+    assert batches.run(1, lags={"a": 5, "b": 0}, a=[1], b=[2, 3, 4]) == ([10], 0)
+    assert batches.run(2, lags={}) == ([], 0), "the lags of the last batch are known"
+    assert batches.run(3, lags={"a": 0, "b": 0}, a=[3]) == ([20, 30, 30, 40], 2)
+
+
+def test_records_wait_for_a_partition_of_which_nothing_is_known() -> None:
+    batches = Batches(ApplicationConfig(application_id="app"))
+
+    assert batches.run(1, lags={"b": 0}, b=[2]) == ([], 0)
+    assert batches.run(2, lags={"a": 0, "b": 0}) == ([20], 1)
+
+
+def test_records_wait_for_the_idle_time() -> None:
+    batches = Batches(ApplicationConfig(application_id="app", max_task_idle_ms=100))
+
+    assert batches.run(1_000, lags={"a": 0, "b": 0}, b=[2, 3]) == ([], 0)
+    assert batches.run(1_099, lags={}) == ([], 0)
+    assert batches.run(1_100, lags={}) == ([20, 30], 2)
+
+
+def test_number_of_waiting_records_is_limited() -> None:
+    batches = Batches(ApplicationConfig(application_id="app"), max_records=4)
+
+    assert batches.run(1, lags={"a": 1, "b": 0}, b=range(10)) == ([0, 10, 20, 30, 40, 50], 6)
+    assert batches.run(2, lags={"a": 1, "b": 0}, b=[10, 11]) == ([60, 70], 2)
+    assert batches.run(3, lags={"a": 0, "b": 0}, a=[8]) == ([80, 80, 90, 100, 110], 3)
 
 
 def test_store_has_pages_although_it_is_not_persistent() -> None:
@@ -224,7 +285,7 @@ def test_store_has_pages_although_it_is_not_persistent() -> None:
     packer.open({KEYS_OPTION: encode_keys(plan.keys_by_topic)})
     packed = packer.decode(fetched("a", 0, [0]))
     assert packed is not None
-    rows = [Row(key, None, None, 5, 0, None), Row(*packed.to_pylist()[0].values())]
+    rows = [Row(key, None, None, 5, None, None), Row(*packed.to_pylist()[0].values())]
     saved = run_batch(plan, number, state, None, BatchInput.from_rows(rows)).saved
 
     assert state
@@ -331,7 +392,7 @@ def test_ticks_are_multiples_of_their_interval() -> None:
 
     assert end["time"] % 1_000 == 0
     [partition] = reader.partitions(reader.initialOffset(), end)
-    assert list(reader.read(partition)) == [(key, None, None, end["time"], 0, None) for key in (3, 5)]
+    assert list(reader.read(partition)) == [(key, None, None, end["time"], None, None) for key in (3, 5)]
     assert reader.partitions(end, end) == []
 
 

@@ -26,12 +26,14 @@ if TYPE_CHECKING:
     from zkconsumer.spark.session import recommended_conf, register
     from zkconsumer.spark.source import ZkConsumerDataSource
     from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
+    from zkconsumer.spark.streams.output import ProcessingGuarantee
     from zkconsumer.spark.streams.query import QuerySettings
 
 __all__ = [
     "BatchDecoder",
     "ExceptionResponse",
     "Lag",
+    "ProcessingGuarantee",
     "QueryListener",
     "QuerySettings",
     "RecordDecoder",
@@ -48,6 +50,7 @@ _MODULES = {
     "BatchDecoder": "executor.decoders",
     "ExceptionResponse": "streams.app",
     "Lag": "driver.lag",
+    "ProcessingGuarantee": "streams.output",
     "QueryListener": "driver.query_listener",
     "QuerySettings": "streams.query",
     "RecordDecoder": "executor.decoders",

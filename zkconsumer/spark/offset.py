@@ -44,6 +44,7 @@ class BatchOffset:
         topic_ids: id by topic, to detect re-created topics.
         deleted_topics: the most recently deleted topics, in the order of their deletion.
         earlier_ends: end offsets of earlier batches, for partitions that this batch does not contain.
+        lags: number of offsets after the batch by partition, if the decoder receives them.
         idle: partitions that did not hold back others in event time when the batch was planned.
         sequence: number of batches planned so far. Two batches may have the same ranges if a topic is re-created or a
             group's offset is reset; without this number Spark would take the second offset for "no new data".
@@ -57,6 +58,7 @@ class BatchOffset:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     deleted_topics: tuple[str, ...] = ()
     earlier_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    lags: Mapping[TopicPartition, int] = field(default_factory=dict)
     idle: frozenset[TopicPartition] = frozenset()
     sequence: int = 0
     is_ended: bool = False
@@ -87,6 +89,7 @@ class BatchOffset:
             topic_ids={_topic(topic): _text(topic_id) for topic, topic_id in content.get("ids", {}).items()},
             deleted_topics=tuple(_topic(topic) for topic in _list(content.get("gone", []))),
             earlier_ends=offsets_of(content.get("before", {})),
+            lags=offsets_of(content.get("lags", {})),
             sequence=_number(content.get("sequence", 0)),
             is_ended=bool(content.get("ended")),
         )
@@ -105,6 +108,8 @@ class BatchOffset:
             content["gone"] = list(self.deleted_topics)
         if self.earlier_ends:
             content["before"] = group_by_topic(self.earlier_ends)
+        if self.lags:
+            content["lags"] = group_by_topic(self.lags)
         if self.idle:
             content["idle"] = _numbers_by_topic(self.idle)
         content["ranges"] = group_by_topic({partition: list(span) for partition, span in self.ranges.items()})

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -24,7 +25,7 @@ from pyspark.sql.types import StructType
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import show_level
 from zkconsumer.spark.driver_link import DriverLink
-from zkconsumer.spark.executor.fetch_task import FetchTask
+from zkconsumer.spark.executor.fetch_task import FetchTask, PlannedRange
 from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.executor.task_reports import ReportListener, SkippedRange, local_address
 from zkconsumer.spark.keyed_server import ServerAddress
@@ -176,7 +177,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return []
         planner = self._started_planner(end)
         ranges = planner.start_batch(end)
-        return list(
+        found = list(
             tasks(
                 self._options,
                 ranges,
@@ -188,6 +189,9 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 can_end=self._has_an_end,
             )
         )
+        lags = BatchOffset.from_json(end).lags
+        planned = tuple(PlannedRange(p, until, lags[p]) for p, (_, until) in sorted(ranges.items()) if p in lags)
+        return [replace(found[0], planned=planned), *found[1:]] if planned and found else list(found)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Record that a batch has finished. Usually ``latestOffset`` has already done so."""

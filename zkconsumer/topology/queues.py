@@ -5,6 +5,7 @@ Source: Kafka 3.9 RecordQueue and PartitionGroup.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -225,20 +226,28 @@ class PartitionGroup:
         max_idle_ms: milliseconds for which the task waits for empty partitions without a lag; ``IDLE_DISABLED``
             disables waiting.
         lag_of: returns the lag of a partition in records, or None if it is unknown.
+        max_waiting: see ``TaskRuntime.max_waiting``.
 
     Attributes:
         queues: the queues by partition.
         deadlines: time until which the task waits for each empty partition without a lag, in milliseconds.
         is_enforced: whether the next record is processed although a partition is empty.
+        allowed: number of records that may be taken after ``is_ready``, before it is called again.
     """
 
     def __init__(
-        self, queues: Iterable[RecordQueue], max_idle_ms: int, lag_of: Callable[[TopicPartition], int | None]
+        self,
+        queues: Iterable[RecordQueue],
+        max_idle_ms: int,
+        lag_of: Callable[[TopicPartition], int | None],
+        max_waiting: int | None = None,
     ) -> None:
         ordered = hash_order(queues, lambda queue: topic_partition_hash(*queue.partition))
         self.queues: Mapping[TopicPartition, RecordQueue] = {queue.partition: queue for queue in ordered}
         self.deadlines: dict[TopicPartition, int] = {}
         self.is_enforced = False
+        self.allowed = sys.maxsize
+        self._max_waiting = sys.maxsize if max_waiting is None else max_waiting
         self._max_idle_ms = max_idle_ms
         self._lag_of = lag_of
         self._lags: dict[TopicPartition, int] = {}
@@ -299,6 +308,7 @@ class PartitionGroup:
 
     def is_ready(self, now_ms: int) -> bool:
         """Return whether the next record can be taken without waiting for partitions with earlier ones."""
+        self.allowed = sys.maxsize
         if self._max_idle_ms == IDLE_DISABLED:
             return True
         if len(self._nonempty) == len(self.queues):
@@ -312,13 +322,21 @@ class PartitionGroup:
                 has_records = True
             elif self._lags.get(partition, -1) != 0:
                 self.deadlines.pop(partition, None)
-                return False
+                return self._is_too_full()
             elif now_ms < self.deadlines.setdefault(partition, now_ms + self._max_idle_ms):
-                return False
+                return self._is_too_full()
             else:
                 has_empty = True
         self.is_enforced = has_records and has_empty
         return has_records or not has_empty
+
+    def _is_too_full(self) -> bool:
+        """Return whether more records wait than may, so that some of them must be taken."""
+        excess = len(self) - self._max_waiting
+        if excess <= 0:
+            return False
+        self.is_enforced, self.allowed = True, excess
+        return True
 
     def times(self) -> dict[TopicPartition, int]:
         """Return the time of each partition, in milliseconds."""

@@ -94,7 +94,7 @@ class StreamTask:
         self.stores = self._stores.by_name
         self._sources = {partition: self._nodes.find_source(name) for partition, name in declaration.sources.items()}
         queues = [RecordQueue(partition, source) for partition, source in self._sources.items()]
-        self._group = PartitionGroup(queues, config.max_task_idle_ms, runtime.lag_of)
+        self._group = PartitionGroup(queues, config.max_task_idle_ms, runtime.lag_of, runtime.max_waiting)
         self._saved = saved
 
     # ---- lifecycle ----
@@ -353,7 +353,8 @@ class StreamTask:
             if batch is None or not batch.keys:
                 count += self.process()
             else:
-                end = batch.columns.rows if limit is None else min(batch.columns.rows, queue.row + limit - count)
+                allowed = self._group.allowed if limit is None else min(self._group.allowed, limit - count)
+                end = min(batch.columns.rows, queue.row + allowed)
                 count += self._run_batch(queue, batch, end, NEVER if before_ms is None else before_ms)
             if self._state.stream_time_ms >= self._state.due_ms:
                 self.punctuate_stream_time()

@@ -21,6 +21,8 @@ class TaskRuntime:
         commit: makes the changes of all pages since the last commit permanent, or raises an error and changes none;
             by default, it does nothing, as for entries in memory.
         rollback: discards these changes.
+        max_waiting: maximum number of records that wait for empty partitions; more of them are processed. None for no
+            limit.
         lag_of: returns the lag of a partition, or None if it is unknown.
         partition_count: returns the number of partitions of a topic, for the partitioners of sinks.
         global_stores: global stores by name.
@@ -34,6 +36,7 @@ class TaskRuntime:
     pages: Callable[[StateStore], PageStore | None]
     commit: Callable[[], object] = lambda: None
     rollback: Callable[[], object] = lambda: None
+    max_waiting: int | None = None
     lag_of: Callable[[TopicPartition], int | None] = lambda _partition: 0
     partition_count: Callable[[str], int] = lambda _topic: 1
     global_stores: Mapping[str, StateStore] = field(default_factory=dict)

@@ -84,6 +84,19 @@ class BatchDecoder(_Decoder, ABC):
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch | Iterable[pa.RecordBatch] | None:
         """Return the decoded records of one partition. The columns are cast to the types of ``schema``."""
 
+    def decode_range(self, partition: TopicPartition, until: int, lag: int) -> pa.RecordBatch | None:
+        """Return rows for the range of a partition in a batch, even if it is empty; see the option ``plannedRanges``.
+
+        One task calls this for all partitions of a batch.
+
+        Args:
+            partition: the partition.
+            until: end offset of the range.
+            lag: number of offsets after it, when the batch was planned.
+        """
+        del partition, until, lag
+        return None
+
 
 Decoder = RecordDecoder | BatchDecoder
 

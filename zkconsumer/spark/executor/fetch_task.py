@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
@@ -16,11 +16,26 @@ if TYPE_CHECKING:  # tasks do not parse offsets
     from zkconsumer.spark.offset import Ranges
 
 
+class PlannedRange(NamedTuple):
+    """The range of a partition in a batch.
+
+    Attributes:
+        partition: the partition.
+        until: end offset of the range.
+        lag: number of offsets after it, when the batch was planned.
+    """
+
+    partition: TopicPartition
+    until: int
+    lag: int
+
+
 @dataclass(frozen=True)
 class FetchTask(InputPartition):
     """What one Spark task fetches; pickled to the executor that runs it.
 
     Attributes:
+        planned: ranges of the whole batch, for the decoder; empty but for the first task, and if it does not need them.
         ranges: offsets to read, by partition. All partitions had the same leader when the batch was planned.
         leaders: id and endpoint of the leader by partition, as known when the batch was planned.
         brokers: endpoints for metadata requests, used when a leader has changed or is unknown.
@@ -45,3 +60,4 @@ class FetchTask(InputPartition):
     unavailable_timeout: float
     reports: ReportAddress | None = None
     can_end: bool = False
+    planned: tuple[PlannedRange, ...] = ()

@@ -110,6 +110,11 @@ class RowReader(ABC):
             UndecodableRecordError: the decoder rejected a record, and the policy is ``raise``.
         """
 
+    def read_range(self, partition: TopicPartition, until: int, lag: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows for the range of a partition in the batch; see ``BatchDecoder.decode_range``."""
+        del partition, until, lag
+        return iter(())
+
     def read_corrupt(self, partition: TopicPartition, error: CorruptRecordError) -> Iterator[pa.RecordBatch]:
         """Yield the rows that replace a corrupt record batch.
 
@@ -235,6 +240,13 @@ class _BatchReader(RowReader):
             for decoded in self._decode(batch, rejected):
                 yield self._add_corrupt_column(decoded)
             yield from self._read_rejected(rejected)
+
+    def read_range(self, partition: TopicPartition, until: int, lag: int) -> Iterator[pa.RecordBatch]:
+        """See ``RowReader``."""
+        decoded = self._decoder.decode_range(partition, until, lag)
+        if decoded is not None:
+            table = pa.Table.from_batches([decoded.select(self._valid_schema.names)])
+            yield from map(self._add_corrupt_column, table.cast(self._valid_schema).to_batches())
 
     def _decode(self, batch: pa.RecordBatch, rejected: list[_Rejected]) -> list[pa.RecordBatch]:
         """Return the decoded rows of a batch. A batch that is rejected is halved to find the rejected records."""

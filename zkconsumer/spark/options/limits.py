@@ -17,22 +17,26 @@ class Limits:
 
     Attributes:
         max_offsets: ``maxOffsetsPerTrigger``.
+        partition_offsets: ``maxOffsetsPerPartition``.
         min_offsets: ``minOffsetsPerTrigger``; a batch with fewer offsets is delayed.
         max_delay_s: ``maxTriggerDelay`` in seconds; maximum delay of a batch with fewer than ``min_offsets``.
         max_bytes: ``maxBytesPerTrigger``; size of the keys and values of a batch, estimated from the next records.
+        partition_bytes: ``maxBytesPerPartition``; the same for each partition.
         bytes_per_second: ``maxBytesPerSecond``; average rate of keys and values.
     """
 
     max_offsets: int
+    partition_offsets: int | None
     min_offsets: int
     max_delay_s: float
     max_bytes: int | None
+    partition_bytes: int | None
     bytes_per_second: int | None
 
     @property
     def counts_bytes(self) -> bool:
         """Whether the sizes of records must be known."""
-        return self.max_bytes is not None or self.bytes_per_second is not None
+        return any(limit is not None for limit in (self.max_bytes, self.partition_bytes, self.bytes_per_second))
 
     @classmethod
     def parse(cls, reader: OptionReader) -> Limits:
@@ -49,8 +53,10 @@ class Limits:
             )
         return cls(
             max_offsets=max_offsets,
+            partition_offsets=reader["maxOffsetsPerPartition"],
             min_offsets=min_offsets,
             max_delay_s=reader["maxTriggerDelay"],
             max_bytes=reader["maxBytesPerTrigger"],
+            partition_bytes=reader["maxBytesPerPartition"],
             bytes_per_second=reader["maxBytesPerSecond"],
         )

@@ -49,6 +49,7 @@ class SourceOptions:
         min_partitions: minimum number of tasks per batch; None for the number of cores, or of brokers times fetchers.
         max_records_per_partition: maximum number of offsets of one partition in a task.
         columns: names of the columns of the DataFrame, in this order; unused with a decoder.
+        plans_ranges: whether the decoder's ``decode_range`` is called.
         decoder: name of the decoder class, and its options; None without a decoder.
         corrupt_record_policy: ``raise``, ``skip`` or ``quarantine``.
         revoke_timeout_s: maximum seconds to wait for in-flight batches before a revoked partition is released.
@@ -71,6 +72,7 @@ class SourceOptions:
     max_records_per_partition: int | None
     columns: tuple[str, ...]
     decoder: tuple[str, Mapping[str, str]] | None
+    plans_ranges: bool
     corrupt_record_policy: str
     revoke_timeout_s: float
     unavailable_timeout: float
@@ -101,6 +103,7 @@ class SourceOptions:
         values: dict[str, Any] = {
             "subscription": subscription,
             "decoder": get(_read_decoder, reader),
+            "plans_ranges": get(_read_planned_ranges, reader),
             "streams": read("numStreams"),
             "starting_offsets": get(StartingOffsets.parse, reader, default="earliest" if batch else None),
             "ending_offsets": get(StartingOffsets.parse, reader, prefix="ending"),
@@ -196,6 +199,12 @@ def _read_alignment(reader: OptionReader) -> tuple[int, float] | None:
     if lag is None and reader.given("idleTimeout"):
         raise ConfigurationError("option idleTimeout requires maxAlignmentLag")
     return None if lag is None else (round(lag * 1000), idle_timeout)
+
+
+def _read_planned_ranges(reader: OptionReader) -> bool:
+    if reader["plannedRanges"] and reader["decoder"] is None:
+        raise ConfigurationError("option plannedRanges requires the option decoder")
+    return bool(reader["plannedRanges"])
 
 
 def _read_decoder(reader: OptionReader) -> tuple[str, Mapping[str, str]] | None:

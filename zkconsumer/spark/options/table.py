@@ -183,6 +183,13 @@ OPTIONS = (
         "Spark ``maxOffsetsPerTrigger`` (no limit by default)",
     ),
     Declared(
+        "maxOffsetsPerPartition",
+        _COUNT,
+        None,
+        "Maximum number of offsets of each partition in a batch.",
+        "Spark 2.4 ``spark.streaming.kafka.maxRatePerPartition``",
+    ),
+    Declared(
         "minOffsetsPerTrigger",
         _COUNT,
         None,
@@ -203,6 +210,13 @@ OPTIONS = (
         _COUNT,
         None,
         "Maximum size of the keys and values of a batch in bytes, estimated from the next records.",
+    ),
+    Declared(
+        "maxBytesPerPartition",
+        _COUNT,
+        None,
+        "Maximum size of the keys and values of each partition in a batch in bytes, estimated from the next records; "
+        "at least one record.",
     ),
     Declared(
         "maxBytesPerSecond",
@@ -263,6 +277,13 @@ OPTIONS = (
         Text("any"),
         None,
         "Options that are passed to the decoder without the prefix ``decoder.``, with names in lower case.",
+    ),
+    Declared(
+        "plannedRanges",
+        _FLAG,
+        False,
+        "Call the method ``decode_range`` of the decoder once for each partition of a batch, with its end offset and "
+        "the number of offsets after it. Requires a decoder derived from ``BatchDecoder``.",
     ),
     Declared(
         "corrupt.record.policy",

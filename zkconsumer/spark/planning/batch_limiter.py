@@ -69,6 +69,9 @@ class BatchLimiter:
         is_enough = max(total, backlog) >= self.limits.min_offsets
         if not is_enough and not at_once and now - self._planned_at < self.limits.max_delay_s:
             return {}
+        if self.limits.partition_offsets is not None and max_offsets is not None:
+            cap = self.limits.partition_offsets
+            available = {partition: min(count, cap) for partition, count in available.items()}
         if self.limits.counts_bytes and max_offsets is not None:
             if self.limits.bytes_per_second is not None and self._credit < 1:
                 return {}
@@ -100,10 +103,15 @@ class BatchLimiter:
     def _within_bytes(self, available: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the number of offsets by partition that the limits of bytes allow: at least one offset in total."""
         limits = self.limits
+        size_of = self._size_of(available)
+        if limits.partition_bytes is not None:
+            caps = {partition: max(1, int(limits.partition_bytes / size)) for partition, size in size_of.items()}
+            available = {partition: min(count, caps[partition]) for partition, count in available.items()}
         allowed = [float(limits.max_bytes)] if limits.max_bytes is not None else []
         if limits.bytes_per_second is not None:
             allowed.append(self._credit)
-        size_of = self._size_of(available)
+        if not allowed:
+            return dict(available)
         wanted = {partition: int(count * size_of[partition]) for partition, count in available.items()}
         shares = fair_shares(wanted, max(1, int(min(allowed))))
         # Partitions with large records are read in turn: a share that is too small for one record is saved.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zkconsumer.errors import ZooKeeperUnavailableError
+from zkconsumer.message import TopicPartition
 from zkconsumer.spark.offset import BatchOffset, Ranges
 from zkconsumer.spark.planning.batch_shares import BatchShares
 from zkconsumer.spark.planning.end_offsets import EndOffsets
@@ -46,6 +47,8 @@ class BatchPlanner:
         starting_positions: StartingPositions,
         ends: EndOffsets,
         shares: BatchShares,
+        *,
+        stores_lags: bool,
     ) -> None:
         self._query = query
         self._tracker = query.tracker
@@ -53,6 +56,7 @@ class BatchPlanner:
         self._starting_positions = starting_positions
         self._ends = ends
         self._shares = shares
+        self._stores_lags = stores_lags
 
     def plan(
         self, start: Mapping[str, Any], max_offsets: int | None, *, is_last: bool
@@ -84,7 +88,8 @@ class BatchPlanner:
         self._ends.is_idle = not shares
         if not shares:  # maxBytesPerSecond may allow more later
             return PlanAgain() if self._ends.has_target and any(available.values()) else NothingToRead()
-        return self._create_batch(start, {p: (at, at + shares.get(p, 0)) for p, at in positions.items()})
+        ranges = {p: (at, at + shares.get(p, 0)) for p, at in positions.items()}
+        return self._create_batch(start, ranges, ends if self._stores_lags else {})
 
     def _plan_without_positions(self) -> NothingToRead | PlanAgain:
         """Return whether a query that ends has read everything.
@@ -98,8 +103,13 @@ class BatchPlanner:
         self._topics.check()  # a topic may have been deleted since the last check
         return PlanAgain() if self._topics.is_uncertain else NothingToRead()
 
-    def _create_batch(self, start: Mapping[str, Any], ranges: Ranges) -> Batch | PlanAgain:
+    def _create_batch(
+        self, start: Mapping[str, Any], ranges: Ranges, ends: Mapping[TopicPartition, int]
+    ) -> Batch | PlanAgain:
         """Return a batch with the ranges, unless all of its partitions were revoked meanwhile.
+
+        Args:
+            ends: log end offsets of the partitions whose lags the offset of the batch contains.
 
         Raises:
             ZooKeeperUnavailableError: another member may own the partitions.
@@ -118,6 +128,7 @@ class BatchPlanner:
             topic_ids=self._topics.ids,
             deleted_topics=tuple(self._topics.deleted),
             earlier_ends=earlier_ends,
+            lags={p: max(0, ends[p] - until) for p, (_, until) in ranges.items() if p in ends},
             idle=self._shares.idle,
             sequence=BatchOffset.from_json(start).sequence + 1,
         )

@@ -77,6 +77,7 @@ class Planner:
             StartingPositions(query, logs, available, skipped, commits=options.commits),
             ends,
             BatchShares(options.limits, self._alignment, logs, progress),
+            stores_lags=options.plans_ranges,
         )
         self._failing_since: float | None = None
         self._problem: Problem | None = None  # while planning fails

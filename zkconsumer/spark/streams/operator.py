@@ -18,9 +18,9 @@ _PAGE = StructType([StructField("data", BinaryType())])
 _SAVED = StructType(
     [
         StructField("snapshot", BinaryType()),
-        StructField("epoch", LongType()),
         StructField("now_ms", LongType()),
         StructField("stores", StringType()),
+        StructField("lags", StringType()),
     ]
 )
 

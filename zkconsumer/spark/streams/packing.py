@@ -15,11 +15,13 @@ from typing import ClassVar
 import pyarrow as pa
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.decoders import BatchDecoder
 
-#: Columns of the rows that the operator receives. The task is the key; rows of ticks have no topic, and their
-#: ``first_offset`` is the time.
-COLUMNS = "task int, topic string, partition int, first_offset bigint, records int, blob binary"
+#: Columns of the rows that the operator receives. The task is the key. There are three kinds of rows: records in a
+#: blob; the range of a partition in the batch, whose ``first_offset`` is its end, with the number of records after it
+#: as ``lag``; and ticks, without a topic, whose ``first_offset`` is the time.
+COLUMNS = "task int, topic string, partition int, first_offset bigint, lag bigint, blob binary"
 
 #: Name of the format of the sink.
 SINK_FORMAT = "zkconsumer-topics"
@@ -97,18 +99,28 @@ class RecordPacker(BatchDecoder):
         if not batch.num_rows:
             return None
         topic, partition, first = (batch.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
-        keys = self._keys[topic]
-        if partition >= len(keys):
-            raise StreamsError(f"topic {topic!r} has the new partition {partition}; restart the application")
         packed = batch.select(_PACKED)
         if packed.column("headers").null_count == packed.num_rows:
             packed = packed.select(_PACKED[:-1])
+        return self._create_row(TopicPartition(topic, partition), first, blob=to_blob(packed))
+
+    def decode_range(self, partition: TopicPartition, until: int, lag: int) -> pa.RecordBatch:
+        """Return one row with the lag of a partition."""
+        return self._create_row(partition, until, lag=lag)
+
+    def _create_row(
+        self, partition: TopicPartition, first_offset: int, *, lag: int | None = None, blob: bytes | None = None
+    ) -> pa.RecordBatch:
+        topic, number = partition
+        keys = self._keys[topic]
+        if number >= len(keys):
+            raise StreamsError(f"topic {topic!r} has the new partition {number}; restart the application")
         row = {
-            "task": keys[partition],
+            "task": keys[number],
             "topic": topic,
-            "partition": partition,
-            "first_offset": first,
-            "records": batch.num_rows,
-            "blob": to_blob(packed),
+            "partition": number,
+            "first_offset": first_offset,
+            "lag": lag,
+            "blob": blob,
         }
         return pa.RecordBatch.from_pylist([row])

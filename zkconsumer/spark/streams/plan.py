@@ -42,6 +42,7 @@ class ApplicationPlan:
         tasks: the tasks by their key.
         partition_counts: number of partitions by topic.
         partitions: number of Spark partitions.
+        max_records: maximum number of records of a task that wait for records of other partitions.
     """
 
     config: ApplicationConfig
@@ -49,6 +50,7 @@ class ApplicationPlan:
     tasks: Mapping[int, TaskNumber]
     partition_counts: Mapping[str, int]
     partitions: int
+    max_records: int | None = None
 
     @classmethod
     def create(
@@ -58,6 +60,7 @@ class ApplicationPlan:
         counts: Mapping[str, int],
         tasks: Sequence[TaskNumber],
         partitions: int,
+        max_records: int | None = None,
     ) -> ApplicationPlan:
         """Return the plan of an application.
 
@@ -67,6 +70,7 @@ class ApplicationPlan:
             counts: number of partitions by topic.
             tasks: all tasks. Their order decides the keys, so new tasks are at the end.
             partitions: number of Spark partitions.
+            max_records: maximum number of waiting records of a task.
         """
         if config.page_bytes == PageLimits().page_bytes:
             config = replace(config, page_bytes=_PAGE_BYTES)
@@ -77,6 +81,7 @@ class ApplicationPlan:
             tasks=dict(zip(keys, tasks, strict=True)),
             partition_counts=dict(counts),
             partitions=partitions,
+            max_records=max_records,
         )
 
     def count_partitions(self, topic: str) -> int:

@@ -46,8 +46,10 @@ class QuerySettings:
         tick_interval_ms: resolution of the wall clock of the tasks, in milliseconds.
         partitions: number of Spark partitions of the operator. The first start decides; None for the smaller one of the
             number of tasks and twice the number of cores.
-        max_records_per_trigger: maximum number of records in a batch; None for no limit. The records and the output of
-            a task in a batch are in the memory of one worker.
+        max_records_per_task: maximum number of records of a task in a batch, and of records of a task that wait for
+            those of other partitions.
+        max_bytes_per_task: maximum size of the keys and values of the records of a task in a batch, estimated from the
+            next records. The records and the output of a task in a batch are in the memory of one worker.
         producer: settings of librdkafka's producer.
         processing_guarantee: ``at_least_once``, the default, or ``exactly_once_v2``, which requires Kafka 2.5 and
             deterministic processors.
@@ -63,7 +65,8 @@ class QuerySettings:
     trigger_ms: int = 1_000
     tick_interval_ms: int = 1_000
     partitions: int | None = None
-    max_records_per_trigger: int | None = 1_000_000
+    max_records_per_task: int = 200_000
+    max_bytes_per_task: int = 64 << 20
     producer: Mapping[str, Any] = field(default_factory=dict)
     processing_guarantee: ProcessingGuarantee | str = ProcessingGuarantee.AT_LEAST_ONCE
     sequence_headers: bool | None = None
@@ -77,9 +80,10 @@ class QuerySettings:
             raise ConfigurationError(
                 f"processing_guarantee must be {names}, got {self.processing_guarantee!r}"
             ) from None
-        for name in ("trigger_ms", "tick_interval_ms", "partitions", "max_records_per_trigger"):
+        for name in ("trigger_ms", "tick_interval_ms", "partitions", "max_records_per_task", "max_bytes_per_task"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
+            is_default = value is None and name == "partitions"
+            if not is_default and (not isinstance(value, int) or value < 1):
                 raise ConfigurationError(f"{name} must be a positive integer, got {value!r}")
 
 
@@ -128,7 +132,14 @@ class TopologyQuery:
         partitions = self._settings.partitions or 2 * int(self._spark.sparkContext.defaultParallelism)
         name = self._config.application_id
         application, is_new = open_application(self._spark, self._checkpoint, name, subtopologies, partitions)
-        plan = ApplicationPlan.create(subtopologies, self._config, counts, application.tasks, application.partitions)
+        plan = ApplicationPlan.create(
+            subtopologies,
+            self._config,
+            counts,
+            application.tasks,
+            application.partitions,
+            self._settings.max_records_per_task,
+        )
         is_transactional = self._settings.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         if is_transactional:
             cluster.check_transactions(state.brokers)
@@ -242,6 +253,7 @@ class TopologyQuery:
         )
 
     def _read_records(self, session: Any, plan: ApplicationPlan, cluster: ApplicationCluster) -> Any:
+        limits, topics = self._settings, max(len(one.source_topics) for one in plan.subtopologies.values())
         options = {
             **self._properties,
             "subscribe": ",".join(sorted(plan.keys_by_topic)),
@@ -249,13 +261,15 @@ class TopologyQuery:
             "resumeFrom": "checkpoint",
             "commitOffsets": "true" if cluster.has_zookeeper else "false",
             "startingOffsets": json.dumps(plan.starting_offsets),
+            "maxOffsetsPerTrigger": str(limits.max_records_per_task * len(plan.tasks)),
+            "maxOffsetsPerPartition": str(max(1, limits.max_records_per_task // topics)),
+            "maxBytesPerPartition": str(max(1, limits.max_bytes_per_task // topics)),
+            "plannedRanges": "true",
             "decoder": _DECODER,
             f"decoder.{packing.KEYS_OPTION}": packing.encode_keys(plan.keys_by_topic),
         }
         if self._settings.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
             options["isolation.level"] = "read_committed"
-        if self._settings.max_records_per_trigger is not None:
-            options["maxOffsetsPerTrigger"] = str(self._settings.max_records_per_trigger)
         return session.readStream.format("zkconsumer").options(**options).load()
 
     def _read_ticks(self, session: Any, plan: ApplicationPlan) -> Any:

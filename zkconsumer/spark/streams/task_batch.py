@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.streams.markers import encode_offsets
+from zkconsumer.spark.streams.markers import decode_offsets, encode_offsets
 from zkconsumer.spark.streams.output import TaskOutput
 from zkconsumer.spark.streams.packing import from_blob, to_blob
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber
@@ -25,15 +25,15 @@ class SavedTask(NamedTuple):
 
     Attributes:
         snapshot: see ``StreamTask.snapshot``.
-        epoch: number of batches that the task has processed.
         now_ms: time of the last tick, in milliseconds.
         stores: numbers of the stores that have pages, as JSON.
+        lags: last known lag of each partition, as JSON; see ``markers.encode_offsets``.
     """
 
     snapshot: bytes
-    epoch: int
     now_ms: int
     stores: str
+    lags: str
 
 
 @dataclass
@@ -42,10 +42,12 @@ class BatchInput:
 
     Attributes:
         blobs: first offset and blob of each chunk, by partition.
+        lags: number of records after the batch, by partition.
         tick_ms: the time of the newest tick, in milliseconds; None if there is none.
     """
 
     blobs: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
+    lags: dict[TopicPartition, int] = field(default_factory=dict)
     tick_ms: int | None = None
 
     @classmethod
@@ -53,10 +55,12 @@ class BatchInput:
         """Return the input in rows of the operator, whatever order they have."""
         found = cls()
         for row in rows:
+            partition = TopicPartition(row.topic, row.partition)
             if row.topic is None:
                 found.tick_ms = max(row.first_offset, -1 if found.tick_ms is None else found.tick_ms)
+            elif row.blob is None:
+                found.lags[partition] = row.lag
             else:
-                partition = TopicPartition(row.topic, row.partition)
                 found.blobs.setdefault(partition, []).append((row.first_offset, row.blob))
         return found
 
@@ -96,7 +100,10 @@ def run_batch(
     now_ms = max(batch.tick_ms or 0, 0 if saved is None else saved.now_ms)
     subtopology = plan.subtopologies[number.subtopology]
     pages = _Pages([store.name for store in subtopology.stores], state, saved)
+    lags = {**({} if saved is None else decode_offsets(saved.lags)), **batch.lags}
     runtime = TaskRuntime(
+        lag_of=lags.get,
+        max_waiting=plan.max_records,
         clock=lambda: now_ms,
         pages=pages.create,
         partition_count=plan.count_partitions,
@@ -112,8 +119,7 @@ def run_batch(
             task.punctuate_wall_clock()
         task.commit()
         output = _take_output(task)
-        epoch = 1 if saved is None else saved.epoch + 1
-        after = SavedTask(task.snapshot(), epoch, now_ms, pages.to_json())
+        after = SavedTask(task.snapshot(), now_ms, pages.to_json(), encode_offsets(lags))
         metrics = task.take_metrics()
     except BaseException as error:
         try:

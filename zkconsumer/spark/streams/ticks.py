@@ -49,7 +49,7 @@ class TickReader(DataSourceStreamReader):
         """Yield one row for each task."""
         if isinstance(partition, TickPartition):
             for key in self._keys:
-                yield key, None, None, partition.time_ms, 0, None
+                yield key, None, None, partition.time_ms, None, None
 
 
 class TickSource(DataSource):
