@@ -28,7 +28,7 @@ from zkconsumer.devcluster.load import batch
 from zkconsumer.errors import StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
-from zkconsumer.spark.streams.query import QuerySettings
+from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.topology import (
     ApplicationConfig,
     ApplicationState,
@@ -142,7 +142,11 @@ def test_application_continues_from_its_checkpoint(
 @pytest.mark.timeout(120)
 def test_checkpoint_of_another_topology_is_rejected(app: Callable[..., StreamsApp], topic: Topics) -> None:
     source, sink = topic(PARTITIONS), topic(1)
-    app(counting(source, sink)).start()
+    first = app(counting(source, sink))
+    first.start()
+    with pytest.raises(StreamsError, match="runs in process .*, which holds the znode .*/application; stop it first"):
+        app(counting(source, sink)).start()
+    first.close()
     changed = counting(source, sink).add_state_store(stores.key_value("more"), "count")
 
     other = app(changed)

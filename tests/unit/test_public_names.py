@@ -134,6 +134,7 @@ PUBLIC = {
         "BatchDecoder",
         "ExceptionResponse",
         "Lag",
+        "PlannedRange",
         "ProcessingGuarantee",
         "QueryListener",
         "QuerySettings",

@@ -7,6 +7,7 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -14,10 +15,11 @@ import pytest
 
 from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.executor.decoders import PlannedRange
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, choose_keys, encode_keys, from_blob, hash_of_int
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, list_tasks, select_subtopologies
-from zkconsumer.spark.streams.query import QuerySettings
+from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
 from zkconsumer.spark.streams.ticks import TickReader
 from zkconsumer.topology import (
@@ -127,8 +129,8 @@ def test_records_are_packed_into_one_row(headers: Any) -> None:
     assert records.column("offset").to_pylist() == [5, 6, 9]
     assert ("headers" in records.schema.names) is (headers is not None)
     assert packer.decode(fetched("a", 1, [])) is None
-    assert packer.decode_range(TopicPartition("a", 0), 8, 3).to_pylist() == [
-        {"task": 7, "topic": "a", "partition": 0, "first_offset": 8, "lag": 3, "blob": None}
+    assert packer.decode_range(PlannedRange(TopicPartition("a", 0), 8, 3, 1_000)).to_pylist() == [
+        {"task": 7, "topic": "a", "partition": 0, "first_offset": 1_000, "lag": 3, "blob": None}
     ]
     with pytest.raises(StreamsError, match="topic 'a' has the new partition 2; restart the application"):
         packer.decode(fetched("a", 2, [0]))
@@ -223,7 +225,8 @@ class Batches:
     def __init__(self, config: ApplicationConfig, max_records: int | None = None) -> None:
         counts = {"a": 1, "b": 1}
         subtopologies = select_subtopologies(counting().resolve(counts), config, counts)
-        self._plan = ApplicationPlan.create(subtopologies, config, counts, list_tasks(subtopologies), 1, max_records)
+        plan = ApplicationPlan.create(subtopologies, config, counts, list_tasks(subtopologies), 1)
+        self._plan = replace(plan, max_records=max_records)
         [(self._key, self._number)] = self._plan.tasks.items()
         self._packer = RecordPacker()
         self._packer.open({KEYS_OPTION: encode_keys(self._plan.keys_by_topic)})
@@ -238,7 +241,13 @@ class Batches:
             assert packed is not None
             rows.append(Row(*packed.to_pylist()[0].values()))
         for topic, lag in lags.items():
-            rows.append(Row(*self._packer.decode_range(TopicPartition(topic, 0), 0, lag).to_pylist()[0].values()))
+            rows.append(
+                Row(
+                    *self._packer.decode_range(PlannedRange(TopicPartition(topic, 0), 0, lag, 0))
+                    .to_pylist()[0]
+                    .values()
+                )
+            )
         result = run_batch(self._plan, self._number, self._state, self._saved, BatchInput.from_rows(rows))
         self._saved = result.saved
         times = [time for key, _, time in outputs(result.output.blob) if key.startswith(b"k")]
@@ -388,7 +397,7 @@ def test_settings_are_checked() -> None:
 
 def test_ticks_are_multiples_of_their_interval() -> None:
     reader = TickReader({"keys": "[3, 5]", "intervalMs": "1000"})
-    end = reader.latestOffset()
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
 
     assert end["time"] % 1_000 == 0
     [partition] = reader.partitions(reader.initialOffset(), end)

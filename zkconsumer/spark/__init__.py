@@ -22,17 +22,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zkconsumer.spark.driver.lag import Lag, lag
     from zkconsumer.spark.driver.query_listener import QueryListener
-    from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder
+    from zkconsumer.spark.executor.decoders import BatchDecoder, PlannedRange, RecordDecoder
     from zkconsumer.spark.session import recommended_conf, register
     from zkconsumer.spark.source import ZkConsumerDataSource
     from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
     from zkconsumer.spark.streams.output import ProcessingGuarantee
-    from zkconsumer.spark.streams.query import QuerySettings
+    from zkconsumer.spark.streams.settings import QuerySettings
 
 __all__ = [
     "BatchDecoder",
     "ExceptionResponse",
     "Lag",
+    "PlannedRange",
     "ProcessingGuarantee",
     "QueryListener",
     "QuerySettings",
@@ -50,9 +51,10 @@ _MODULES = {
     "BatchDecoder": "executor.decoders",
     "ExceptionResponse": "streams.app",
     "Lag": "driver.lag",
+    "PlannedRange": "executor.decoders",
     "ProcessingGuarantee": "streams.output",
     "QueryListener": "driver.query_listener",
-    "QuerySettings": "streams.query",
+    "QuerySettings": "streams.settings",
     "RecordDecoder": "executor.decoders",
     "StreamsApp": "streams.app",
     "ZkConsumerDataSource": "source",

@@ -45,6 +45,7 @@ class BatchOffset:
         deleted_topics: the most recently deleted topics, in the order of their deletion.
         earlier_ends: end offsets of earlier batches, for partitions that this batch does not contain.
         lags: number of offsets after the batch by partition, if the decoder receives them.
+        planned_ms: time when the batch was planned, in milliseconds since the epoch; 0 without ``lags``.
         idle: partitions that did not hold back others in event time when the batch was planned.
         sequence: number of batches planned so far. Two batches may have the same ranges if a topic is re-created or a
             group's offset is reset; without this number Spark would take the second offset for "no new data".
@@ -59,6 +60,7 @@ class BatchOffset:
     deleted_topics: tuple[str, ...] = ()
     earlier_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     lags: Mapping[TopicPartition, int] = field(default_factory=dict)
+    planned_ms: int = 0
     idle: frozenset[TopicPartition] = frozenset()
     sequence: int = 0
     is_ended: bool = False
@@ -90,6 +92,7 @@ class BatchOffset:
             deleted_topics=tuple(_topic(topic) for topic in _list(content.get("gone", []))),
             earlier_ends=offsets_of(content.get("before", {})),
             lags=offsets_of(content.get("lags", {})),
+            planned_ms=_number(content.get("time", 0)),
             sequence=_number(content.get("sequence", 0)),
             is_ended=bool(content.get("ended")),
         )
@@ -110,6 +113,7 @@ class BatchOffset:
             content["before"] = group_by_topic(self.earlier_ends)
         if self.lags:
             content["lags"] = group_by_topic(self.lags)
+            content["time"] = self.planned_ms
         if self.idle:
             content["idle"] = _numbers_by_topic(self.idle)
         content["ranges"] = group_by_topic({partition: list(span) for partition, span in self.ranges.items()})

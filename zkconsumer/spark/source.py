@@ -25,7 +25,8 @@ from pyspark.sql.types import StructType
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import show_level
 from zkconsumer.spark.driver_link import DriverLink
-from zkconsumer.spark.executor.fetch_task import FetchTask, PlannedRange
+from zkconsumer.spark.executor.decoders import PlannedRange
+from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.executor.task_reports import ReportListener, SkippedRange, local_address
 from zkconsumer.spark.keyed_server import ServerAddress
@@ -189,8 +190,12 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 can_end=self._has_an_end,
             )
         )
-        lags = BatchOffset.from_json(end).lags
-        planned = tuple(PlannedRange(p, until, lags[p]) for p, (_, until) in sorted(ranges.items()) if p in lags)
+        offset = BatchOffset.from_json(end)
+        planned = tuple(
+            PlannedRange(partition, until, offset.lags[partition], offset.planned_ms)
+            for partition, (_, until) in sorted(ranges.items())
+            if partition in offset.lags
+        )
         return [replace(found[0], planned=planned), *found[1:]] if planned and found else list(found)
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import functools
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -69,6 +69,22 @@ class RecordDecoder(_Decoder, ABC):
         return record.timestamp if record.timestamp_type >= 0 else None
 
 
+class PlannedRange(NamedTuple):
+    """The range of a partition in a batch. A batch that Spark repeats has the same.
+
+    Attributes:
+        partition: the partition.
+        until: end offset of the range.
+        lag: number of offsets after it, when the batch was planned.
+        planned_ms: time when the batch was planned, in milliseconds since the epoch.
+    """
+
+    partition: TopicPartition
+    until: int
+    lag: int
+    planned_ms: int
+
+
 class BatchDecoder(_Decoder, ABC):
     """Decodes one Arrow batch at a time.
 
@@ -84,17 +100,12 @@ class BatchDecoder(_Decoder, ABC):
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch | Iterable[pa.RecordBatch] | None:
         """Return the decoded records of one partition. The columns are cast to the types of ``schema``."""
 
-    def decode_range(self, partition: TopicPartition, until: int, lag: int) -> pa.RecordBatch | None:
+    def decode_range(self, planned: PlannedRange) -> pa.RecordBatch | None:
         """Return rows for the range of a partition in a batch, even if it is empty; see the option ``plannedRanges``.
 
         One task calls this for all partitions of a batch.
-
-        Args:
-            partition: the partition.
-            until: end offset of the range.
-            lag: number of offsets after it, when the batch was planned.
         """
-        del partition, until, lag
+        del planned
         return None
 
 

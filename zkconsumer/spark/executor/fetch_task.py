@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
 from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.spark.executor.decoders import PlannedRange
 from zkconsumer.spark.executor.rows import RowSchema
 from zkconsumer.spark.executor.task_reports import ReportAddress
 
 if TYPE_CHECKING:  # tasks do not parse offsets
     from zkconsumer.spark.offset import Ranges
-
-
-class PlannedRange(NamedTuple):
-    """The range of a partition in a batch.
-
-    Attributes:
-        partition: the partition.
-        until: end offset of the range.
-        lag: number of offsets after it, when the batch was planned.
-    """
-
-    partition: TopicPartition
-    until: int
-    lag: int
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class _TaskReader:
     def read(self) -> Iterator[Any]:
         """Yield Arrow record batches."""
         for planned in self._task.planned:
-            yield from self._rows.read_range(*planned)
+            yield from self._rows.read_range(planned)
         last_chunk_at = time.monotonic()
         while self._missing:
             taken = self._stream.take(max(0.1, min(self._task.unavailable_timeout / 8, _CHECK_AFTER_S)))

@@ -22,7 +22,7 @@ from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.log import get_logger
 from zkconsumer.message import ARROW_SCHEMA_WITH_HEADERS, MessageAndMetadata, TopicPartition
 from zkconsumer.spark.executor import decoders
-from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder, UndecodableRecordError
+from zkconsumer.spark.executor.decoders import BatchDecoder, PlannedRange, RecordDecoder, UndecodableRecordError
 
 #: Maximum number of rows in an Arrow batch of a record decoder, and maximum number of records decoded at a time.
 _ROWS, _RECORDS = 10_000, 1024
@@ -110,9 +110,9 @@ class RowReader(ABC):
             UndecodableRecordError: the decoder rejected a record, and the policy is ``raise``.
         """
 
-    def read_range(self, partition: TopicPartition, until: int, lag: int) -> Iterator[pa.RecordBatch]:
+    def read_range(self, planned: PlannedRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows for the range of a partition in the batch; see ``BatchDecoder.decode_range``."""
-        del partition, until, lag
+        del planned
         return iter(())
 
     def read_corrupt(self, partition: TopicPartition, error: CorruptRecordError) -> Iterator[pa.RecordBatch]:
@@ -241,9 +241,9 @@ class _BatchReader(RowReader):
                 yield self._add_corrupt_column(decoded)
             yield from self._read_rejected(rejected)
 
-    def read_range(self, partition: TopicPartition, until: int, lag: int) -> Iterator[pa.RecordBatch]:
+    def read_range(self, planned: PlannedRange) -> Iterator[pa.RecordBatch]:
         """See ``RowReader``."""
-        decoded = self._decoder.decode_range(partition, until, lag)
+        decoded = self._decoder.decode_range(planned)
         if decoded is not None:
             table = pa.Table.from_batches([decoded.select(self._valid_schema.names)])
             yield from map(self._add_corrupt_column, table.cast(self._valid_schema).to_batches())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -128,6 +129,7 @@ class BatchPlanner:
             topic_ids=self._topics.ids,
             deleted_topics=tuple(self._topics.deleted),
             earlier_ends=earlier_ends,
+            planned_ms=time.time_ns() // 1_000_000 if ends else 0,
             lags={p: max(0, ends[p] - until) for p, (_, until) in ranges.items() if p in ends},
             idle=self._shares.idle,
             sequence=BatchOffset.from_json(start).sequence + 1,

@@ -13,7 +13,8 @@ from typing import Any
 
 from zkconsumer.errors import ConfigurationError, StreamsError
 from zkconsumer.log import get_logger
-from zkconsumer.spark.streams.query import QuerySettings, TopologyQuery
+from zkconsumer.spark.streams.query import TopologyQuery
+from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.threads import OwnedThread
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig

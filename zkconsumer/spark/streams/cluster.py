@@ -46,6 +46,10 @@ class ClusterState(NamedTuple):
 class ApplicationCluster:
     """Requests to the cluster, in the driver.
 
+    Attributes:
+        config: the consumer properties.
+        has_zookeeper: whether ``zookeeper.connect`` is set.
+
     Args:
         properties: consumer properties with ``group.id``.
 
@@ -59,8 +63,8 @@ class ApplicationCluster:
             raise ConfigurationError("Missing required property: set zookeeper.connect or bootstrap.servers")
         defaults = {} if self.has_zookeeper else {"zookeeper.connect": "none"}
         self._properties = properties
-        self._config = ConsumerConfig.from_dict({**defaults, **properties})
-        self._connecting = Connecting.from_config(self._config)
+        self.config = ConsumerConfig.from_dict({**defaults, **properties})
+        self._connecting = Connecting.from_config(self.config)
 
     def describe(self) -> ClusterState:
         """Return the topics and brokers.
@@ -116,12 +120,12 @@ class ApplicationCluster:
                 marker = Marker.from_metadata(metadata)
                 owner = "" if marker is None else f" by query {marker.query} in its batch {marker.batch}"
                 raise StreamsError(
-                    f"{place} has no batches, but group {self._config.group_id!r} has committed offset {offset} of "
+                    f"{place} has no batches, but group {self.config.group_id!r} has committed offset {offset} of "
                     f"partition {partition}{owner}; restore the checkpoint, use another application id, or call "
                     "clean_up() to start again"
                 )
 
     @contextmanager
     def _open(self) -> Iterator[Access]:
-        with open_access(self._config, self._connecting, has_session=self.has_zookeeper) as access:
+        with open_access(self.config, self._connecting, has_session=self.has_zookeeper) as access:
             yield access

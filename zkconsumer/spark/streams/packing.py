@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.executor.decoders import BatchDecoder
+from zkconsumer.spark.executor.decoders import BatchDecoder, PlannedRange
 
 #: Columns of the rows that the operator receives. The task is the key. There are three kinds of rows: records in a
-#: blob; the range of a partition in the batch, whose ``first_offset`` is its end, with the number of records after it
-#: as ``lag``; and ticks, without a topic, whose ``first_offset`` is the time.
+#: blob; partitions of the batch, with the number of records after it as ``lag``; and ticks, without a topic. In rows
+#: without records, ``first_offset`` is the time of the tick, or of the planning.
 COLUMNS = "task int, topic string, partition int, first_offset bigint, lag bigint, blob binary"
 
 #: Name of the format of the sink.
@@ -104,9 +104,9 @@ class RecordPacker(BatchDecoder):
             packed = packed.select(_PACKED[:-1])
         return self._create_row(TopicPartition(topic, partition), first, blob=to_blob(packed))
 
-    def decode_range(self, partition: TopicPartition, until: int, lag: int) -> pa.RecordBatch:
+    def decode_range(self, planned: PlannedRange) -> pa.RecordBatch:
         """Return one row with the lag of a partition."""
-        return self._create_row(partition, until, lag=lag)
+        return self._create_row(planned.partition, planned.planned_ms, lag=planned.lag)
 
     def _create_row(
         self, partition: TopicPartition, first_offset: int, *, lag: int | None = None, blob: bytes | None = None

@@ -43,6 +43,7 @@ class ApplicationPlan:
         partition_counts: number of partitions by topic.
         partitions: number of Spark partitions.
         max_records: maximum number of records of a task that wait for records of other partitions.
+        has_ticks: whether batches have ticks.
     """
 
     config: ApplicationConfig
@@ -51,6 +52,7 @@ class ApplicationPlan:
     partition_counts: Mapping[str, int]
     partitions: int
     max_records: int | None = None
+    has_ticks: bool = True
 
     @classmethod
     def create(
@@ -60,9 +62,8 @@ class ApplicationPlan:
         counts: Mapping[str, int],
         tasks: Sequence[TaskNumber],
         partitions: int,
-        max_records: int | None = None,
     ) -> ApplicationPlan:
-        """Return the plan of an application.
+        """Return the plan of an application, with the defaults of its settings.
 
         Args:
             subtopologies: the sub-topologies by number.
@@ -70,7 +71,6 @@ class ApplicationPlan:
             counts: number of partitions by topic.
             tasks: all tasks. Their order decides the keys, so new tasks are at the end.
             partitions: number of Spark partitions.
-            max_records: maximum number of waiting records of a task.
         """
         if config.page_bytes == PageLimits().page_bytes:
             config = replace(config, page_bytes=_PAGE_BYTES)
@@ -81,7 +81,6 @@ class ApplicationPlan:
             tasks=dict(zip(keys, tasks, strict=True)),
             partition_counts=dict(counts),
             partitions=partitions,
-            max_records=max_records,
         )
 
     def count_partitions(self, topic: str) -> int:

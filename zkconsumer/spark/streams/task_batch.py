@@ -43,11 +43,13 @@ class BatchInput:
     Attributes:
         blobs: first offset and blob of each chunk, by partition.
         lags: number of records after the batch, by partition.
+        planned_ms: time when the batch was planned, in milliseconds; 0 if no partition of the task was planned.
         tick_ms: the time of the newest tick, in milliseconds; None if there is none.
     """
 
     blobs: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
     lags: dict[TopicPartition, int] = field(default_factory=dict)
+    planned_ms: int = 0
     tick_ms: int | None = None
 
     @classmethod
@@ -60,6 +62,7 @@ class BatchInput:
                 found.tick_ms = max(row.first_offset, -1 if found.tick_ms is None else found.tick_ms)
             elif row.blob is None:
                 found.lags[partition] = row.lag
+                found.planned_ms = row.first_offset
             else:
                 found.blobs.setdefault(partition, []).append((row.first_offset, row.blob))
         return found
@@ -84,8 +87,8 @@ def run_batch(
 ) -> BatchResult:
     """Process the records of a batch, and then the wall-clock schedules that are due.
 
-    The clock of the processors is the newest tick of this or an earlier batch, so a batch that Spark repeats has the
-    same results.
+    The clock of the processors is the newest tick of this or an earlier batch, or, without ticks, the time when the
+    batch was planned, so a batch that Spark repeats has the same results.
 
     Args:
         plan: the tasks of the application.
@@ -97,7 +100,8 @@ def run_batch(
     Raises:
         StreamsError: the task failed; none of its changes may be committed.
     """
-    now_ms = max(batch.tick_ms or 0, 0 if saved is None else saved.now_ms)
+    batch_ms = (batch.tick_ms or 0) if plan.has_ticks else batch.planned_ms
+    now_ms = max(batch_ms, 0 if saved is None else saved.now_ms)
     subtopology = plan.subtopologies[number.subtopology]
     pages = _Pages([store.name for store in subtopology.stores], state, saved)
     lags = {**({} if saved is None else decode_offsets(saved.lags)), **batch.lags}
@@ -115,7 +119,7 @@ def run_batch(
         _add_records(task, batch)
         task.update_lags()
         task.run()
-        if batch.tick_ms is not None:
+        if batch.tick_ms is not None or not plan.has_ticks:
             task.punctuate_wall_clock()
         task.commit()
         output = _take_output(task)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from zkconsumer.spark.streams.packing import COLUMNS
 
@@ -26,19 +27,35 @@ class TickPartition(InputPartition):
         self.time_ms = time_ms
 
 
-class TickReader(DataSourceStreamReader):
+class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Its offset is the wall-clock time in milliseconds, so a batch that is repeated has the same tick."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._keys: list[int] = json.loads(options["keys"])
         self._interval_ms = int(options["intervalMs"])
+        self._last: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:
         """Return the offset before the first tick."""
         return {"time": 0}
 
-    def latestOffset(self, *_: Any) -> dict[str, int]:
+    def prepareForTriggerAvailableNow(self) -> None:
+        """End the query after the tick of the current time."""
+        self._last = self._find_tick()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return no limit."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002
         """Return the time of the last tick."""
+        if not self._interval_ms:
+            return start
+        return max(start, self._last or self._find_tick(), key=lambda offset: offset["time"])
+
+    def _find_tick(self) -> dict[str, int]:
+        if not self._interval_ms:
+            return {"time": 0}
         return {"time": time.time_ns() // 1_000_000 // self._interval_ms * self._interval_ms}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
@@ -53,7 +70,7 @@ class TickReader(DataSourceStreamReader):
 
 
 class TickSource(DataSource):
-    """The format ``zkconsumer-ticks``, with the options ``keys`` (JSON) and ``intervalMs``."""
+    """The format ``zkconsumer-ticks``, with the options ``keys`` (JSON) and ``intervalMs`` (0 for no ticks)."""
 
     @classmethod
     def name(cls) -> str:

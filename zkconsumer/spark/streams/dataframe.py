@@ -1,0 +1,117 @@
+"""The DataFrame of an application: the records of its topics and ticks, its tasks, and its sink."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from zkconsumer.message import Endpoint
+from zkconsumer.spark.streams import packing, ticks
+from zkconsumer.spark.streams.cluster import ApplicationCluster
+from zkconsumer.spark.streams.operator import TaskOperator
+from zkconsumer.spark.streams.output import OUTPUT_COLUMNS, SinkSettings
+from zkconsumer.spark.streams.plan import ApplicationPlan
+from zkconsumer.spark.streams.settings import QuerySettings
+from zkconsumer.topology.config import ApplicationConfig
+
+#: Name of the observed metrics in the progress reports, and of their column.
+METRICS, METRICS_COLUMN = "zkconsumer_tasks", "metrics"
+
+_DECODER = "zkconsumer.spark.streams.packing:RecordPacker"
+
+
+class QueryPlan(NamedTuple):
+    """What a query needs.
+
+    Attributes:
+        application: the tasks.
+        config: settings of the application.
+        settings: settings of the query.
+        properties: consumer properties.
+        cluster: the cluster.
+        brokers: its brokers.
+    """
+
+    application: ApplicationPlan
+    config: ApplicationConfig
+    settings: QuerySettings
+    properties: Mapping[str, str]
+    cluster: ApplicationCluster
+    brokers: Collection[Endpoint]
+
+
+def start_query(session: Any, plan: QueryPlan, checkpoint: str) -> Any:
+    """Start the query.
+
+    Args:
+        session: a Spark session with the formats of the sources and of the sink.
+        plan: the query.
+        checkpoint: directory of the checkpoint.
+    """
+    from pyspark.sql import functions
+
+    rows = _read_records(session, plan).union(_read_ticks(session, plan))
+    output = (
+        rows.groupBy("task")
+        .transformWithState(TaskOperator(plan.application), OUTPUT_COLUMNS, "append", "none")
+        .observe(METRICS, functions.collect_list(METRICS_COLUMN).alias(METRICS_COLUMN))
+    )
+    settings = plan.settings
+    trigger: dict[str, Any] = {"processingTime": f"{settings.trigger_ms} milliseconds"}
+    return (
+        output.writeStream.format(packing.SINK_FORMAT)
+        .queryName(plan.config.application_id)
+        .option("settings", _create_sink_settings(plan).encode())
+        .option("checkpointLocation", checkpoint)
+        .outputMode("append")
+        .trigger(**({"availableNow": True} if settings.available_now else trigger))
+        .start()
+    )
+
+
+def _create_sink_settings(plan: QueryPlan) -> SinkSettings:
+    settings, config, is_transactional = plan.settings, plan.config, plan.settings.is_transactional
+    has_headers = settings.sequence_headers
+    return SinkSettings(
+        application_id=config.application_id,
+        guarantee=settings.guarantee,
+        client=plan.cluster.client_settings(plan.brokers),
+        producer=settings.producer,
+        has_sequence_headers=not is_transactional if has_headers is None else has_headers,
+        commits_to_kafka=is_transactional or not plan.cluster.has_zookeeper,
+        fails_on_changed_output=settings.fails_on_changed_output,
+        handler=config.production_handler,
+        quarantine_topic=config.quarantine_topic,
+    )
+
+
+def _read_records(session: Any, plan: QueryPlan) -> Any:
+    application, settings = plan.application, plan.settings
+    topics = max(len(one.source_topics) for one in application.subtopologies.values())
+    options = {
+        **plan.properties,
+        "subscribe": ",".join(sorted(application.keys_by_topic)),
+        "membership": "none",
+        "resumeFrom": "checkpoint",
+        "commitOffsets": "true" if plan.cluster.has_zookeeper else "false",
+        "startingOffsets": json.dumps(application.starting_offsets),
+        "maxOffsetsPerTrigger": str(settings.max_records_per_task * len(application.tasks)),
+        "maxOffsetsPerPartition": str(max(1, settings.max_records_per_task // topics)),
+        "maxBytesPerPartition": str(max(1, settings.max_bytes_per_task // topics)),
+        "plannedRanges": "true",
+        "decoder": _DECODER,
+        f"decoder.{packing.KEYS_OPTION}": packing.encode_keys(application.keys_by_topic),
+    }
+    if settings.is_transactional:
+        options["isolation.level"] = "read_committed"
+    return session.readStream.format("zkconsumer").options(**options).load()
+
+
+def _read_ticks(session: Any, plan: QueryPlan) -> Any:
+    options = {
+        "keys": json.dumps(sorted(plan.application.tasks)),
+        # Without ticks, the source remains a part of the query: its checkpoint has an offset of each source.
+        "intervalMs": str(plan.settings.tick_interval_ms if plan.settings.wall_clock_punctuation else 0),
+    }
+    return session.readStream.format(ticks.FORMAT).options(**options).load()

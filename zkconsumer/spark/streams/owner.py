@@ -1,0 +1,75 @@
+"""The ephemeral znode that one running application holds, where ``zookeeper.connect`` is set.
+
+Without ZooKeeper, the metadata of committed offsets has this role, see ``markers``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.errors import OwnershipLostError, StreamsError
+from zkconsumer.retry import polling
+from zkconsumer.zookeeper.connection import NodeExists
+from zkconsumer.zookeeper.registry import GroupPaths
+from zkconsumer.zookeeper.session import ZooKeeperSession
+
+#: Name of the znode below that of the group.
+_NAME = "application"
+_POLL_S = 0.2
+
+
+class ApplicationOwner:
+    """Holds the znode of an application. Used by one thread.
+
+    Args:
+        config: consumer properties with ``zookeeper.connect``.
+        stop: ends the wait for another application.
+    """
+
+    def __init__(self, config: ConsumerConfig, stop: threading.Event) -> None:
+        self._group = config.group_id
+        self._path = f"{GroupPaths(config.group_id).root}/{_NAME}"
+        self._session = ZooKeeperSession.from_config(config)
+        self._stop = stop
+        #: The znode of an application that was killed exists until its session expires.
+        self._timeout_s = 2 * config.zookeeper_session_timeout_s
+
+    def acquire(self) -> None:
+        """Create the znode.
+
+        Raises:
+            StreamsError: another application holds it.
+            ZooKeeperUnavailableError: ZooKeeper does not respond.
+        """
+        self._session.start()
+        self._session.lease.acquire()
+        if not polling(self._timeout_s, interval_s=_POLL_S, stop=self._stop)(self._create):
+            node = self._session.znodes.get(self._path)
+            owner = "another process" if node is None else node.data.decode(errors="replace")
+            raise StreamsError(
+                f"application {self._group!r} runs in {owner}, which holds the znode {self._path}; stop it first"
+            )
+
+    def find_loss(self) -> OwnershipLostError | None:
+        """Return the error of a lease that has ended: another application may hold the znode."""
+        if self._session.lease.is_held:
+            return None
+        return OwnershipLostError(
+            f"application {self._group!r}: ZooKeeper has not confirmed the session in time, and another instance may "
+            "have started; check ZooKeeper, and restart the application"
+        )
+
+    def close(self) -> None:
+        """Delete the znode."""
+        self._session.close()
+
+    def _create(self) -> bool:
+        owner = f"process {os.getpid()} on {socket.gethostname()}"
+        try:
+            self._session.znodes.create_ephemeral(self._path, owner.encode())
+        except NodeExists:
+            return False
+        return True

@@ -1,0 +1,76 @@
+"""Settings of the query of an application."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.spark.streams.output import ProcessingGuarantee
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuerySettings:
+    """Settings of the query of an application.
+
+    Attributes:
+        trigger_ms: milliseconds between the starts of two batches.
+        available_now: whether the application ends when it has processed the records that exist.
+        wall_clock_punctuation: whether ticks call the wall-clock schedules of all tasks, also without records. If
+            False, there are no batches without records, and the wall clock of a task is the time when a batch with its
+            records was planned.
+        tick_interval_ms: resolution of the wall clock of the tasks, in milliseconds.
+        partitions: number of Spark partitions of the operator. The first start decides; None for the smaller one of the
+            number of tasks and twice the number of cores.
+        max_records_per_task: maximum number of records of a task in a batch, and of records of a task that wait for
+            those of other partitions.
+        max_bytes_per_task: maximum size of the keys and values of the records of a task in a batch, estimated from the
+            next records. The records and the output of a task in a batch are in the memory of one worker.
+        producer: settings of librdkafka's producer.
+        processing_guarantee: ``at_least_once``, the default, or ``exactly_once_v2``, which requires Kafka 2.5 and
+            deterministic processors.
+        sequence_headers: whether records have headers by which a reader can discard repeated ones. None for True with
+            ``at_least_once``, and False with ``exactly_once_v2``.
+        fails_on_changed_output: whether the query fails if a repeated batch has another output than before, which
+            ``exactly_once_v2`` has already written; if not, the event ``output_changed`` is logged.
+
+    Raises:
+        ConfigurationError: a number is not positive, or the processing guarantee is unknown.
+    """
+
+    trigger_ms: int = 1_000
+    available_now: bool = False
+    wall_clock_punctuation: bool = True
+    tick_interval_ms: int = 1_000
+    partitions: int | None = None
+    max_records_per_task: int = 200_000
+    max_bytes_per_task: int = 64 << 20
+    producer: Mapping[str, Any] = field(default_factory=dict)
+    processing_guarantee: ProcessingGuarantee | str = ProcessingGuarantee.AT_LEAST_ONCE
+    sequence_headers: bool | None = None
+    fails_on_changed_output: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "processing_guarantee", ProcessingGuarantee(self.processing_guarantee))
+        except ValueError:
+            names = " or ".join(one.value for one in ProcessingGuarantee)
+            raise ConfigurationError(
+                f"processing_guarantee must be {names}, got {self.processing_guarantee!r}"
+            ) from None
+        for name in ("trigger_ms", "tick_interval_ms", "partitions", "max_records_per_task", "max_bytes_per_task"):
+            value = getattr(self, name)
+            is_default = value is None and name == "partitions"
+            if not is_default and (not isinstance(value, int) or value < 1):
+                raise ConfigurationError(f"{name} must be a positive integer, got {value!r}")
+
+    @property
+    def guarantee(self) -> ProcessingGuarantee:
+        """The processing guarantee."""
+        return ProcessingGuarantee(self.processing_guarantee)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the output is written in transactions."""
+        return self.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
