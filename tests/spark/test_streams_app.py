@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import random
+import re
 import secrets
 import signal
 import subprocess
@@ -155,6 +156,67 @@ def test_checkpoint_of_another_topology_is_rejected(app: Callable[..., StreamsAp
     assert other.state is ApplicationState.ERROR
 
 
+@pytest.mark.timeout(240)
+@pytest.mark.slow
+def test_application_ends_when_everything_is_processed_and_starts_again_after_clean_up(
+    app: Callable[..., StreamsApp], topic: Topics, admin: Admin, output_of: Callable[[str], Output]
+) -> None:
+    source, sink = topic(PARTITIONS), topic(1)
+    output, topology = output_of(sink), counting(source, sink)
+    admin.produce(TopicPartition(source, 0), batch([b"a", b"b", b"a"], timestamp_ms=1_000))
+    settings: dict[str, Any] = {
+        "available_now": True,
+        "wall_clock_punctuation": False,
+        "processing_guarantee": "exactly_once_v2",
+    }
+
+    def run() -> StreamsApp:
+        running = app(topology, **settings)
+        running.start()
+        assert running.wait(100)
+        return running
+
+    def numbers() -> list[tuple[bytes, int]]:
+        return [(key, int.from_bytes(value)) for key, value in output.read()]
+
+    run()
+    assert [pair for pair in numbers() if pair[0] != b"total"] == [(b"a", 1), (b"b", 1), (b"a", 2)]
+    count = len(numbers())
+    admin.produce(TopicPartition(source, 0), batch([b"a"], timestamp_ms=1_100))
+    ended = run()
+    assert numbers()[count:] == [(b"a", 3)]
+    assert re.match(r"batch \d+ took ", str(ended.progress))
+    assert "1 records processed" in str(ended.progress)
+
+    deleted = ended.clean_up()
+    assert [text.split()[0] for text in deleted] == ["committed", "committed", "checkpoint"], deleted
+    assert ended.clean_up() == []
+    count = len(numbers())
+    run()
+    assert [pair for pair in numbers()[count:] if pair[0] == b"a"] == [(b"a", 1), (b"a", 2), (b"a", 3)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_lost_checkpoint_is_detected(
+    app: Callable[..., StreamsApp], topic: Topics, admin: Admin, checkpoint: Path
+) -> None:
+    source, sink = topic(PARTITIONS), topic(1)
+    admin.produce(TopicPartition(source, 0), batch([b"a"], timestamp_ms=1_000))
+    settings: dict[str, Any] = {"available_now": True, "processing_guarantee": "exactly_once_v2"}
+    running = app(counting(source, sink), **settings)
+    running.start()
+    assert running.wait(100)
+
+    checkpoint.rename(checkpoint.with_name("moved"))
+    with pytest.raises(StreamsError, match="has no batches, but group .* offset 1 .* by query .*clean_up"):
+        app(counting(source, sink), **settings).start()
+    checkpoint.with_name("moved").rename(checkpoint)
+    again = app(counting(source, sink), **settings)
+    again.start()
+    assert again.wait(100)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_failed_application_is_restarted_and_then_stopped(
@@ -173,7 +235,7 @@ def test_failed_application_is_restarted_and_then_stopped(
     admin.produce(TopicPartition(source, 0), batch([b"a"], timestamp_ms=1_000))
     running.start()
     wait_for(partial(output.has_all, 2), 90, what="the first record is counted")
-    wait_for(lambda: running.metrics.get("0_0", {}).get("processed") == 1, what="the metrics have the record")
+    wait_for(lambda: running.task_metrics.get("0_0", {}).get("processed") == 1, what="the metrics have the record")
     admin.produce(TopicPartition(source, 0), batch([b"b", b"fail"], timestamp_ms=1_000))
 
     with pytest.raises(StreamsError, match="failed: .*task 0_0, node 'count', topic .*, offset 2: ValueError: planned"):

@@ -6,13 +6,19 @@ Source: Kafka 3.9 org.apache.kafka.streams.KafkaStreams.
 from __future__ import annotations
 
 import enum
+import signal
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from zkconsumer.errors import ConfigurationError, StreamsError
+from zkconsumer.health import Health, HealthReason, HealthState
 from zkconsumer.log import get_logger
+from zkconsumer.metrics import MetricName
+from zkconsumer.spark.streams.clean_up import clean_up
+from zkconsumer.spark.streams.progress import Progress, ProgressReports
 from zkconsumer.spark.streams.query import TopologyQuery
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.threads import OwnedThread
@@ -28,6 +34,7 @@ _STOP_TIMEOUT_S = 60.0
 _MAX_PAUSE_S = 60.0
 #: States after which nothing happens.
 _ENDED = (ApplicationState.ERROR, ApplicationState.NOT_RUNNING)
+_FAILED = (ApplicationState.PENDING_ERROR, ApplicationState.ERROR)
 
 
 class ExceptionResponse(enum.Enum):
@@ -82,6 +89,7 @@ class StreamsApp:
             raise ConfigurationError(f"max_restarts must be a non-negative integer, got {max_restarts}")
         self._query = TopologyQuery(topology, config, spark, str(checkpoint), properties, settings or QuerySettings())
         self._name = config.application_id
+        self._spark, self._checkpoint, self._properties = spark, str(checkpoint), properties
         self._lifecycle = Lifecycle()
         self._restarts_left = max_restarts
         self._handler: ExceptionHandler = lambda _error: ExceptionResponse.SHUTDOWN
@@ -90,8 +98,9 @@ class StreamsApp:
         self._close_timeout_s = 0.0
         self._thread = OwnedThread(self._run, f"zkconsumer-streams-{self._name}", self._on_crash)
         self._error: BaseException | None = None
-        self._metrics: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._metrics_lock = threading.Lock()
+        #: The last failure: seconds since the epoch, and the error.
+        self._failure: tuple[float, BaseException] | None = None
+        self._reports = ProgressReports()
         self._log = get_logger("zkconsumer.spark")
 
     def __enter__(self) -> StreamsApp:
@@ -133,10 +142,35 @@ class StreamsApp:
         self._handler = handler
 
     @property
-    def metrics(self) -> dict[str, dict[str, int]]:
+    def task_metrics(self) -> dict[str, dict[str, int]]:
         """Metrics by task id and name since the start, updated after each batch; see ``StreamTask.metrics``."""
-        with self._metrics_lock:
-            return {task: dict(values) for task, values in self._metrics.items()}
+        return self._reports.task_metrics()
+
+    @property
+    def metrics(self) -> dict[MetricName, Mapping[str, float]]:
+        """``task_metrics`` and the metrics of the query, for ``zkconsumer.prometheus.ConsumerCollector``."""
+        return {**self._query.listener_metrics, **dict(self._reports.gauges(self._name))}
+
+    @property
+    def consumer_id(self) -> str | None:
+        """None: the application is not a member of a group."""
+        return None
+
+    @property
+    def progress(self) -> Progress | None:
+        """What the application has done; its text is for people. None before the end of the first batch."""
+        return self._reports.progress()
+
+    @property
+    def health(self) -> Health:
+        """Whether the application makes progress, and if not, why."""
+        reasons = list(self._reports.health_reasons()) if self.state is ApplicationState.RUNNING else []
+        failure, state = self._failure, self.state
+        if failure is not None and state in (ApplicationState.REBALANCING, *_FAILED):
+            severity = HealthState.FAILED if state in _FAILED else HealthState.STALLED
+            since, error = failure
+            reasons.append(HealthReason(severity, "query_failed", since, describe(error)))
+        return Health.of(reasons)
 
     def start(self) -> None:
         """Start the query. Errors of its first batch are raised by ``wait``.
@@ -167,6 +201,37 @@ class StreamsApp:
             raise StreamsError(f"application {self._name!r} failed: {describe(self._error)}") from self._error
         return ended
 
+    def run(self) -> None:
+        """Start the application, and wait until it ends, or for SIGINT (Ctrl-C) or SIGTERM; then close it.
+
+        To be called in the main thread, which alone can handle signals.
+
+        Raises:
+            StreamsError: the query failed; its exception is the cause. See also ``start``.
+        """
+        signalled = threading.Event()
+        with _handling_signals(signalled), self:
+            while not self.wait(_POLL_S):
+                if signalled.is_set():
+                    return
+
+    def clean_up(self) -> list[str]:
+        """Delete what the application has stored, so that its next start begins again; return what was deleted.
+
+        That is the checkpoint with the state of the stores, and the committed offsets of the group. Topics and their
+        records remain.
+
+        Raises:
+            StreamsError: the application is running.
+            RetriableError: ZooKeeper or the brokers are unreachable.
+        """
+        with self._starting:
+            if self.state not in (ApplicationState.CREATED, *_ENDED):
+                raise StreamsError(
+                    f"clean_up() is possible before the start or after the end; the state is {self.state.name}"
+                )
+            return clean_up(self._spark, self._checkpoint, self._properties, self._name)
+
     def close(self, timeout_s: float = 60.0) -> bool:
         """Stop the query, and return whether it ended in time.
 
@@ -195,10 +260,15 @@ class StreamsApp:
             self._started.set()
 
     def _supervise(self) -> BaseException | None:
-        """Run the query, and restart it after errors, if wanted; return the last error, or None after a stop."""
+        """Run the query, and restart it after errors, if wanted; return the last error, or None after its end.
+
+        A query that ends by itself is started again until it finds no records.
+        """
         attempt = 0
         while not self._stop.is_set():
-            error = self._run_query()
+            has_processed, error = self._run_query()
+            if error is None and has_processed and not self._stop.is_set():
+                continue  # it may have written records to its own topics
             if error is None or self._stop.is_set() or not self._wants_restart(error):
                 return error
             self._log_failure(error, "restart")
@@ -207,28 +277,29 @@ class StreamsApp:
             attempt += 1
         return None
 
-    def _run_query(self) -> BaseException | None:
-        """Return the exception that ended the query, or prevented a restart; None if the query was stopped."""
+    def _run_query(self) -> tuple[bool, BaseException | None]:
+        """Return whether the query has processed records, and the exception that ended it or prevented a restart."""
         try:
             self._query.start()
         except Exception as error:
             if not self._started.is_set():
                 raise  # ``start`` raises it
-            return error
+            return False, error
         self._lifecycle.set_state(ApplicationState.RUNNING)
         self._started.set()
+        count = 0
         while not self._stop.is_set():
             has_ended = self._query.wait(_POLL_S)
-            self._add_metrics()
+            count += self._add_reports()
             if has_ended:
-                return self._query.exception()
-        return None
+                return count > 0, self._query.exception()
+        return False, None
 
     def _end(self, error: BaseException | None) -> None:
         """Stop the query, and set the final state, whatever fails."""
         try:
             self._query.stop(self._close_timeout_s if error is None else 0)
-            self._add_metrics()
+            self._add_reports()
         except Exception as second:
             self._log_failure(second, "stop")
         if error is None:
@@ -243,11 +314,9 @@ class StreamsApp:
         self._lifecycle.set_state(ApplicationState.PENDING_ERROR)
         self._lifecycle.set_state(ApplicationState.ERROR)
 
-    def _add_metrics(self) -> None:
-        changes = list(self._query.take_metrics())
-        with self._metrics_lock:
-            for task, of_task in changes:
-                self._metrics[task].update(of_task)
+    def _add_reports(self) -> int:
+        """Add the reports of new batches; return the number of their records."""
+        return sum(map(self._reports.add, self._query.take_reports()))
 
     def _wants_restart(self, error: BaseException) -> bool:
         try:
@@ -261,11 +330,31 @@ class StreamsApp:
         return True
 
     def _log_failure(self, error: BaseException, reason: str) -> None:
+        self._failure = time.time(), error
         self._log.error("streams_query_failed", group=self._name, error=describe(error), reason=reason)
 
     def _on_crash(self, error: BaseException) -> None:
         self._error = error
         self._log_failure(error, "stop")
+
+
+@contextmanager
+def _handling_signals(signalled: threading.Event) -> Iterator[None]:
+    """Set an event at SIGINT and SIGTERM, instead of their handlers; a second SIGINT interrupts."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, _frame: object) -> None:
+        if signalled.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        signalled.set()
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def describe(error: BaseException) -> str:

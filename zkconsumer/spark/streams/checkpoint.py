@@ -112,10 +112,20 @@ class StoredApplication:
             )
 
 
+def is_used(session: Any, checkpoint: str) -> bool:
+    """Return whether a query was started with a checkpoint.
+
+    Args:
+        session: the Spark session.
+        checkpoint: its directory.
+    """
+    return _File(session, checkpoint).is_checkpoint_used()
+
+
 def open_application(
     session: Any, checkpoint: str, application_id: str, subtopologies: Mapping[int, Subtopology], partitions: int
-) -> tuple[StoredApplication, bool]:
-    """Return the application of a checkpoint, and whether it has no batches yet. A change is written to its file.
+) -> StoredApplication:
+    """Return the application of a checkpoint. A change is written to its file.
 
     Args:
         session: the Spark session.
@@ -131,14 +141,27 @@ def open_application(
     if not file.is_checkpoint_used():  # a first start that failed does not bind the checkpoint to a topology
         application = StoredApplication.create(application_id, subtopologies, partitions)
         file.write(application.to_json())
-        return application, True
+        return application
     text, place = file.read(), f"checkpoint {checkpoint}"
     if text is None:
         raise StreamsError(f"{place} has batches, but no file {FILE}: another query wrote it; use a new checkpoint")
     application = StoredApplication.from_json(text, f"{place}/{FILE}").updated(application_id, subtopologies, place)
     if application.to_json() != text:
         file.write(application.to_json())
-    return application, False
+    return application
+
+
+def delete_checkpoint(session: Any, checkpoint: str) -> bool:
+    """Delete a checkpoint, and return whether it existed.
+
+    Args:
+        session: the Spark session.
+        checkpoint: its directory.
+
+    Raises:
+        StreamsError: the directory contains files, but no checkpoint of an application.
+    """
+    return _File(session, checkpoint).delete_directory()
 
 
 class _File:
@@ -156,6 +179,15 @@ class _File:
     def is_checkpoint_used(self) -> bool:
         """Return whether a query was started with this checkpoint."""
         return bool(self._files.exists(self._find("offsets")))
+
+    def delete_directory(self) -> bool:
+        """Delete the directory, and return whether it existed."""
+        directory = self._jvm.org.apache.hadoop.fs.Path(self._directory)
+        if not self._files.exists(directory):
+            return False
+        if self.read() is None:
+            raise StreamsError(f"{self._directory} has no file {FILE}, so it is not the checkpoint of an application")
+        return bool(self._files.delete(directory, True))
 
     def read(self) -> str | None:
         """Return the content, or None if there is no file."""

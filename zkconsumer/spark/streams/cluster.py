@@ -11,10 +11,14 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError, StreamsError, UnsupportedBrokerError
 from zkconsumer.message import Endpoint
 from zkconsumer.offsets.access import Access, open_access
+from zkconsumer.retry import retrying
 from zkconsumer.spark.streams.markers import Marker
 
 #: Request TxnOffsetCommit, and its first version with the metadata of a group (KIP-447).
 _TXN_OFFSET_COMMIT, _GROUP_METADATA_VERSION = 28, 3
+
+#: Maximum seconds to wait for the coordinator of the group.
+_COORDINATOR_TIMEOUT_S = 30.0
 
 #: Consumer properties that have the same name and meaning in librdkafka.
 _CLIENT_PROPERTIES = (
@@ -72,7 +76,7 @@ class ApplicationCluster:
         Raises:
             RetriableError: ZooKeeper or the brokers do not respond.
         """
-        with self._open() as access:
+        with self.open() as access:
             topics = access.cluster.partitions(access.cluster.topics())
             return ClusterState({topic: len(numbers) for topic, numbers in topics.items()}, access.cluster.brokers())
 
@@ -102,21 +106,22 @@ class ApplicationCluster:
             finally:
                 channel.close()
 
-    def check_unused(self, topics: Collection[str], place: str) -> None:
-        """Check that the group has no committed offsets of topics in Kafka, for an application with a new checkpoint.
+    def check_unused(self, place: str) -> None:
+        """Check that the group has no committed offsets in Kafka, for an application with a new checkpoint.
 
         Args:
-            topics: the topics that the application reads.
             place: the checkpoint, for the message.
 
         Raises:
             StreamsError: it has committed offsets.
             RetriableError: the brokers do not respond.
         """
-        with self._open() as access:
-            committed = access.coordinator().fetch_offsets_and_metadata(None)
+        with self.open() as access:
+            fetch = access.coordinator().fetch_offsets_and_metadata
+            # The first request to a new cluster creates the topic of offsets.
+            committed = retrying(_COORDINATOR_TIMEOUT_S)(fetch, None)
         for partition, (offset, metadata) in sorted(committed.items()):
-            if partition.topic in topics and offset >= 0:
+            if offset >= 0:
                 marker = Marker.from_metadata(metadata)
                 owner = "" if marker is None else f" by query {marker.query} in its batch {marker.batch}"
                 raise StreamsError(
@@ -126,6 +131,7 @@ class ApplicationCluster:
                 )
 
     @contextmanager
-    def _open(self) -> Iterator[Access]:
+    def open(self) -> Iterator[Access]:
+        """Connect to the cluster for the time of a block."""
         with open_access(self.config, self._connecting, has_session=self.has_zookeeper) as access:
             yield access

@@ -42,7 +42,7 @@ class Marker(NamedTuple):
     @classmethod
     def from_metadata(cls, metadata: str | None) -> Marker | None:
         """Return the marker in the metadata of an offset, or None if it was committed by something else."""
-        match = _METADATA.fullmatch(metadata or "")
+        match = _METADATA.fullmatch((metadata or "").rstrip("\0"))  # the client stores the end of a string in C, too
         return None if match is None else cls(match[1], int(match[2]), int(match[3], 16))
 
     def is_same_batch(self, other: Marker | None) -> bool:

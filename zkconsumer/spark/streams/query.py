@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from zkconsumer.errors import ConfigurationError, OwnershipLostError
+from zkconsumer.metrics import MetricName
 from zkconsumer.spark import session as source
 from zkconsumer.spark.driver.query_listener import QueryListener
 from zkconsumer.spark.streams import ticks
-from zkconsumer.spark.streams.checkpoint import open_application
+from zkconsumer.spark.streams.checkpoint import is_used, open_application
 from zkconsumer.spark.streams.cluster import ApplicationCluster
-from zkconsumer.spark.streams.dataframe import METRICS, METRICS_COLUMN, QueryPlan, start_query
+from zkconsumer.spark.streams.dataframe import QueryPlan, start_query
 from zkconsumer.spark.streams.owner import ApplicationOwner
 from zkconsumer.spark.streams.plan import ApplicationPlan, select_subtopologies
 from zkconsumer.spark.streams.settings import QuerySettings
@@ -80,14 +81,15 @@ class TopologyQuery:
         settings, counts = self._settings, state.partition_counts
         subtopologies = select_subtopologies(self._topology.resolve(counts), self._config, counts)
         partitions = settings.partitions or 2 * int(self._spark.sparkContext.defaultParallelism)
-        name = self._config.application_id
-        stored, is_new = open_application(self._spark, self._checkpoint, name, subtopologies, partitions)
-        plan = ApplicationPlan.create(subtopologies, self._config, counts, stored.tasks, stored.partitions)
-        plan = replace(plan, max_records=settings.max_records_per_task, has_ticks=settings.wall_clock_punctuation)
         if settings.is_transactional:
             cluster.check_transactions(state.brokers)
-        if is_new and (settings.is_transactional or not cluster.has_zookeeper):
-            cluster.check_unused(plan.keys_by_topic.keys(), f"checkpoint {self._checkpoint}")
+        commits_to_kafka = settings.is_transactional or not cluster.has_zookeeper
+        if commits_to_kafka and not is_used(self._spark, self._checkpoint):
+            cluster.check_unused(f"checkpoint {self._checkpoint}")
+        name = self._config.application_id
+        stored = open_application(self._spark, self._checkpoint, name, subtopologies, partitions)
+        plan = ApplicationPlan.create(subtopologies, self._config, counts, stored.tasks, stored.partitions)
+        plan = replace(plan, max_records=settings.max_records_per_task, has_ticks=settings.wall_clock_punctuation)
         session = self._create_session(plan.partitions)
         query = QueryPlan(plan, self._config, settings, self._properties, cluster, state.brokers)
         with _active(session):  # Spark looks up formats in it
@@ -127,14 +129,19 @@ class TopologyQuery:
             self._owner.close()
             self._owner = None
 
-    def take_metrics(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Yield task ids with changes of metrics by name, of the batches since the last call."""
+    @property
+    def listener_metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
+        """Metrics of the query; see ``QueryListener.metrics``."""
+        listener = self._listener
+        return {} if listener is None else listener.metrics
+
+    def take_reports(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the progress reports of the batches since the last call."""
         # Only new reports are parsed: each contains the metrics of all tasks.
         reports = [report for report in self._query._jsq.recentProgress() if report.batchId() > self._last_batch]
         for progress in (json.loads(report.json()) for report in reports):
             self._last_batch = progress["batchId"]
-            for text in progress.get("observedMetrics", {}).get(METRICS, {}).get(METRICS_COLUMN, ()):
-                yield from json.loads(text).items()
+            yield progress
 
     def stop(self, timeout_s: float) -> None:
         """Stop the query, if it runs, after the current batch. A batch that does not end in time is repeated later.

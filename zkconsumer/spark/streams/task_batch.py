@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.markers import decode_offsets, encode_offsets
@@ -145,9 +147,11 @@ def _take_output(task: StreamTask) -> TaskOutput:
 
 def _add_records(task: StreamTask, batch: BatchInput) -> None:
     for partition in sorted(batch.blobs):
-        for _, blob in sorted(batch.blobs[partition], key=lambda item: item[0]):
-            for part in from_blob(blob).to_batches():
-                task.add_columns(partition, part)
+        blobs = sorted(batch.blobs[partition], key=lambda item: item[0])
+        table = pa.concat_tables([from_blob(blob) for _, blob in blobs], promote_options="default")
+        # One piece, because the order of equal timestamps depends on how the records are divided: a repeated batch can
+        # be fetched in other chunks.
+        task.add_columns(partition, table.combine_chunks())
 
 
 class _Pages:

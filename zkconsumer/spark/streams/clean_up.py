@@ -1,0 +1,58 @@
+"""Deletes what an application has stored, but for its topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.spark.streams.checkpoint import delete_checkpoint
+from zkconsumer.spark.streams.cluster import ApplicationCluster
+from zkconsumer.zookeeper.registry import GroupPaths
+
+_TIMEOUT_S = 30.0
+
+
+def clean_up(spark: Any, checkpoint: str, properties: Mapping[str, str], application_id: str) -> list[str]:
+    """Delete the checkpoint and the committed offsets of an application; return what was deleted.
+
+    Args:
+        spark: a Spark session.
+        checkpoint: directory of the checkpoint.
+        properties: consumer properties.
+        application_id: name of the application.
+
+    Raises:
+        RetriableError: ZooKeeper or the brokers do not respond.
+    """
+    cluster = ApplicationCluster({**properties, "group.id": application_id})
+    deleted = []
+    with cluster.open() as access:
+        if cluster.has_zookeeper:
+            path = f"{GroupPaths(application_id).root}/offsets"
+            if access.session.znodes.exists(path):
+                access.session.znodes.delete_tree(path)
+                deleted.append(f"committed offsets in ZooKeeper, {path}")
+        brokers = access.cluster.brokers()
+    if _delete_group(cluster.client_settings(brokers), application_id):
+        deleted.append(f"committed offsets in Kafka, group {application_id!r}")
+    # The checkpoint is the last one: if this is interrupted, the call can be repeated.
+    if delete_checkpoint(spark, checkpoint):
+        deleted.append(f"checkpoint {checkpoint}")
+    return deleted
+
+
+def _delete_group(client: Mapping[str, Any], group: str) -> bool:
+    """Delete a group from Kafka; return whether it existed."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient(dict(client))  # without this reference, its thread would end
+    [deleted] = admin.delete_consumer_groups([group], request_timeout=_TIMEOUT_S).values()
+    try:
+        deleted.result(_TIMEOUT_S + 5)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return False
+        raise BrokerUnavailableError(f"group {group!r} was not deleted: {error.args[0].str()}") from error
+    return True

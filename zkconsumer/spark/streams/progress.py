@@ -1,0 +1,123 @@
+"""What an application has done, from the progress reports of its query."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zkconsumer.health import HealthReason, HealthState
+from zkconsumer.metrics import Kind, MetricName, declare
+from zkconsumer.spark.driver.lag import offset_object
+from zkconsumer.spark.streams.dataframe import METRICS, METRICS_COLUMN
+
+_COUNT = declare(
+    "zkconsumer.streams",
+    "StreamTask",
+    "TaskMetric",
+    Kind.GAUGE,
+    "application, task, metric",
+    "A number of ``StreamsApp.task_metrics`` since the start.",
+)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The last batch of an application.
+
+    Attributes:
+        batch: its number.
+        duration_ms: milliseconds that it took.
+        processed: number of records that all tasks have processed since the start.
+        per_second: records per second in the last batch.
+        lag: number of records in the topics after the last batch.
+        dropped: number of records that were dropped since the start.
+        restored_ms: milliseconds for which tasks of the last batch loaded their state.
+        health: health of the source, as ``healthy``.
+    """
+
+    batch: int
+    duration_ms: int
+    processed: int
+    per_second: float
+    lag: int
+    dropped: int
+    restored_ms: int
+    health: str
+
+    def __str__(self) -> str:
+        restored = f", {self.restored_ms / 1_000:.1f} s to load the state" if self.restored_ms else ""
+        return (
+            f"batch {self.batch} took {self.duration_ms / 1_000:.1f} s{restored}; {self.processed:,} records processed "
+            f"({self.per_second:,.0f}/s in the last batch), {self.dropped:,} dropped, lag {self.lag:,}, {self.health}"
+        )
+
+
+class ProgressReports:
+    """The reports of a query, and sums of its metrics. One thread adds reports; any thread may read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._last: Mapping[str, Any] | None = None
+        self._last_processed = 0
+
+    def add(self, report: Mapping[str, Any]) -> int:
+        """Add the report of a batch; return the number of records that it has processed."""
+        texts = report.get("observedMetrics", {}).get(METRICS, {}).get(METRICS_COLUMN, ())
+        changes = [item for text in texts for item in json.loads(text).items()]
+        processed: int = sum(of_task.get("processed", 0) for _, of_task in changes)
+        with self._lock:
+            self._last, self._last_processed = report, processed
+            for task, of_task in changes:
+                self._totals[task].update(of_task)
+        return processed
+
+    def task_metrics(self) -> dict[str, dict[str, int]]:
+        """Return the sums of metrics by task id and name."""
+        with self._lock:
+            return {task: dict(values) for task, values in self._totals.items()}
+
+    def gauges(self, application: str) -> Iterator[tuple[MetricName, dict[str, float]]]:
+        """Yield the sums as metrics of a registry."""
+        for task, values in self.task_metrics().items():
+            for name, value in values.items():
+                yield _COUNT.named(application=application, task=task, metric=name), {"Value": float(value)}
+
+    def progress(self) -> Progress | None:
+        """Return the last batch; None before the first one."""
+        totals = self.task_metrics()
+        with self._lock:
+            report, processed = self._last, self._last_processed
+        if report is None:
+            return None
+        duration_ms = int(report.get("batchDuration", 0))
+        source = _find_source(report)
+        operators = report.get("stateOperators") or [{}]
+        return Progress(
+            batch=report["batchId"],
+            duration_ms=duration_ms,
+            processed=sum(values.get("processed", 0) for values in totals.values()),
+            per_second=processed / max(1, duration_ms) * 1_000,
+            lag=int(source.get("lag", 0)),
+            dropped=sum(values.get("dropped", 0) for values in totals.values()),
+            restored_ms=int(operators[0].get("customMetrics", {}).get("rocksdbLoadLatencyMs", 0)),
+            health=str(source.get("health", "healthy")),
+        )
+
+    def health_reasons(self) -> Iterator[HealthReason]:
+        """Yield why the source of the query was not healthy in the last batch."""
+        with self._lock:
+            report = self._last
+        source = {} if report is None else _find_source(report)
+        for code in source.get("healthReasons", ()):
+            yield HealthReason(HealthState.STALLED, code, 0.0, "see the log of the planning process")
+
+
+def _find_source(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the last state of the source of records, which has its lag and health."""
+    found = (offset_object(source.get("latestOffset")) for source in report.get("sources", ()))
+    return next((one for one in found if "lag" in one), {})
