@@ -131,6 +131,7 @@ PUBLIC = {
         "SimpleConsumer",
     ],
     "zkconsumer.spark": [
+        "AllowedChange",
         "BatchDecoder",
         "ExceptionResponse",
         "Lag",

@@ -363,14 +363,14 @@ def test_checkpoint_remembers_application() -> None:
     stored = StoredApplication.create("app", one, 16)
 
     assert stored.partitions == 2
-    assert StoredApplication.from_json(stored.to_json(), "here").updated("app", one, "here") == stored
+    assert StoredApplication.from_json(stored.to_json(), "here").continue_with("app", one, "here") == stored
     with pytest.raises(StreamsError, match="here belongs to application 'app', got 'other'"):
-        stored.updated("other", one, "here")
+        stored.continue_with("other", one, "here")
     wider = counting().resolve({"a": 3, "b": 2}).subtopologies
     with pytest.raises(StreamsError, match="sub-topology 0 has 3 partitions, but had 2, and its stores contain keys"):
-        stored.updated("app", wider, "here")
+        stored.continue_with("app", wider, "here")
     with pytest.raises(StreamsError, match="sub-topology 0 has 1 partitions, but had 2; restore its topics"):
-        stored.updated("app", counting().resolve({"a": 1, "b": 1}).subtopologies, "here")
+        stored.continue_with("app", counting().resolve({"a": 1, "b": 1}).subtopologies, "here")
     for text in ("{}", "[]", "x", stored.to_json()[:-9]):
         with pytest.raises(StreamsError, match="here is corrupt"):
             StoredApplication.from_json(text, "here")
@@ -384,7 +384,7 @@ def test_added_partitions_of_stateless_subtopology_are_added_tasks() -> None:
         return topology.resolve({"a": count, "b": 1}).subtopologies
 
     stored = StoredApplication.create("app", copying(1), 4)
-    wider = stored.updated("app", copying(3), "here")
+    wider = stored.continue_with("app", copying(3), "here")
 
     assert wider.tasks == (TaskNumber(0, 0), TaskNumber(1, 0), TaskNumber(0, 1), TaskNumber(0, 2))
     assert wider.partitions == stored.partitions == 2

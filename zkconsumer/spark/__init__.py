@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from zkconsumer.spark.session import recommended_conf, register
     from zkconsumer.spark.source import ZkConsumerDataSource
     from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
+    from zkconsumer.spark.streams.changes import AllowedChange
     from zkconsumer.spark.streams.output import ProcessingGuarantee
     from zkconsumer.spark.streams.settings import QuerySettings
 
 __all__ = [
+    "AllowedChange",
     "BatchDecoder",
     "ExceptionResponse",
     "Lag",
@@ -48,6 +50,7 @@ __all__ = [
 #: Modules of the exported names. They are imported when a name is used, because tasks import this package and need few
 #: of its modules.
 _MODULES = {
+    "AllowedChange": "streams.changes",
     "BatchDecoder": "executor.decoders",
     "ExceptionResponse": "streams.app",
     "Lag": "driver.lag",

@@ -73,7 +73,7 @@ class Snapshot:
         }
         content = {
             "task": self.task_id,
-            "subtopology": _hash(self.fingerprint),
+            "subtopology": hash_fingerprint(self.fingerprint),
             "stream_time_ms": self.stream_time_ms,
             "queues": queues,
             "order": self.order,
@@ -89,13 +89,14 @@ class Snapshot:
         return start + _CHECKSUM.pack(zlib.crc32(rest, zlib.crc32(start))) + rest
 
     @classmethod
-    def decode(cls, data: bytes, task_id: str, fingerprint: str) -> Snapshot:
+    def decode(cls, data: bytes, task_id: str, fingerprint: str, continued: Collection[str] = ()) -> Snapshot:
         """Read a snapshot of a task.
 
         Args:
             data: bytes of ``encode``.
             task_id: the task that continues it.
             fingerprint: fingerprint of its sub-topology.
+            continued: see ``TaskRuntime.continued``.
 
         Raises:
             StreamsError: the snapshot is corrupt, has a later format, or belongs to another task or topology.
@@ -103,11 +104,11 @@ class Snapshot:
         content, columns = _decode_content(data, task_id)
         if content["task"] != task_id:
             raise StreamsError(f"task {task_id}: the snapshot belongs to task {content['task']}")
-        if content["subtopology"] != _hash(fingerprint):
+        if content["subtopology"] not in (hash_fingerprint(fingerprint), *continued):
+            found, expected = content["subtopology"][:8], hash_fingerprint(fingerprint)[:8]
             raise StreamsError(
-                f"task {task_id}: the snapshot was taken with a different topology (fingerprint "
-                f"{content['subtopology'][:8]}, expected {_hash(fingerprint)[:8]}); declare nodes, stores and topics "
-                "as before"
+                f"task {task_id}: the snapshot was taken with a different topology (fingerprint {found}, expected "
+                f"{expected}); declare nodes, stores and topics as before"
             )
         return cls(
             task_id=task_id,
@@ -202,7 +203,8 @@ def _encode_dropped(record: SourceRecord | None) -> list[Any] | None:
     return None if record is None else list(record[:4])
 
 
-def _hash(fingerprint: str) -> str:
+def hash_fingerprint(fingerprint: str) -> str:
+    """Return what a snapshot has of the fingerprint of its sub-topology."""
     return hashlib.sha256(fingerprint.encode()).hexdigest()
 
 

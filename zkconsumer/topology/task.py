@@ -71,7 +71,7 @@ class StreamTask:
         self._fingerprint = declaration.fingerprint
         saved = None
         if snapshot is not None:
-            saved = Snapshot.decode(snapshot, self.task_id, self._fingerprint)
+            saved = Snapshot.decode(snapshot, self.task_id, self._fingerprint, runtime.continued)
             saved.check_partitions(declaration.sources)
         self._counts = {"processed": 0, "punctuated": 0, "dropped": 0, "enforced": 0}
         self._reported: dict[str, int] = {}

@@ -28,6 +28,8 @@ class TaskRuntime:
         global_stores: global stores by name.
         cache: limits the record caches of all tasks that share it, which must belong to one thread. None: the task
             creates a cache of its own with ``ApplicationConfig.statestore_cache_max_bytes``.
+        continued: earlier declarations of the sub-topology whose snapshots may be continued; see
+            ``snapshot.hash_fingerprint``.
         takes_snapshots: whether tasks are continued from snapshots, so that they reject schedules that cannot be
             saved.
     """
@@ -41,4 +43,5 @@ class TaskRuntime:
     partition_count: Callable[[str], int] = lambda _topic: 1
     global_stores: Mapping[str, StateStore] = field(default_factory=dict)
     cache: RecordCache | None = None
+    continued: frozenset[str] = frozenset()
     takes_snapshots: bool = False

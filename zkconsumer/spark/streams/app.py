@@ -9,7 +9,7 @@ import enum
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from zkconsumer.errors import ConfigurationError, StreamsError
 from zkconsumer.health import Health, HealthReason, HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName
+from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.clean_up import clean_up
 from zkconsumer.spark.streams.progress import Progress, ProgressReports
 from zkconsumer.spark.streams.query import TopologyQuery
@@ -68,6 +69,7 @@ class StreamsApp:
         checkpoint: directory of the checkpoint, which all workers can access.
         properties: consumer properties with ``zookeeper.connect`` or ``bootstrap.servers``.
         settings: settings of the query.
+        allow: changes of the topology since the checkpoint was written that are allowed.
         max_restarts: maximum number of restarts by ``ExceptionResponse.REPLACE_QUERY``.
 
     Raises:
@@ -83,11 +85,13 @@ class StreamsApp:
         properties: Mapping[str, str],
         settings: QuerySettings | None = None,
         *,
+        allow: Collection[AllowedChange] = (),
         max_restarts: int = 10,
     ) -> None:
         if max_restarts < 0:
             raise ConfigurationError(f"max_restarts must be a non-negative integer, got {max_restarts}")
-        self._query = TopologyQuery(topology, config, spark, str(checkpoint), properties, settings or QuerySettings())
+        settings = settings or QuerySettings()
+        self._query = TopologyQuery(topology, config, spark, str(checkpoint), properties, settings, allow)
         self._name = config.application_id
         self._spark, self._checkpoint, self._properties = spark, str(checkpoint), properties
         self._lifecycle = Lifecycle()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.spark.streams.changes import AllowedChange, normalize
 from zkconsumer.spark.streams.plan import TaskNumber, list_tasks
+from zkconsumer.topology.snapshot import hash_fingerprint
 from zkconsumer.topology.subtopology import Subtopology
 
 #: Name of the file.
@@ -27,12 +29,17 @@ class StoredApplication:
         partitions: number of Spark partitions, which Spark cannot change.
         tasks: the tasks in the order of their keys.
         declarations: ``Subtopology.fingerprint`` by number.
+        stores: names of the stores by sub-topology number, in the order of their numbers in the state; a removed store
+            keeps its number.
+        earlier: earlier declarations by sub-topology number; see ``snapshot.hash_fingerprint``.
     """
 
     application_id: str
     partitions: int
     tasks: tuple[TaskNumber, ...]
     declarations: Mapping[str, Any]
+    stores: Mapping[str, Sequence[str]]
+    earlier: Mapping[str, Sequence[str]]
 
     @classmethod
     def create(
@@ -46,7 +53,14 @@ class StoredApplication:
             partitions: maximum number of Spark partitions.
         """
         tasks = list_tasks(subtopologies)
-        return cls(application_id, max(1, min(partitions, len(tasks))), tuple(tasks), _declare(subtopologies))
+        return cls(
+            application_id,
+            max(1, min(partitions, len(tasks))),
+            tuple(tasks),
+            _declare(subtopologies),
+            {str(number): [store.name for store in one.stores] for number, one in subtopologies.items()},
+            {},
+        )
 
     @classmethod
     def from_json(cls, text: str, place: str) -> StoredApplication:
@@ -60,7 +74,14 @@ class StoredApplication:
             if data["format"] != _FORMAT:
                 raise StreamsError(f"{place} must have format {_FORMAT}, got {data['format']}; upgrade zkconsumer")
             tasks = tuple(TaskNumber(*task) for task in data["tasks"])
-            return cls(data["application_id"], data["partitions"], tasks, data["subtopologies"])
+            return cls(
+                data["application_id"],
+                data["partitions"],
+                tasks,
+                data["subtopologies"],
+                data["stores"],
+                data["earlier"],
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise StreamsError(f"{place} is corrupt: {error!r}; restore the checkpoint") from error
 
@@ -72,11 +93,25 @@ class StoredApplication:
             "partitions": self.partitions,
             "tasks": self.tasks,
             "subtopologies": self.declarations,
+            "stores": self.stores,
+            "earlier": self.earlier,
         }
         return json.dumps(data, indent=1, sort_keys=True)
 
-    def updated(self, application_id: str, subtopologies: Mapping[int, Subtopology], place: str) -> StoredApplication:
-        """Return the same application with the tasks of added partitions.
+    def continue_with(
+        self,
+        application_id: str,
+        subtopologies: Mapping[int, Subtopology],
+        place: str,
+        allowed: Collection[AllowedChange] = (),
+    ) -> StoredApplication:
+        """Return the same application with the current topology, and with the tasks of added partitions.
+
+        Args:
+            application_id: name of the application.
+            subtopologies: its sub-topologies by number.
+            place: the checkpoint, for messages.
+            allowed: changes of the topology that are allowed.
 
         Raises:
             StreamsError: the application is another one, or its topology has changed.
@@ -87,16 +122,40 @@ class StoredApplication:
                 "checkpoint"
             )
         declarations = _declare(subtopologies)
-        if declarations != self.declarations:
+        before, now = normalize(self.declarations, declarations, allowed)
+        if before != now:
             raise StreamsError(
-                f"{place} was written with a different topology; declare it as before. "
-                f"Differences:\n{_compare(self.declarations, declarations)}"
+                f"{place} was written with a different topology; declare it as before, or allow the change with "
+                f"StreamsApp(allow=...). Differences:\n{_compare(before, now)}"
             )
         tasks = list_tasks(subtopologies)
         for number, one in subtopologies.items():
             self._check_tasks(number, one, place)
         added = [task for task in tasks if task not in self.tasks]
-        return StoredApplication(application_id, self.partitions, (*self.tasks, *added), declarations)
+        return StoredApplication(
+            application_id,
+            self.partitions,
+            (*self.tasks, *added),
+            declarations,
+            {**self.stores, **{str(number): self._number_stores(number, one) for number, one in subtopologies.items()}},
+            {**self.earlier, **self._find_earlier(declarations)},
+        )
+
+    def _number_stores(self, number: int, subtopology: Subtopology) -> list[str]:
+        known = self.stores.get(str(number), ())
+        return [*known, *(store.name for store in subtopology.stores if store.name not in known)]
+
+    def _find_earlier(self, declarations: Mapping[str, Any]) -> dict[str, list[str]]:
+        """Return the declarations of changed sub-topologies that snapshots of tasks may have."""
+        changed = [
+            number
+            for number, one in declarations.items()
+            if number in self.declarations and one != self.declarations[number]
+        ]
+        texts = {number: json.dumps(self.declarations[number], sort_keys=True) for number in changed}
+        return {
+            number: sorted({*self.earlier.get(number, ()), hash_fingerprint(text)}) for number, text in texts.items()
+        }
 
     def _check_tasks(self, number: int, subtopology: Subtopology, place: str) -> None:
         before = sum(task.subtopology == number for task in self.tasks)
@@ -123,7 +182,12 @@ def is_used(session: Any, checkpoint: str) -> bool:
 
 
 def open_application(
-    session: Any, checkpoint: str, application_id: str, subtopologies: Mapping[int, Subtopology], partitions: int
+    session: Any,
+    checkpoint: str,
+    application_id: str,
+    subtopologies: Mapping[int, Subtopology],
+    partitions: int,
+    allowed: Collection[AllowedChange] = (),
 ) -> StoredApplication:
     """Return the application of a checkpoint. A change is written to its file.
 
@@ -133,6 +197,7 @@ def open_application(
         application_id: name of the application.
         subtopologies: its sub-topologies by number.
         partitions: maximum number of Spark partitions of a new application.
+        allowed: changes of the topology that are allowed.
 
     Raises:
         StreamsError: the checkpoint belongs to another application or topology.
@@ -145,7 +210,8 @@ def open_application(
     text, place = file.read(), f"checkpoint {checkpoint}"
     if text is None:
         raise StreamsError(f"{place} has batches, but no file {FILE}: another query wrote it; use a new checkpoint")
-    application = StoredApplication.from_json(text, f"{place}/{FILE}").updated(application_id, subtopologies, place)
+    stored = StoredApplication.from_json(text, f"{place}/{FILE}")
+    application = stored.continue_with(application_id, subtopologies, place, allowed)
     if application.to_json() != text:
         file.write(application.to_json())
     return application

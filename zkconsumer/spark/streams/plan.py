@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from zkconsumer.errors import StreamsError
@@ -44,6 +44,9 @@ class ApplicationPlan:
         partitions: number of Spark partitions.
         max_records: maximum number of records of a task that wait for records of other partitions.
         has_ticks: whether batches have ticks.
+        stores: names of stores in the order of their numbers in the state, by sub-topology number; those of the
+            sub-topology if it is missing.
+        earlier: earlier declarations by sub-topology number; see ``TaskRuntime.continued``.
     """
 
     config: ApplicationConfig
@@ -53,6 +56,8 @@ class ApplicationPlan:
     partitions: int
     max_records: int | None = None
     has_ticks: bool = True
+    stores: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    earlier: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def create(
@@ -69,7 +74,7 @@ class ApplicationPlan:
             subtopologies: the sub-topologies by number.
             config: settings of the application.
             counts: number of partitions by topic.
-            tasks: all tasks. Their order decides the keys, so new tasks are at the end.
+            tasks: all tasks, also of removed sub-topologies. Their order decides the keys, so new tasks are at the end.
             partitions: number of Spark partitions.
         """
         if config.page_bytes == PageLimits().page_bytes:
@@ -78,7 +83,7 @@ class ApplicationPlan:
         return cls(
             config=config,
             subtopologies=subtopologies,
-            tasks=dict(zip(keys, tasks, strict=True)),
+            tasks={key: task for key, task in zip(keys, tasks, strict=True) if task.subtopology in subtopologies},
             partition_counts=dict(counts),
             partitions=partitions,
         )

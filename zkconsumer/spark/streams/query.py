@@ -7,7 +7,7 @@ import importlib
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from zkconsumer.metrics import MetricName
 from zkconsumer.spark import session as source
 from zkconsumer.spark.driver.query_listener import QueryListener
 from zkconsumer.spark.streams import ticks
+from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.checkpoint import is_used, open_application
 from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.dataframe import QueryPlan, start_query
@@ -46,6 +47,7 @@ class TopologyQuery:
         checkpoint: directory of the checkpoint.
         properties: consumer properties.
         settings: settings of the query.
+        allow: changes of the topology that are allowed.
     """
 
     def __init__(
@@ -56,10 +58,11 @@ class TopologyQuery:
         checkpoint: str,
         properties: Mapping[str, str],
         settings: QuerySettings,
+        allow: Collection[AllowedChange] = (),
     ) -> None:
         self._topology, self._config, self._checkpoint = topology, config, checkpoint
         self._properties, self._settings = {**properties, "group.id": config.application_id}, settings
-        self._spark = spark
+        self._spark, self._allow = spark, frozenset(allow)
         self._query: Any = None
         self._listener: QueryListener | None = None
         self._last_batch = -1
@@ -87,9 +90,15 @@ class TopologyQuery:
         if commits_to_kafka and not is_used(self._spark, self._checkpoint):
             cluster.check_unused(f"checkpoint {self._checkpoint}")
         name = self._config.application_id
-        stored = open_application(self._spark, self._checkpoint, name, subtopologies, partitions)
+        stored = open_application(self._spark, self._checkpoint, name, subtopologies, partitions, self._allow)
         plan = ApplicationPlan.create(subtopologies, self._config, counts, stored.tasks, stored.partitions)
-        plan = replace(plan, max_records=settings.max_records_per_task, has_ticks=settings.wall_clock_punctuation)
+        plan = replace(
+            plan,
+            max_records=settings.max_records_per_task,
+            has_ticks=settings.wall_clock_punctuation,
+            stores={int(number): names for number, names in stored.stores.items()},
+            earlier={int(number): frozenset(hashes) for number, hashes in stored.earlier.items()},
+        )
         session = self._create_session(plan.partitions)
         query = QueryPlan(plan, self._config, settings, self._properties, cluster, state.brokers)
         with _active(session):  # Spark looks up formats in it

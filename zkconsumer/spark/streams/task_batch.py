@@ -105,7 +105,8 @@ def run_batch(
     batch_ms = (batch.tick_ms or 0) if plan.has_ticks else batch.planned_ms
     now_ms = max(batch_ms, 0 if saved is None else saved.now_ms)
     subtopology = plan.subtopologies[number.subtopology]
-    pages = _Pages([store.name for store in subtopology.stores], state, saved)
+    names = plan.stores.get(number.subtopology) or [store.name for store in subtopology.stores]
+    pages = _Pages(names, state, saved)
     lags = {**({} if saved is None else decode_offsets(saved.lags)), **batch.lags}
     runtime = TaskRuntime(
         lag_of=lags.get,
@@ -113,6 +114,7 @@ def run_batch(
         clock=lambda: now_ms,
         pages=pages.create,
         partition_count=plan.count_partitions,
+        continued=plan.earlier.get(number.subtopology, frozenset()),
         takes_snapshots=True,
     )
     task = subtopology.task(number.partition, plan.config, runtime, None if saved is None else saved.snapshot)
@@ -171,4 +173,5 @@ class _Pages:
 
     def to_json(self) -> str:
         """Return the numbers of the stores that have pages."""
-        return json.dumps(sorted(number for number, pages in self._created.items() if not pages.is_new))
+        used = {number for number, pages in self._created.items() if not pages.is_new}
+        return json.dumps(sorted(used | (self._known - self._created.keys())))

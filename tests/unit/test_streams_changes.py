@@ -1,0 +1,170 @@
+"""Changes of a topology between two starts of an application on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from zkconsumer.errors import StreamsError
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.executor.decoders import PlannedRange
+from zkconsumer.spark.streams.changes import AllowedChange
+from zkconsumer.spark.streams.checkpoint import StoredApplication
+from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, encode_keys, from_blob
+from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, select_subtopologies
+from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
+from zkconsumer.topology import ApplicationConfig, Processor, ProcessorContext, Record, Topology, serdes, stores
+
+COUNTS = {"a": 1, "b": 1}
+
+
+class Count(Processor):
+    """Counts keys in each of its stores."""
+
+    names: tuple[str, ...] = ("one",)
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        self.stores = [context.get_state_store(name) for name in self.names]
+
+    def process(self, record: Record) -> None:
+        for store in self.stores:
+            store.put(record.key, (store.get(record.key) or 0) + 1)
+        self.context.forward(record.with_value(b"".join(b"%d" % store.get(record.key) for store in self.stores)))
+
+
+class CountTwice(Count):
+    names = ("one", "two")
+
+
+def topology(
+    supplier: type[Processor] = Count, node: str = "count", sink: str = "out", caching: bool = False
+) -> Topology:
+    names = getattr(supplier, "names", ())
+    declared = [stores.key_value(name, serdes.BYTES, serdes.LONG, caching=caching) for name in names]
+    return (
+        Topology()
+        .add_source("source", "a")
+        .add_processor(node, supplier, "source", stores=declared)
+        .add_sink("sink", sink, node)
+    )
+
+
+def more() -> Topology:
+    return topology().add_source("more", "b").add_sink("copy", "out", "more")
+
+
+CHANGES: list[tuple[AllowedChange, Callable[[], Topology], Callable[[], Topology]]] = [
+    (AllowedChange.ADDED_SUBTOPOLOGY, topology, more),
+    (AllowedChange.REMOVED_SUBTOPOLOGY, more, topology),
+    (AllowedChange.STORE_SETTINGS, topology, lambda: topology(caching=True)),
+    (AllowedChange.RENAMED_NODE, topology, lambda: topology(node="number")),
+    (AllowedChange.SINKS, topology, lambda: topology(sink="other")),
+    (AllowedChange.SINKS, topology, lambda: topology().add_sink("second", "other", "count")),
+]
+
+
+def subtopologies_of(declared: Topology) -> Any:
+    config = ApplicationConfig(application_id="app")
+    return select_subtopologies(declared.resolve(COUNTS), config, COUNTS)
+
+
+@pytest.mark.parametrize(("allowed", "before", "now"), CHANGES)
+def test_change_must_be_allowed(
+    allowed: AllowedChange, before: Callable[[], Topology], now: Callable[[], Topology]
+) -> None:
+    stored = StoredApplication.create("app", subtopologies_of(before()), 4)
+    changed = subtopologies_of(now())
+
+    for others in ((), set(AllowedChange) - {allowed}):
+        with pytest.raises(StreamsError, match=r"p was written with a different topology; .*StreamsApp\(allow=...\)"):
+            stored.continue_with("app", changed, "p", others)
+    after = stored.continue_with("app", changed, "p", [allowed])
+    assert StoredApplication.from_json(after.to_json(), "p") == StoredApplication.from_json(after.to_json(), "p")
+    assert after.continue_with("app", changed, "p") == after
+
+
+def test_added_subtopology_with_a_store_is_a_change() -> None:
+    stored = StoredApplication.create("app", subtopologies_of(topology()), 4)
+    added = topology().add_source("more", "b").add_processor("x", Count, "more", stores=[stores.key_value("one-b")])
+
+    with pytest.raises(StreamsError, match="different topology"):
+        stored.continue_with("app", subtopologies_of(added), "p", [AllowedChange.ADDED_SUBTOPOLOGY])
+
+
+class Pages(dict[tuple[int, int], bytes]):
+    """The map state of Spark."""
+
+    def getValue(self, key: tuple[int, int]) -> tuple[bytes]:
+        return (self[key],)
+
+    def updateValue(self, key: tuple[int, int], value: tuple[bytes]) -> None:
+        self[key] = value[0]
+
+    def removeKey(self, key: tuple[int, int]) -> None:
+        del self[key]
+
+
+class Application:
+    """Task 0_0 of an application, whose topology changes."""
+
+    def __init__(self) -> None:
+        self._stored: StoredApplication | None = None
+        self._saved: SavedTask | None = None
+        self._pages = Pages()
+
+    def run(self, declared: Topology, *allowed: AllowedChange) -> list[bytes]:
+        """Process a record, and return the values of the output."""
+        subtopologies = subtopologies_of(declared)
+        if self._stored is None:
+            self._stored = StoredApplication.create("app", subtopologies, 4)
+        self._stored = stored = self._stored.continue_with("app", subtopologies, "p", allowed)
+        config = ApplicationConfig(application_id="app")
+        plan = replace(
+            ApplicationPlan.create(subtopologies, config, COUNTS, stored.tasks, stored.partitions),
+            stores={int(number): names for number, names in stored.stores.items()},
+            earlier={int(number): frozenset(hashes) for number, hashes in stored.earlier.items()},
+        )
+        packer = RecordPacker()
+        packer.open({KEYS_OPTION: encode_keys(plan.keys_by_topic)})
+        batch = BatchInput.from_rows([])
+        batch.tick_ms = 0
+        packed = packer.decode(fetched())
+        assert packed is not None
+        batch.blobs[TopicPartition("a", 0)] = [(0, packed.column("blob")[0].as_py())]
+        assert packer.decode_range(PlannedRange(TopicPartition("a", 0), 0, 0, 0)).num_rows == 1
+        result = run_batch(plan, TaskNumber(0, 0), self._pages, self._saved, batch)
+        self._saved = result.saved
+        return [] if result.output.blob is None else from_blob(result.output.blob).column("value").to_pylist()
+
+
+def fetched() -> Any:
+    import pyarrow as pa
+
+    return pa.record_batch(
+        {
+            "key": pa.array([b"k"], pa.binary()),
+            "value": pa.array([b"v"], pa.binary()),
+            "topic": pa.array(["a"]),
+            "partition": pa.array([0], pa.int32()),
+            "offset": pa.array([0], pa.int64()),
+            "timestamp": pa.array([0], pa.timestamp("us", "UTC")),
+            "timestampType": pa.array([0], pa.int32()),
+            "headers": pa.array([None], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        }
+    )
+
+
+def test_stores_keep_their_entries() -> None:
+    app = Application()
+
+    assert app.run(topology()) == [b"1"]
+    assert app.run(topology(CountTwice), AllowedChange.ADDED_STORE, AllowedChange.CODE) == [b"21"]
+    assert app.run(topology(CountTwice)) == [b"32"]
+    assert app.run(topology(), AllowedChange.REMOVED_STORE, AllowedChange.CODE) == [b"4"]
+    assert app.run(topology()) == [b"5"]
+    assert app.run(topology(CountTwice), AllowedChange.ADDED_STORE, AllowedChange.CODE) == [b"63"]
+    assert app.run(topology(CountTwice, node="renamed"), AllowedChange.RENAMED_NODE) == [b"74"]

@@ -1,0 +1,91 @@
+"""Changes of a topology that a checkpoint can continue with, if ``StreamsApp(allow=...)`` has them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping
+from typing import Any
+
+#: Declaration of a sub-topology; see ``Subtopology.fingerprint``.
+Declaration = Mapping[str, Any]
+
+#: Names of functions and classes in nodes and stores.
+_CODE = (
+    "supplier",
+    "key_serializer",
+    "value_serializer",
+    "key_deserializer",
+    "value_deserializer",
+    "timestamp_extractor",
+    "partitioner",
+    "extractor",
+)
+
+
+class AllowedChange(enum.Enum):
+    """A change of the topology since the checkpoint was written."""
+
+    #: A sub-topology without stores was added, after the others.
+    ADDED_SUBTOPOLOGY = "added sub-topology"
+    #: A sub-topology was removed, after the others. Its state remains in the checkpoint.
+    REMOVED_SUBTOPOLOGY = "removed sub-topology"
+    #: A store was added. It is empty.
+    ADDED_STORE = "added store"
+    #: A store was removed. Its entries remain in the checkpoint, and are used again if the store is declared again.
+    REMOVED_STORE = "removed store"
+    #: ``caching`` or ``logging`` of a store.
+    STORE_SETTINGS = "store settings"
+    #: Functions and classes of nodes were renamed or replaced, for example a processor or serializer.
+    CODE = "code"
+    #: A processor or sink was renamed. Its schedules and remembered values must not be in use.
+    RENAMED_NODE = "renamed node"
+    #: A sink writes to another topic, or sinks were added or removed.
+    SINKS = "sinks"
+
+
+def normalize(
+    before: Mapping[str, Declaration], now: Mapping[str, Declaration], allowed: Collection[AllowedChange]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return two topologies without the differences that are allowed.
+
+    Args:
+        before: declarations by number of the sub-topology, as the checkpoint has them.
+        now: declarations by number.
+        allowed: the allowed changes.
+    """
+    old, new = dict(before), dict(now)
+    if AllowedChange.ADDED_SUBTOPOLOGY in allowed:
+        new = {number: one for number, one in new.items() if number in old or one["stores"]}
+    if AllowedChange.REMOVED_SUBTOPOLOGY in allowed:
+        old = {number: one for number, one in old.items() if number in new}
+    for number in old.keys() & new.keys():
+        old[number], new[number] = (_simplify(one, allowed) for one in (old[number], new[number]))
+        names = [{store["name"] for store in one["stores"]} for one in (old[number], new[number])]
+        if AllowedChange.REMOVED_STORE in allowed:
+            old[number] = _remove_stores(old[number], names[0] - names[1])
+        if AllowedChange.ADDED_STORE in allowed:
+            new[number] = _remove_stores(new[number], names[1] - names[0])
+    return old, new
+
+
+def _simplify(declaration: Declaration, allowed: Collection[AllowedChange]) -> dict[str, Any]:
+    nodes, stores = ([dict(one) for one in declaration[name]] for name in ("nodes", "stores"))
+    if AllowedChange.SINKS in allowed:
+        nodes = [node for node in nodes if node["type"] != "SinkNode"]
+    if AllowedChange.CODE in allowed:
+        nodes = [{name: value for name, value in node.items() if name not in _CODE} for node in nodes]
+    if AllowedChange.RENAMED_NODE in allowed:
+        numbers = {node["name"]: number for number, node in enumerate(nodes)}
+        for node in nodes:
+            node["name"], node["parents"] = numbers[node["name"]], [numbers[name] for name in node["parents"]]
+    if AllowedChange.STORE_SETTINGS in allowed:
+        stores = [{name: value for name, value in one.items() if name not in ("caching", "logging")} for one in stores]
+    return {**declaration, "nodes": nodes, "stores": stores}
+
+
+def _remove_stores(declaration: Declaration, names: Collection[str]) -> dict[str, Any]:
+    nodes = [dict(node) for node in declaration["nodes"]]
+    for node in nodes:
+        if "stores" in node:
+            node["stores"] = [name for name in node["stores"] if name not in names]
+    return {**declaration, "nodes": nodes, "stores": [one for one in declaration["stores"] if one["name"] not in names]}
