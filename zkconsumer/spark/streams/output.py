@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from pyspark import cloudpickle
 
 from zkconsumer.spark.streams.packing import from_blob
 from zkconsumer.topology.handlers import ErrorHandler
-from zkconsumer.topology.records import Header, SinkRecord
+from zkconsumer.topology.records import Header
 
 #: Columns of the rows that the operator returns, one for each task; see ``TaskOutput``. ``metrics`` are changes of its
 #: metrics as JSON.
@@ -88,8 +89,8 @@ class SinkSettings:
         return found
 
 
-#: Topic, partition, timestamp, key, value and headers of a record.
-RecordFields = tuple[str, int | None, int, bytes | None, bytes | None, Sequence[Header]]
+#: Topic, partition (-1 for the choice of the producer), timestamp, key, value and headers of a record.
+RecordFields = tuple[str, int, int, bytes | None, bytes | None, list[Header]]
 
 
 def read_records(output: TaskOutput, *, has_sequence_headers: bool) -> Iterator[RecordFields]:
@@ -102,14 +103,21 @@ def read_records(output: TaskOutput, *, has_sequence_headers: bool) -> Iterator[
     if output.blob is None:
         return iter(())
     table = from_blob(output.blob)
-    *columns, headers = (table.column(name).to_pylist() for name in SinkRecord._fields)
-    pairs: Iterable[Sequence[Header]] = map(_to_pairs, headers)
+    columns = (
+        table.column("topic").cast(pa.string()),  # much faster than reading a dictionary value by value
+        table.column("partition").fill_null(-1),
+        *(table.column(name) for name in ("timestamp", "key", "value")),
+    )
+    headers = table.column("headers")
+    pairs: Iterable[list[Header]] = itertools.repeat([], table.num_rows)
+    if headers.null_count < table.num_rows:
+        pairs = map(_to_pairs, headers.to_pylist())
     if has_sequence_headers:
         task = (TASK_HEADER, output.task.encode())
         numbered = zip(pairs, itertools.count(output.sequence))
-        pairs = ((*of_record, task, (SEQUENCE_HEADER, number.to_bytes(8))) for of_record, number in numbered)
-    return zip(*columns, map(list, pairs), strict=True)
+        pairs = ([*of_record, task, (SEQUENCE_HEADER, number.to_bytes(8))] for of_record, number in numbered)
+    return zip(*(column.to_pylist() for column in columns), pairs, strict=True)
 
 
-def _to_pairs(headers: Sequence[Mapping[str, Any]] | None) -> Sequence[Header]:
-    return [(header["key"], header["value"]) for header in headers] if headers else ()
+def _to_pairs(headers: Sequence[Mapping[str, Any]] | None) -> list[Header]:
+    return [(header["key"], header["value"]) for header in headers] if headers else []

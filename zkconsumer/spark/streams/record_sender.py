@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -92,16 +92,14 @@ class RecordSender:
             KafkaException: the producer failed and cannot be used again; see ``to_error``.
         """
         self._rejections = []
+        produce = self.producer.produce
         for number, (topic, partition, timestamp, key, value, headers) in enumerate(records):
             if number % _POLL_RECORDS == 0:
                 self._serve(self.producer.poll, 0)
-            arguments: dict[str, Any] = {} if partition is None else {"partition": partition}
-            if headers:
-                arguments["headers"] = headers
             try:
-                self.producer.produce(topic, value, key, timestamp=timestamp, **arguments)
+                produce(topic, value, key, partition, None, None, timestamp, headers)
             except BufferError:
-                self._produce_later(topic, value, key, timestamp, arguments)
+                self._produce_later(topic, value, key, partition, None, None, timestamp, headers)
             except KafkaException as error:
                 self._rejections.append(Rejection(error.args[0], RecordKey(topic, key, value)))
         # After an error, a producer with transactions sends nothing until the transaction is aborted.
@@ -123,14 +121,12 @@ class RecordSender:
         except SystemError as error:  # the client sets a fatal error before it calls ``_on_delivery``
             raise error.__cause__ or error from error
 
-    def _produce_later(
-        self, topic: str, value: bytes | None, key: bytes | None, timestamp: int, arguments: Mapping[str, Any]
-    ) -> None:
+    def _produce_later(self, *arguments: Any) -> None:
         """Produce a record when the queue has room; records in it fail after ``delivery.timeout.ms``."""
         while True:
             self._serve(self.producer.poll, 0.1)
             try:
-                self.producer.produce(topic, value, key, timestamp=timestamp, **arguments)
+                self.producer.produce(*arguments)
                 return
             except BufferError:
                 continue

@@ -72,7 +72,7 @@ class RejectedRecords:
         if response is ErrorResponse.QUARANTINE:
             assert quarantine is not None
             described = quarantine_record(quarantine, context, error)
-            self.quarantined.append((quarantine, None, timestamp, key, value, list(described.headers)))
+            self.quarantined.append((quarantine, -1, timestamp, key, value, list(described.headers)))
         self._log.warning("record_dropped", reason="production", node=topic, error=str(error))
 
 
