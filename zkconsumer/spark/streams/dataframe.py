@@ -51,7 +51,7 @@ def start_query(session: Any, plan: QueryPlan, checkpoint: str) -> Any:
     """
     from pyspark.sql import functions
 
-    rows = _read_records(session, plan).union(_read_ticks(session, plan))
+    rows = load_records(session, plan).union(load_ticks(session, plan))
     output = (
         rows.groupBy("task")
         .transformWithState(TaskOperator(plan.application), OUTPUT_COLUMNS, "append", "none")
@@ -86,7 +86,8 @@ def _create_sink_settings(plan: QueryPlan) -> SinkSettings:
     )
 
 
-def _read_records(session: Any, plan: QueryPlan) -> Any:
+def load_records(session: Any, plan: QueryPlan) -> Any:
+    """Return the DataFrame of the packed records of all source topics; see ``packing.COLUMNS``."""
     application, settings = plan.application, plan.settings
     topics = max(len(one.source_topics) for one in application.subtopologies.values())
     options = {
@@ -108,7 +109,8 @@ def _read_records(session: Any, plan: QueryPlan) -> Any:
     return session.readStream.format("zkconsumer").options(**options).load()
 
 
-def _read_ticks(session: Any, plan: QueryPlan) -> Any:
+def load_ticks(session: Any, plan: QueryPlan) -> Any:
+    """Return the DataFrame of ticks, which has the same columns."""
     options = {
         "keys": json.dumps(sorted(plan.application.tasks)),
         # Without ticks, the source remains a part of the query: its checkpoint has an offset of each source.
