@@ -41,7 +41,9 @@ from zkconsumer.topology import (
 
 sys.path.append(str(Path(__file__).parent / "on_path"))
 
-counting: Callable[[str, str], Topology] = importlib.import_module("streams_topologies").counting
+_topologies: Any = importlib.import_module("streams_topologies")
+counting: Callable[[str, str], Topology] = _topologies.counting
+looking: Callable[[str, str, str], Topology] = _topologies.looking
 
 PARTITIONS = 3
 
@@ -194,6 +196,37 @@ def test_application_ends_when_everything_is_processed_and_starts_again_after_cl
     count = len(numbers())
     run()
     assert [pair for pair in numbers()[count:] if pair[0] == b"a"] == [(b"a", 1), (b"a", 2), (b"a", 3)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_tasks_read_a_global_store(
+    app: Callable[..., StreamsApp], topic: Topics, admin: Admin, output_of: Callable[[str], Output]
+) -> None:
+    source, words, sink = topic(2), topic(2), topic(1)
+    output, topology = output_of(sink), looking(source, words, sink)
+    admin.produce(TopicPartition(words, 1), batch([b"apple"], timestamp_ms=1_000))
+    admin.produce(TopicPartition(source, 0), batch([b"a", b"b"], timestamp_ms=1_000))
+
+    def numbers() -> list[tuple[bytes, int]]:
+        return [(key, int.from_bytes(value, signed=True)) for key, value in output.read()]
+
+    def is_known() -> bool:
+        """Produce a record, because the store changes with the ticks."""
+        admin.produce(TopicPartition(source, 1), batch([b"b"], timestamp_ms=1_000))
+        return (b"b", 4) in numbers()
+
+    running = app(topology, trigger_ms=200)
+    running.start()
+    wait_for(lambda: numbers() == [(b"a", 5), (b"b", -1)], 90, what="the store has its first record")
+    admin.produce(TopicPartition(words, 0), batch([b"bear"], timestamp_ms=1_000))
+    wait_for(is_known, 60, what="the store has its second record")
+    assert running.close()
+    again = app(topology, available_now=True)
+    admin.produce(TopicPartition(source, 0), batch([b"a2", b"b2"], timestamp_ms=1_000))
+    again.start()
+    assert again.wait(60)
+    assert set(numbers()) >= {(b"a2", 5), (b"b2", 4)}
 
 
 @pytest.mark.slow

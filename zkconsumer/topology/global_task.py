@@ -6,7 +6,7 @@ Source: Kafka 3.9 GlobalStateUpdateTask and GlobalProcessorContextImpl.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
@@ -14,6 +14,7 @@ from zkconsumer.topology import handlers, timestamps
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.nodes import SourceNode
 from zkconsumer.topology.processor import Processor, PunctuationType, Punctuator
+from zkconsumer.topology.queues import IDLE_DISABLED
 from zkconsumer.topology.records import SourceRecord
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_context import TaskContext
@@ -59,7 +60,12 @@ class GlobalTask(StreamTask):
             replace(node, timestamp_extractor=None) if isinstance(node, SourceNode) else node
             for node in declaration.nodes
         )
-        config = replace(config, timestamp_extractor=timestamps.require_timestamp, processing_handler=handlers.fail)
+        config = replace(
+            config,
+            timestamp_extractor=timestamps.require_timestamp,
+            processing_handler=handlers.fail,
+            max_task_idle_ms=IDLE_DISABLED,  # records of a partition do not wait for those of others
+        )
         stores = tuple(replace(store, caching=False) for store in declaration.stores)
         super().__init__(declaration._replace(nodes=nodes, stores=stores), config, runtime)
 
@@ -68,6 +74,20 @@ class GlobalTask(StreamTask):
         super().initialize()
         self.commit()
         self._stores.set_read_only(True)
+
+    def update_columns(self, partition: TopicPartition, columns: Any) -> None:
+        """Process records of a partition, and commit; see ``StreamTask.add_columns``.
+
+        Raises:
+            StreamsError: a record cannot be deserialized, or the processor or the commit failed.
+        """
+        self._stores.set_read_only(False)
+        try:
+            self.add_columns(partition, columns)
+            self.run()
+            self.commit()
+        finally:
+            self._stores.set_read_only(True)
 
     def update(self, record: SourceRecord) -> None:
         """Process a record, and commit.

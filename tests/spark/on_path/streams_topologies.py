@@ -34,3 +34,36 @@ def counting(source: str, sink: str) -> Topology:
         )
         .add_sink("sink", sink, "count", key_serializer=serdes.STRING.serialize, value_serializer=serdes.LONG.serialize)
     )
+
+
+class Remember(Processor):
+    """Stores the length of each value under its first letter."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.store = context.get_state_store("lengths")
+
+    def process(self, record: Record) -> None:
+        self.store.put(record.value[:1], len(record.value))
+
+
+class Look(Processor):
+    """Forwards the stored length of each value's first letter; -1 without one."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context, self.store = context, context.get_state_store("lengths")
+
+    def process(self, record: Record) -> None:
+        length = self.store.get(record.value[:1])
+        self.context.forward(Record(record.value, -1 if length is None else length, record.timestamp))
+
+
+def looking(source: str, words: str, sink: str) -> Topology:
+    lengths = stores.key_value("lengths", serdes.STRING, serdes.LONG, logging=False)
+    decode = serdes.STRING.deserialize
+    return (
+        Topology()
+        .add_global_store(lengths, "words", words, "remember", Remember, value_deserializer=decode)
+        .add_source("source", source, value_deserializer=decode)
+        .add_processor("look", Look, "source")
+        .add_sink("sink", sink, "look", key_serializer=serdes.STRING.serialize, value_serializer=serdes.LONG.serialize)
+    )

@@ -65,10 +65,13 @@ class ApplicationCluster:
         self.has_zookeeper = "zookeeper.connect" in properties
         if not self.has_zookeeper and "bootstrap.servers" not in properties:
             raise ConfigurationError("Missing required property: set zookeeper.connect or bootstrap.servers")
-        defaults = {} if self.has_zookeeper else {"zookeeper.connect": "none"}
         self._properties = properties
-        self.config = ConsumerConfig.from_dict({**defaults, **properties})
+        self.config = ConsumerConfig.from_dict(self.complete(properties))
         self._connecting = Connecting.from_config(self.config)
+
+    def complete(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Return properties that a ``ConsumerConfig`` accepts, also without ZooKeeper."""
+        return {**({} if self.has_zookeeper else {"zookeeper.connect": "none"}), **properties}
 
     def describe(self) -> ClusterState:
         """Return the topics and brokers.

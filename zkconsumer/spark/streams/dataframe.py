@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from zkconsumer.message import Endpoint
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning import splitting
 from zkconsumer.spark.streams import packing, ticks
-from zkconsumer.spark.streams.cluster import ApplicationCluster
+from zkconsumer.spark.streams.cluster import ApplicationCluster, ClusterState
+from zkconsumer.spark.streams.global_stores import GlobalPlan
 from zkconsumer.spark.streams.operator import TaskOperator
 from zkconsumer.spark.streams.output import OUTPUT_COLUMNS, SinkSettings
 from zkconsumer.spark.streams.plan import ApplicationPlan
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.subtopology import Subtopology
 
 #: Name of the observed metrics in the progress reports, and of their column.
 METRICS, METRICS_COLUMN = "zkconsumer_tasks", "metrics"
@@ -70,6 +74,32 @@ def start_query(session: Any, plan: QueryPlan, checkpoint: str) -> Any:
     )
 
 
+def plan_global_stores(
+    subtopologies: Iterable[Subtopology], config: ApplicationConfig, properties: Mapping[str, str], state: ClusterState
+) -> GlobalPlan | None:
+    """Return the plan of the global stores; None if there are none.
+
+    Args:
+        subtopologies: all sub-topologies.
+        config: settings of the application.
+        properties: consumer properties.
+        state: the cluster.
+    """
+    found = tuple(one for one in subtopologies if one.is_global)
+    if not found:
+        return None
+    topics = sorted({topic for one in found for topic in one.source_topics})
+    options = {
+        **properties,
+        "subscribe": ",".join(topics),
+        "membership": "none",
+        "commitOffsets": "false",
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",  # records that were compacted or deleted are not in the store
+    }
+    return GlobalPlan(config, found, splitting.task(SourceOptions.parse(options), {}, {}, list(state.brokers)))
+
+
 def _create_sink_settings(plan: QueryPlan) -> SinkSettings:
     settings, config, is_transactional = plan.settings, plan.config, plan.settings.is_transactional
     has_headers = settings.sequence_headers
@@ -116,4 +146,12 @@ def load_ticks(session: Any, plan: QueryPlan) -> Any:
         # Without ticks, the source remains a part of the query: its checkpoint has an offset of each source.
         "intervalMs": str(plan.settings.tick_interval_ms if plan.settings.wall_clock_punctuation else 0),
     }
+    if plan.application.global_stores is not None:
+        options["global"] = json.dumps(
+            {
+                "properties": plan.cluster.complete(plan.properties),
+                "brokers": [[broker.host, broker.port] for broker in plan.brokers],
+                "partitions": plan.application.global_stores.partitions,
+            }
+        )
     return session.readStream.format(ticks.FORMAT).options(**options).load()

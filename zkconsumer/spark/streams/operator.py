@@ -21,6 +21,7 @@ _SAVED = StructType(
         StructField("now_ms", LongType()),
         StructField("stores", StringType()),
         StructField("lags", StringType()),
+        StructField("global_ends", StringType()),
     ]
 )
 

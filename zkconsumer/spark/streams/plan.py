@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.spark.streams.global_stores import GlobalPlan
 from zkconsumer.spark.streams.packing import choose_keys
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.resolved import ResolvedTopology
@@ -44,6 +45,7 @@ class ApplicationPlan:
         partitions: number of Spark partitions.
         max_records: maximum number of records of a task that wait for records of other partitions.
         has_ticks: whether batches have ticks.
+        global_stores: the global stores; None if there are none.
         stores: names of stores in the order of their numbers in the state, by sub-topology number; those of the
             sub-topology if it is missing.
         earlier: earlier declarations by sub-topology number; see ``TaskRuntime.continued``.
@@ -56,6 +58,7 @@ class ApplicationPlan:
     partitions: int
     max_records: int | None = None
     has_ticks: bool = True
+    global_stores: GlobalPlan | None = None
     stores: Mapping[int, Sequence[str]] = field(default_factory=dict)
     earlier: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
@@ -131,7 +134,7 @@ class ApplicationPlan:
 def select_subtopologies(
     topology: ResolvedTopology, config: ApplicationConfig, counts: Mapping[str, int]
 ) -> dict[int, Subtopology]:
-    """Return the sub-topologies that run on Spark.
+    """Return the sub-topologies with tasks, which are all but those of global stores.
 
     Args:
         topology: the topology.
@@ -139,7 +142,7 @@ def select_subtopologies(
         counts: number of partitions by topic.
 
     Raises:
-        StreamsError: the topology has a global store, or an internal topic does not exist.
+        StreamsError: an internal topic does not exist.
         TopologyError: a source topic does not exist, or co-partitioned topics have different partition counts.
     """
     topology.check_partition_counts(counts)
@@ -154,9 +157,7 @@ def select_subtopologies(
             raise StreamsError(
                 f"internal topic {name!r} must have {count} partitions, got {counts[name]}; use a new application_id"
             )
-    if any(one.is_global for one in topology.subtopologies.values()):
-        raise StreamsError("global stores are not supported by StreamsApp; use add_state_store")
-    return dict(topology.subtopologies)
+    return {number: one for number, one in topology.subtopologies.items() if not one.is_global}
 
 
 def list_tasks(subtopologies: Mapping[int, Subtopology]) -> list[TaskNumber]:

@@ -19,7 +19,7 @@ from zkconsumer.spark.streams import ticks
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.checkpoint import is_used, open_application
 from zkconsumer.spark.streams.cluster import ApplicationCluster
-from zkconsumer.spark.streams.dataframe import QueryPlan, start_query
+from zkconsumer.spark.streams.dataframe import QueryPlan, plan_global_stores, start_query
 from zkconsumer.spark.streams.owner import ApplicationOwner
 from zkconsumer.spark.streams.plan import ApplicationPlan, select_subtopologies
 from zkconsumer.spark.streams.settings import QuerySettings
@@ -82,7 +82,11 @@ class TopologyQuery:
         self._acquire(cluster)
         state = cluster.describe()
         settings, counts = self._settings, state.partition_counts
-        subtopologies = select_subtopologies(self._topology.resolve(counts), self._config, counts)
+        resolved = self._topology.resolve(counts)
+        subtopologies = select_subtopologies(resolved, self._config, counts)
+        global_stores = plan_global_stores(resolved.subtopologies.values(), self._config, self._properties, state)
+        if global_stores is not None and not settings.wall_clock_punctuation:
+            raise ConfigurationError("wall_clock_punctuation must be True with global stores, whose offsets ticks have")
         partitions = settings.partitions or 2 * int(self._spark.sparkContext.defaultParallelism)
         if settings.is_transactional:
             cluster.check_transactions(state.brokers)
@@ -96,6 +100,7 @@ class TopologyQuery:
             plan,
             max_records=settings.max_records_per_task,
             has_ticks=settings.wall_clock_punctuation,
+            global_stores=global_stores,
             stores={int(number): names for number, names in stored.stores.items()},
             earlier={int(number): frozenset(hashes) for number, hashes in stored.earlier.items()},
         )

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams.global_stores import GlobalStoresOfWorker
 from zkconsumer.spark.streams.markers import decode_offsets, encode_offsets
 from zkconsumer.spark.streams.output import TaskOutput
 from zkconsumer.spark.streams.packing import from_blob, to_blob
@@ -21,6 +22,9 @@ from zkconsumer.topology.stores.pages import PageStore
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_runtime import TaskRuntime
 
+#: The global stores of this worker.
+_global_stores = GlobalStoresOfWorker()
+
 
 class SavedTask(NamedTuple):
     """What the state of the query has of a task besides the pages of its stores.
@@ -30,12 +34,14 @@ class SavedTask(NamedTuple):
         now_ms: time of the last tick, in milliseconds.
         stores: numbers of the stores that have pages, as JSON.
         lags: last known lag of each partition, as JSON; see ``markers.encode_offsets``.
+        global_ends: end offsets of the topics of global stores, as JSON; "" if there are none.
     """
 
     snapshot: bytes
     now_ms: int
     stores: str
     lags: str
+    global_ends: str
 
 
 @dataclass
@@ -47,12 +53,14 @@ class BatchInput:
         lags: number of records after the batch, by partition.
         planned_ms: time when the batch was planned, in milliseconds; 0 if no partition of the task was planned.
         tick_ms: the time of the newest tick, in milliseconds; None if there is none.
+        global_ends: end offsets of the topics of global stores in that tick; see ``markers.encode_offsets``.
     """
 
     blobs: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
     lags: dict[TopicPartition, int] = field(default_factory=dict)
     planned_ms: int = 0
     tick_ms: int | None = None
+    global_ends: str | None = None
 
     @classmethod
     def from_rows(cls, rows: Iterable[Any]) -> BatchInput:
@@ -61,13 +69,19 @@ class BatchInput:
         for row in rows:
             partition = TopicPartition(row.topic, row.partition)
             if row.topic is None:
-                found.tick_ms = max(row.first_offset, -1 if found.tick_ms is None else found.tick_ms)
+                found.add_tick(row)
             elif row.blob is None:
                 found.lags[partition] = row.lag
                 found.planned_ms = row.first_offset
             else:
                 found.blobs.setdefault(partition, []).append((row.first_offset, row.blob))
         return found
+
+    def add_tick(self, row: Any) -> None:
+        """Add a tick, unless there is a newer one."""
+        if self.tick_ms is None or row.first_offset > self.tick_ms:
+            self.tick_ms = row.first_offset
+            self.global_ends = None if row.blob is None else bytes(row.blob).decode()
 
 
 class BatchResult(NamedTuple):
@@ -104,6 +118,7 @@ def run_batch(
     """
     batch_ms = (batch.tick_ms or 0) if plan.has_ticks else batch.planned_ms
     now_ms = max(batch_ms, 0 if saved is None else saved.now_ms)
+    global_ends = batch.global_ends or ("" if saved is None else saved.global_ends)
     subtopology = plan.subtopologies[number.subtopology]
     names = plan.stores.get(number.subtopology) or [store.name for store in subtopology.stores]
     pages = _Pages(names, state, saved)
@@ -111,6 +126,7 @@ def run_batch(
     runtime = TaskRuntime(
         lag_of=lags.get,
         max_waiting=plan.max_records,
+        global_stores=_open_global_stores(plan, global_ends),
         clock=lambda: now_ms,
         pages=pages.create,
         partition_count=plan.count_partitions,
@@ -127,7 +143,7 @@ def run_batch(
             task.punctuate_wall_clock()
         task.commit()
         output = _take_output(task)
-        after = SavedTask(task.snapshot(), now_ms, pages.to_json(), encode_offsets(lags))
+        after = SavedTask(task.snapshot(), now_ms, pages.to_json(), encode_offsets(lags), global_ends)
         metrics = task.take_metrics()
     except BaseException as error:
         try:
@@ -137,6 +153,14 @@ def run_batch(
         raise
     task.close()
     return BatchResult(after, output, metrics)
+
+
+def _open_global_stores(plan: ApplicationPlan, ends: str) -> Mapping[str, StateStore]:
+    if plan.global_stores is None:
+        return {}
+    if not ends:
+        raise StreamsError("the first batch of a task has no tick, so the offsets of global stores are unknown")
+    return _global_stores.open(plan.global_stores, decode_offsets(ends))
 
 
 def _take_output(task: StreamTask) -> TaskOutput:

@@ -1,4 +1,7 @@
-"""A source of one row for each task and trigger, so that tasks without records punctuate, too."""
+"""A source of one row for each task and trigger, so that tasks without records punctuate, too.
+
+With global stores, a tick also has the end offsets of their topics.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,18 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
+from zkconsumer.broker import protocol
+from zkconsumer.broker.log_offsets import LogOffsets
+from zkconsumer.config import ConsumerConfig
+from zkconsumer.errors import RetriableError
+from zkconsumer.log import get_logger
+from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.streams.packing import COLUMNS
 
 #: Name of the format.
 FORMAT = "zkconsumer-ticks"
+
+Tick = dict[str, Any]
 
 
 class TickPartition(InputPartition):
@@ -21,10 +32,12 @@ class TickPartition(InputPartition):
 
     Attributes:
         time_ms: its time.
+        ends: end offsets of the topics of global stores; see ``markers.encode_offsets``.
     """
 
-    def __init__(self, time_ms: int) -> None:
+    def __init__(self, time_ms: int, ends: bytes | None) -> None:
         self.time_ms = time_ms
+        self.ends = ends
 
 
 class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -33,44 +46,82 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._keys: list[int] = json.loads(options["keys"])
         self._interval_ms = int(options["intervalMs"])
-        self._last: dict[str, int] | None = None
+        self._global = json.loads(options.get("global", "null"))
+        self._last: Tick | None = None
+        self._logs: LogOffsets | None = None
+        self._log = get_logger("zkconsumer.spark")
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> Tick:
         """Return the offset before the first tick."""
         return {"time": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """End the query after the tick of the current time."""
-        self._last = self._find_tick()
+        self._last = self._find_tick({})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return no limit."""
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002
-        """Return the time of the last tick."""
+    def latestOffset(self, start: Tick, limit: ReadLimit) -> Tick:  # noqa: ARG002
+        """Return the last tick."""
         if not self._interval_ms:
             return start
-        return max(start, self._last or self._find_tick(), key=lambda offset: offset["time"])
+        tick = self._last or self._find_tick(start)
+        return tick if tick["time"] > start["time"] else start
 
-    def _find_tick(self) -> dict[str, int]:
+    def _find_tick(self, before: Tick) -> Tick:
         if not self._interval_ms:
             return {"time": 0}
-        return {"time": time.time_ns() // 1_000_000 // self._interval_ms * self._interval_ms}
+        tick: Tick = {"time": time.time_ns() // 1_000_000 // self._interval_ms * self._interval_ms}
+        if self._global is not None and tick["time"] != before.get("time"):
+            tick["ends"] = self._find_ends(before.get("ends"))
+        return tick
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+    def _find_ends(self, before: list[Any] | None) -> list[Any]:
+        """Return topic, partition and end offset of the topics of global stores; the last ones if brokers are missing.
+
+        Raises:
+            RetriableError: the brokers do not respond, and no offsets are known yet.
+        """
+        if self._logs is None:
+            brokers = [Endpoint(host, port) for host, port in self._global["brokers"]]
+            config = ConsumerConfig.from_dict(self._global["properties"])
+            self._logs = LogOffsets.from_config(lambda: brokers, config)
+        partitions = [TopicPartition(*partition) for partition in self._global["partitions"]]
+        try:
+            ends = self._logs.offsets(partitions, protocol.LATEST)
+        except RetriableError as error:
+            if before is None:
+                raise
+            self._log.warning("global_offsets_not_found", error=str(error))
+            return before
+        return [[*partition, end] for partition, end in sorted(ends.items())]
+
+    def partitions(self, start: Tick, end: Tick) -> list[InputPartition]:
         """Return the tick of a batch."""
-        return [TickPartition(end["time"])] if end["time"] > start["time"] else []
+        if end["time"] <= start["time"]:
+            return []
+        return [TickPartition(end["time"], json.dumps(end["ends"]).encode() if "ends" in end else None)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Yield one row for each task."""
         if isinstance(partition, TickPartition):
             for key in self._keys:
-                yield key, None, None, partition.time_ms, None, None
+                yield key, None, None, partition.time_ms, None, partition.ends
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._logs is not None:
+            self._logs.close()
 
 
 class TickSource(DataSource):
-    """The format ``zkconsumer-ticks``, with the options ``keys`` (JSON) and ``intervalMs`` (0 for no ticks)."""
+    """The format ``zkconsumer-ticks``.
+
+    Its options are ``keys`` (JSON), ``intervalMs`` (0 for no ticks), and for global stores ``global``: JSON with
+    ``properties``, ``brokers`` (host and port) and ``partitions`` (topic and number).
+    """
 
     @classmethod
     def name(cls) -> str:

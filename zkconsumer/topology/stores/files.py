@@ -14,8 +14,11 @@ from zkconsumer.topology.stores.pages import PageStore
 
 T = TypeVar("T")
 
+#: Seconds to wait for the changes of other objects in a shared file.
+_WAIT_S = 600.0
+
+_LOCK = "PRAGMA locking_mode = EXCLUSIVE"
 _OPEN = (
-    "PRAGMA locking_mode = EXCLUSIVE",
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",
     "CREATE TABLE IF NOT EXISTS pages (store TEXT, id INTEGER, data BLOB, checksum INTEGER, PRIMARY KEY (store, id))",
@@ -41,18 +44,20 @@ class StateFile:
     each of them as a whole, because the file is not synchronized with the disk at each commit.
 
     Args:
-        path: the file; it is created if it does not exist. One object at a time can have it open.
+        path: the file; it is created if it does not exist.
+        is_shared: whether several objects can have it open. They wait for each other's changes, and each of them must
+            begin transactions by statements. If False, one object at a time can have it open.
 
     Raises:
         StreamsError: the file cannot be opened, is in use, or is something else.
     """
 
-    def __init__(self, path: str | PathLike[str]) -> None:
+    def __init__(self, path: str | PathLike[str], *, is_shared: bool = False) -> None:
         self._path = fspath(path)
         self.location = f"state file {self._path}"
-        self._connection = self._call(lambda: sqlite3.connect(self._path, timeout=0))
+        self._connection = self._call(lambda: sqlite3.connect(self._path, timeout=_WAIT_S if is_shared else 0))
         try:
-            for statement in _OPEN:
+            for statement in _OPEN if is_shared else (_LOCK, *_OPEN):
                 self.execute(statement)
             if "checksum" not in [row[1] for row in self.execute("PRAGMA table_info(pages)")]:
                 self.execute(_ADD_CHECKSUM)
@@ -80,6 +85,15 @@ class StateFile:
             StreamsError: the file cannot be written.
         """
         self.execute("INSERT OR REPLACE INTO snapshots (name, data) VALUES (?, ?)", (name, data))
+
+    def clear(self) -> None:
+        """Delete all pages and snapshots.
+
+        Raises:
+            StreamsError: the file cannot be written.
+        """
+        for table in ("pages", "snapshots"):
+            self.execute(f"DELETE FROM {table}")
 
     def commit(self) -> None:
         """Write the changes to the file, all or none.

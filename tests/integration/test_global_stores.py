@@ -1,0 +1,141 @@
+"""Global stores of topologies on Spark: their contents are those at the end offsets of a tick."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aliases import Cluster, Topics
+from confluent_kafka import TopicPartition as Deleted
+from confluent_kafka.admin import AdminClient
+from teardown import started
+
+from zkconsumer.devcluster import Admin
+from zkconsumer.devcluster.load import batch
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams.cluster import ApplicationCluster
+from zkconsumer.spark.streams.dataframe import plan_global_stores
+from zkconsumer.spark.streams.global_stores import GlobalPlan, GlobalStores
+from zkconsumer.topology import ApplicationConfig, Processor, ProcessorContext, Record, Topology, serdes, stores
+
+Open = Callable[..., GlobalStores]
+
+
+class Remember(Processor):
+    """Stores values by their first byte."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.store = context.get_state_store("names")
+
+    def process(self, record: Record) -> None:
+        self.store.put(record.value[:1], record.value)
+
+
+class Names:
+    """A topic with a global store, and the plan of the store."""
+
+    def __init__(self, cluster: Cluster, admin: Admin, topic: str, group: str) -> None:
+        self._admin, self.topic = admin, topic
+        names = stores.key_value("names", serdes.BYTES, serdes.BYTES, logging=False)
+        topology = Topology().add_global_store(names, "source", topic, "remember", Remember)
+        properties = {**cluster.consumer_properties, "group.id": group}
+        config = ApplicationConfig(application_id=group)
+        state = ApplicationCluster(properties).describe()
+        resolved = topology.resolve(state.partition_counts)
+        plan = plan_global_stores(resolved.subtopologies.values(), config, properties, state)
+        assert plan is not None
+        self.plan: GlobalPlan = plan
+
+    def add(self, partition: int, *values: bytes) -> None:
+        """Produce records."""
+        self._admin.produce(TopicPartition(self.topic, partition), batch(list(values), timestamp_ms=1_000))
+
+    def ends(self, *offsets: int) -> dict[TopicPartition, int]:
+        """Return offsets of partitions 0 and 1."""
+        return {TopicPartition(self.topic, number): offset for number, offset in enumerate(offsets)}
+
+
+@pytest.fixture
+def names(zkconsumer_cluster: Cluster, admin: Admin, topic: Topics, group: str) -> Names:
+    return Names(zkconsumer_cluster, admin, topic(2), group)
+
+
+@pytest.fixture
+def opened(names: Names, tmp_path: Path) -> Iterator[Open]:
+    """Open the stores at some offsets; they are closed after the test."""
+
+    def make(*offsets: int) -> GlobalStores:
+        return GlobalStores(names.plan, names.ends(*offsets), tmp_path)
+
+    with started(make, GlobalStores.close) as start:
+        yield start
+
+
+def values_of(found: GlobalStores) -> list[bytes]:
+    store: Any = found.by_name["names"]
+    return [value for _, value in store.all()]
+
+
+def test_store_has_the_records_before_the_offsets(names: Names, opened: Open) -> None:
+    names.add(0, b"a1", b"b1", b"a2")
+    names.add(1, b"c1")
+
+    assert values_of(opened(2, 0)) == [b"a1", b"b1"]
+    assert values_of(opened(3, 1)) == [b"a2", b"b1", b"c1"]
+    assert values_of(opened(3, 1)) == [b"a2", b"b1", b"c1"]
+
+
+def test_open_store_does_not_change_when_another_task_continues(names: Names, opened: Open) -> None:
+    names.add(0, b"a1", b"a2")
+
+    old = opened(1, 0)
+    new = opened(2, 0)
+    assert values_of(old) == [b"a1"]
+    assert values_of(new) == [b"a2"]
+
+
+def test_store_that_is_ahead_is_built_again(names: Names, opened: Open) -> None:
+    names.add(0, b"a1", b"b1")
+
+    assert values_of(opened(2, 0)) == [b"a1", b"b1"]
+    assert values_of(opened(1, 0)) == [b"a1"]
+    assert values_of(opened(0, 0)) == []
+
+
+def test_deleted_records_are_skipped(names: Names, opened: Open, zkconsumer_cluster: Cluster) -> None:
+    names.add(0, b"a1", b"b1", b"c1")
+    client = AdminClient({"bootstrap.servers": zkconsumer_cluster.bootstrap_servers})
+    [deleted] = client.delete_records([Deleted(names.topic, 0, 2)]).values()
+    deleted.result(20)
+
+    assert values_of(opened(3, 0)) == [b"c1"]
+
+
+def test_tasks_update_a_store_at_the_same_time(names: Names, tmp_path: Path) -> None:
+    names.add(0, *(b"%c%d" % (97 + number % 20, number) for number in range(200)))
+    found: list[list[bytes]] = []
+    failures: list[BaseException] = []
+
+    def run(end: int) -> None:
+        try:
+            one = GlobalStores(names.plan, names.ends(end, 0), tmp_path)
+            try:
+                found.append(values_of(one))
+            finally:
+                one.close()
+        except BaseException as error:
+            failures.append(error)
+
+    for end in (50, 120, 200):
+        threads = [threading.Thread(target=run, args=(end,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert not failures
+        expected = [b"%c%d" % (97 + letter, end - 20 + (letter - end) % 20) for letter in range(20)]
+        assert found == [expected] * 4
+        found.clear()

@@ -1,0 +1,174 @@
+"""Global stores in the executors: one SQLite file for each executor, which its tasks share.
+
+The file has exactly the records before the end offsets in the tick of a batch, so a batch that Spark repeats reads the
+same entries. A task reads the file in a transaction, which isolates it from later updates by other tasks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import SparkFiles
+
+from zkconsumer.errors import StreamsError
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.executor.fetch_task import FetchTask
+from zkconsumer.spark.executor.reader import read
+from zkconsumer.spark.streams.markers import decode_offsets, encode_offsets
+from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.global_task import GlobalTask
+from zkconsumer.topology.stores.base import StateStore
+from zkconsumer.topology.stores.files import StateFile
+from zkconsumer.topology.subtopology import Subtopology
+from zkconsumer.topology.task_runtime import TaskRuntime
+
+#: Name of the offsets in the file.
+_OFFSETS = "offsets"
+#: Attempts to read the file at the wanted offsets, while other tasks update it.
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class GlobalPlan:
+    """The global stores of an application; pickled to the workers.
+
+    Attributes:
+        config: settings of the application.
+        subtopologies: the sub-topologies of global stores.
+        fetch: what fetches their topics, without ranges.
+    """
+
+    config: ApplicationConfig
+    subtopologies: tuple[Subtopology, ...]
+    fetch: FetchTask
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions of their topics."""
+        return [
+            TopicPartition(topic, number)
+            for one in self.subtopologies
+            for topic in sorted(one.source_topics)
+            for number in range(one.partition_counts[topic])
+        ]
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file, which changes with the declarations of the stores."""
+        text = json.dumps([self.config.application_id, *(one.fingerprint for one in self.subtopologies)])
+        return f"zkconsumer-global-{hashlib.sha256(text.encode()).hexdigest()[:16]}.db"
+
+
+class GlobalStores:
+    """The global stores of an application at some offsets.
+
+    Args:
+        plan: the stores.
+        ends: end offsets of the partitions of their topics.
+        folder: directory of the file.
+
+    Attributes:
+        by_name: the stores, which are read-only.
+
+    Raises:
+        StreamsError: the file cannot be written, or a record or the processor of a store failed.
+        RetriableError: the brokers do not respond.
+    """
+
+    def __init__(self, plan: GlobalPlan, ends: Mapping[TopicPartition, int], folder: Path) -> None:
+        self.plan, self.ends = plan, dict(ends)
+        self._tasks: list[GlobalTask] = []
+        self._file = StateFile(folder / plan.file_name, is_shared=True)
+        try:
+            for _ in range(_ATTEMPTS):
+                if self._begin("BEGIN") == self.ends:
+                    break
+                self._file.rollback()
+                self._update()
+            else:
+                raise StreamsError(f"{self._file.location} was changed by other tasks in {_ATTEMPTS} attempts")
+            self._tasks = self._open_tasks()
+        except BaseException:
+            self.close()
+            raise
+        self.by_name: dict[str, StateStore] = {
+            name: store for task in self._tasks for name, store in task.stores.items()
+        }
+
+    def close(self) -> None:
+        """Close the stores and the file."""
+        for task in self._tasks:
+            task.close()
+        self._file.close()
+
+    def _begin(self, statement: str) -> dict[TopicPartition, int] | None:
+        """Begin a transaction, and return the offsets of the file; None if it is new."""
+        self._file.execute(statement)
+        saved = self._file.read_snapshot(_OFFSETS)
+        return None if saved is None else decode_offsets(saved.decode())
+
+    def _update(self) -> None:
+        """Process the records up to the wanted offsets. A file that is ahead of them is built again."""
+        offsets = self._begin("BEGIN IMMEDIATE") or {}
+        if any(offset > self.ends.get(partition, -1) for partition, offset in offsets.items()):
+            self._file.clear()
+            offsets = {}
+        spans = {partition: (offsets.get(partition, 0), end) for partition, end in self.ends.items()}
+        ranges = {partition: span for partition, span in spans.items() if span[0] < span[1]}
+        tasks = self._open_tasks()
+        try:
+            by_partition = {partition: task for task in tasks for partition in task.partitions}
+            for batch in read(replace(self.plan.fetch, ranges=ranges)) if ranges else ():
+                for partition, part in _divide(batch):
+                    by_partition[partition].update_columns(partition, part)
+        finally:
+            for task in tasks:
+                task.close()
+        self._file.write_snapshot(_OFFSETS, encode_offsets(self.ends).encode())
+        self._file.commit()
+
+    def _open_tasks(self) -> list[GlobalTask]:
+        runtime = TaskRuntime(clock=lambda: 0, pages=lambda store: self._file.pages(store.name))
+        tasks = []
+        for one in self.plan.subtopologies:
+            numbers = range(max(one.partition_counts[topic] for topic in one.source_topics))
+            tasks.append(one.global_task(numbers, self.plan.config, runtime))
+            tasks[-1].initialize()
+        return tasks
+
+
+class GlobalStoresOfWorker:
+    """The global stores that a worker process has open, which later batches use again. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._opened: GlobalStores | None = None
+
+    def open(self, plan: GlobalPlan, ends: Mapping[TopicPartition, int]) -> Mapping[str, StateStore]:
+        """Return the stores at some offsets; see ``GlobalStores``."""
+        opened = self._opened
+        if opened is None or opened.ends != ends or opened.plan.file_name != plan.file_name:
+            self.close()
+            opened = self._opened = GlobalStores(plan, ends, Path(SparkFiles.getRootDirectory()))
+        return opened.by_name
+
+    def close(self) -> None:
+        """Close the stores."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()
+
+
+def _divide(batch: pa.RecordBatch) -> list[tuple[TopicPartition, pa.RecordBatch]]:
+    """Return the records of a batch by partition."""
+    keys = zip(batch.column("topic").to_pylist(), batch.column("partition").to_pylist(), strict=True)
+    found = []
+    for topic, number in sorted(set(keys)):
+        mask = pc.and_(pc.equal(batch.column("topic"), topic), pc.equal(batch.column("partition"), number))
+        found.append((TopicPartition(topic, number), batch.filter(mask)))
+    return found
