@@ -44,6 +44,7 @@ sys.path.append(str(Path(__file__).parent / "on_path"))
 _topologies: Any = importlib.import_module("streams_topologies")
 counting: Callable[[str, str], Topology] = _topologies.counting
 looking: Callable[[str, str, str], Topology] = _topologies.looking
+copying: Callable[[str, str], Topology] = _topologies.copying
 
 PARTITIONS = 3
 
@@ -52,11 +53,14 @@ PARTITIONS = 3
 def app(spark: Any, zkconsumer_cluster: Cluster, group: str, checkpoint: Path) -> Iterator[Callable[..., StreamsApp]]:
     """Create applications with the test's checkpoint, which are closed after the test."""
 
-    def make(topology: Topology, *, has_zookeeper: bool = True, **settings: Any) -> StreamsApp:
+    def make(
+        topology: Topology, *, has_zookeeper: bool = True, metadata_max_age_ms: str = "300000", **settings: Any
+    ) -> StreamsApp:
         config = ApplicationConfig(application_id=group)
         properties = {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers}
         if has_zookeeper:
             properties = {**zkconsumer_cluster.consumer_properties, "zookeeper.sync.time.ms": "200"}
+        properties["metadata.max.age.ms"] = metadata_max_age_ms
         return StreamsApp(topology, config, spark, str(checkpoint), properties, QuerySettings(**settings))
 
     with started(make, StreamsApp.close) as start:
@@ -231,6 +235,29 @@ def test_tasks_read_a_global_store(
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+def test_new_topics_and_partitions_are_read(
+    app: Callable[..., StreamsApp],
+    topic: Topics,
+    admin: Admin,
+    output_of: Callable[[str], Output],
+    unique: Callable[[str], str],
+) -> None:
+    prefix, sink = unique("in"), topic(1)
+    first = topic(1, name=f"{prefix}.1")
+    output = output_of(sink)
+    running = app(copying(f"{prefix}\\..*", sink), trigger_ms=200, metadata_max_age_ms="1000")
+    running.start()
+    for source, partition, value in ((first, 0, b"1"), (topic(1, name=f"{prefix}.2"), 0, b"2"), (first, 1, b"3")):
+        if partition:
+            admin.create_partitions(first, 2)
+        admin.produce(TopicPartition(source, partition), batch([value], timestamp_ms=1_000))
+        wait_for(partial(output.has_value, value), 60, what=f"{value!r} is copied")
+    assert [value for _, value in output.read()] == [b"1", b"2", b"3"]
+    assert running.state is ApplicationState.RUNNING
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_lost_checkpoint_is_detected(
     app: Callable[..., StreamsApp], topic: Topics, admin: Admin, checkpoint: Path
 ) -> None:
@@ -330,6 +357,10 @@ class Output:
     def has_all(self, count: int) -> bool:
         """Return whether there are ``count`` records."""
         return len(self.read()) >= count
+
+    def has_value(self, value: bytes) -> bool:
+        """Return whether there is a record with a value."""
+        return value in [one for _, one in self.read()]
 
     def close(self) -> None:
         """Close the consumer."""

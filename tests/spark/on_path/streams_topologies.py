@@ -36,6 +36,11 @@ def counting(source: str, sink: str) -> Topology:
     )
 
 
+def copying(pattern: str, sink: str) -> Topology:
+    """Copy the topics that match a pattern."""
+    return Topology().add_source("source", pattern=pattern).add_sink("sink", sink, "source")
+
+
 class Remember(Processor):
     """Stores the length of each value under its first letter."""
 

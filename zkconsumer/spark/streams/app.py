@@ -70,7 +70,8 @@ class StreamsApp:
         properties: consumer properties with ``zookeeper.connect`` or ``bootstrap.servers``.
         settings: settings of the query.
         allow: changes of the topology since the checkpoint was written that are allowed.
-        max_restarts: maximum number of restarts by ``ExceptionResponse.REPLACE_QUERY``.
+        max_restarts: maximum number of consecutive restarts by ``ExceptionResponse.REPLACE_QUERY``, after which no
+            record was processed.
 
     Raises:
         ConfigurationError: ``max_restarts`` is negative.
@@ -95,7 +96,7 @@ class StreamsApp:
         self._name = config.application_id
         self._spark, self._checkpoint, self._properties = spark, str(checkpoint), properties
         self._lifecycle = Lifecycle()
-        self._restarts_left = max_restarts
+        self._max_restarts = max_restarts
         self._handler: ExceptionHandler = lambda _error: ExceptionResponse.SHUTDOWN
         self._starting = threading.Lock()  # a start and a close change the state one after the other
         self._started, self._stop = threading.Event(), threading.Event()
@@ -266,29 +267,41 @@ class StreamsApp:
     def _supervise(self) -> BaseException | None:
         """Run the query, and restart it after errors, if wanted; return the last error, or None after its end.
 
-        A query that ends by itself is started again until it finds no records.
+        A query that ends by itself is started again until it finds no records, because it may have written some to its
+        own topics; also one whose topics have new partitions.
         """
-        attempt = 0
+        failures = 0
         while not self._stop.is_set():
-            has_processed, error = self._run_query()
-            if error is None and has_processed and not self._stop.is_set():
-                continue  # it may have written records to its own topics
-            if error is None or self._stop.is_set() or not self._wants_restart(error):
+            processed, error = self._run_query()
+            if self._stop.is_set():
+                return error
+            new_topics = self._query.find_new_topics(is_due=error is not None)
+            if new_topics:
+                self._log.info("streams_topics_added", group=self._name, topics=new_topics)
+            if new_topics or (error is None and processed):
+                self._query.stop(self._close_timeout_s)
+                self._lifecycle.set_state(ApplicationState.REBALANCING)
+                continue
+            failures = 1 if processed else failures + 1
+            if error is None or not self._wants_restart(error, failures):
                 return error
             self._log_failure(error, "restart")
             self._lifecycle.set_state(ApplicationState.REBALANCING)
-            self._stop.wait(min(2.0**attempt, _MAX_PAUSE_S))
-            attempt += 1
+            self._stop.wait(min(2.0 ** (failures - 1), _MAX_PAUSE_S))
         return None
 
-    def _run_query(self) -> tuple[bool, BaseException | None]:
-        """Return whether the query has processed records, and the exception that ended it or prevented a restart."""
+    def _run_query(self) -> tuple[int, BaseException | None]:
+        """Run the query until it ends, is to be stopped, or its topics have new partitions.
+
+        Returns:
+            the number of records that it has processed, and the exception that ended it or prevented its start.
+        """
         try:
             self._query.start()
         except Exception as error:
             if not self._started.is_set():
                 raise  # ``start`` raises it
-            return False, error
+            return 0, error
         self._lifecycle.set_state(ApplicationState.RUNNING)
         self._started.set()
         count = 0
@@ -296,8 +309,10 @@ class StreamsApp:
             has_ended = self._query.wait(_POLL_S)
             count += self._add_reports()
             if has_ended:
-                return count > 0, self._query.exception()
-        return False, None
+                return count, self._query.exception()
+            if self._query.find_new_topics():
+                break
+        return count, None
 
     def _end(self, error: BaseException | None) -> None:
         """Stop the query, and set the final state, whatever fails."""
@@ -322,16 +337,13 @@ class StreamsApp:
         """Add the reports of new batches; return the number of their records."""
         return sum(map(self._reports.add, self._query.take_reports()))
 
-    def _wants_restart(self, error: BaseException) -> bool:
+    def _wants_restart(self, error: BaseException, failures: int) -> bool:
         try:
             response = self._handler(error)
         except Exception as second:
             error.add_note(f"the exception handler failed: {second!r}")
             return False
-        if response is not ExceptionResponse.REPLACE_QUERY or self._restarts_left == 0:
-            return False
-        self._restarts_left -= 1
-        return True
+        return response is ExceptionResponse.REPLACE_QUERY and failures <= self._max_restarts
 
     def _log_failure(self, error: BaseException, reason: str) -> None:
         self._failure = time.time(), error

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from zkconsumer.errors import ConfigurationError, OwnershipLostError
+from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableError, TopologyError
+from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName
 from zkconsumer.spark import session as source
 from zkconsumer.spark.driver.query_listener import QueryListener
@@ -66,7 +67,12 @@ class TopologyQuery:
         self._query: Any = None
         self._listener: QueryListener | None = None
         self._last_batch = -1
+        #: Partition counts of the topics that the query reads.
+        self._read_counts: Mapping[str, int] = {}
+        self._checked_at = 0.0
+        self._new_topics: list[str] = []
         self._owner: ApplicationOwner | None = None
+        self._log = get_logger("zkconsumer.spark")
         self._waiting = threading.Event()  # never set: only its timeout is used
 
     def start(self) -> None:
@@ -83,6 +89,8 @@ class TopologyQuery:
         state = cluster.describe()
         settings, counts = self._settings, state.partition_counts
         resolved = self._topology.resolve(counts)
+        self._read_counts = {topic: counts.get(topic, 0) for topic in resolved.source_topics}
+        self._checked_at, self._new_topics = time.monotonic(), []
         subtopologies = select_subtopologies(resolved, self._config, counts)
         global_stores = plan_global_stores(resolved.subtopologies.values(), self._config, self._properties, state)
         if global_stores is not None and not settings.wall_clock_punctuation:
@@ -142,6 +150,25 @@ class TopologyQuery:
         if self._owner is not None:
             self._owner.close()
             self._owner = None
+
+    def find_new_topics(self, *, is_due: bool = False) -> list[str]:
+        """Return the topics with partitions that the query does not read, as they were found by the last check.
+
+        Args:
+            is_due: check now. If False, the topics are checked every ``metadata.max.age.ms``.
+        """
+        cluster = ApplicationCluster(self._properties)
+        if not is_due and time.monotonic() < self._checked_at + cluster.config.metadata_max_age_s:
+            return self._new_topics
+        self._checked_at = time.monotonic()
+        try:
+            counts = cluster.describe().partition_counts
+            topics = self._topology.resolve(counts).source_topics
+        except (RetriableError, TopologyError) as error:
+            self._log.warning("streams_topics_not_checked", group=self._config.application_id, error=str(error))
+            return self._new_topics
+        self._new_topics = sorted(topic for topic in topics if counts.get(topic, 0) > self._read_counts.get(topic, 0))
+        return self._new_topics
 
     @property
     def listener_metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
