@@ -27,6 +27,8 @@ Packages define subclasses of them where more is known, such as ``JarsUnavailabl
       ClosedError                   the object was closed, or is used after a fork
       TopologyError                 nodes, stores or topics of a topology contradict each other
       StreamsError                  a task failed; names task, node, topic, partition and offset where they are known
+        RecordRejectedError         a record was not accepted by the producer or the brokers
+        ProducerFencedError         another producer uses the transactional id
 
 Errors of kazoo, kafka-python and the operating system are mapped to these classes in ``zookeeper/connection.py``,
 ``broker/channel.py`` and ``fetcher/decode.py``.
