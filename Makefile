@@ -56,6 +56,7 @@ bench: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.topology
+	$(BIN)/python -m bench.streams
 
 docs: $(READY)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'

@@ -1,0 +1,96 @@
+"""``python -m bench.streams [PART ...]``: this package's topologies on Spark beside other stream processors.
+
+The applications count the records of each key, and write each new count to a topic. They run alternately, each alone
+with one broker; see ``bench.streams.output`` for how rates are measured. The results are in ``bench/results``, in
+``streams.json`` and ``streams.rst``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from typing import Any
+
+from bench.__main__ import machine
+from bench.report import FOLDER, grid
+from bench.streams.applications import APPLICATIONS
+from bench.streams.count import CountBenchmark
+from zkconsumer.devcluster import DevCluster
+
+PARTS = ("count",)
+RECORDS, KEYS, ROUNDS = 5_000_000, (100_000, 1_000_000), 3
+
+
+def load() -> dict[str, Any]:
+    """Return the stored results."""
+    path = FOLDER / "streams.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def save(results: dict[str, Any]) -> None:
+    """Write JSON and tables."""
+    (FOLDER / "streams.json").write_text(json.dumps(results, indent=1) + "\n")
+    (FOLDER / "streams.rst").write_text(table(results))
+
+
+def table(results: dict[str, Any]) -> str:
+    """Return all medians in reStructuredText."""
+    found = results["machine"]
+    text = [f"Measured on {found['cpu']}, {found['cores']} cores shared with the broker.\n"]
+    if "count" in results:
+        text.append(f"{results['measured']['count']}:\n\n{_count_table(results['count'])}")
+    return "\n".join(text)
+
+
+def _count_table(rows: list[dict[str, Any]]) -> str:
+    cells: list[tuple[str, ...]] = [
+        (
+            row["who"],
+            f"{row['keys']:,}",
+            "yes" if row["cached"] else "no",
+            f"{row['records'] / 1e6:g}",
+            f"{row['records/s'] / 1000:,.0f}",
+            f"{row['CPU s per million']:.1f}",
+        )
+        for row in rows
+    ]
+    header = ("count per key", "keys", "cached", "million records", "thousand records/s", "CPU s per million")
+    text: str = grid(header, cells)
+    return text
+
+
+def merge(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of new measurements, and the old ones that were not measured again."""
+
+    def key(row: dict[str, Any]) -> tuple[Any, ...]:
+        return row["keys"], list(APPLICATIONS).index(row["who"]), row["cached"]
+
+    return sorted({key(row): row for row in [*old, *new]}.values(), key=key)
+
+
+def main() -> None:
+    """Run the selected parts."""
+    parser = argparse.ArgumentParser("bench.streams", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--records", type=int, default=RECORDS, help="number of records (default: %(default)s)")
+    parser.add_argument("--keys", type=int, nargs="+", default=KEYS, help="numbers of keys (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs per application (default: %(default)s)")
+    parser.add_argument("--only", nargs="+", choices=list(APPLICATIONS), default=list(APPLICATIONS), metavar="NAME")
+    options = parser.parse_args()
+    if unknown := sorted(set(options.parts) - set(PARTS)):
+        parser.error(f"unknown part {unknown[0]!r}; valid parts: {', '.join(PARTS)}")
+    results = load()
+    results["machine"] = {**machine(), "load": os.getloadavg()}
+    with DevCluster() as cluster:
+        for keys in options.keys:
+            rows = CountBenchmark(cluster, options.records, keys).measure(options.only, options.rounds)
+            results["count"] = merge(results.get("count", []), rows)
+            results.setdefault("measured", {})["count"] = time.strftime("%F %R")
+            save(results)
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The applications that are compared, and how their processes are started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from bench.streams.cpu import list_tree
+from tests.oracle.oracle import COORDINATE, compiler
+from zkconsumer.devcluster import jars
+from zkconsumer.devcluster.java import cache_folder, java, make_directory
+
+#: Trigger interval of Spark, and commit interval of the others, in milliseconds.
+COMMIT_MS = 1_000
+
+_SOURCES = Path(__file__).parent
+_REPOSITORY = _SOURCES.parent.parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What an application is started with.
+
+    Attributes:
+        name: application id, or consumer group.
+        brokers: ``bootstrap.servers``.
+        input: topic of the records.
+        output: topic of the counts.
+        folder: directory for state, checkpoint and logs.
+        cached: whether only the last change of a key between two commits is forwarded.
+        batch_records: maximum number of records in a batch of Spark.
+        commit_ms: milliseconds between two commits or batches.
+    """
+
+    name: str
+    brokers: str
+    input: str
+    output: str
+    folder: str
+    cached: bool
+    batch_records: int
+    commit_ms: int = COMMIT_MS
+
+    def to_json(self) -> str:
+        """Return the settings as an argument of a process."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
+class Application:
+    """An application.
+
+    Attributes:
+        command: returns the command line of one process.
+        processes: number of processes.
+        share: fraction of the records that it processes.
+        variants: whether it runs without and with caches.
+    """
+
+    command: Callable[[Run], Sequence[str | Path]]
+    processes: int = 1
+    share: float = 1.0
+    variants: tuple[bool, ...] = (False,)
+
+
+def _command_zkconsumer(run: Run) -> Sequence[str | Path]:
+    return [sys.executable, "-m", "bench.streams.streams_app", run.to_json()]
+
+
+def _command_kafka_streams(run: Run) -> Sequence[str | Path]:
+    libraries = jars.resolve(COORDINATE)  # with RocksDB
+    return [
+        *(java(), "-Xmx4g", "-cp", jars.classpath([compile_java(), *libraries]), "CountPerKey"),
+        *(run.brokers, run.input, run.output, run.name, f"{run.folder}/state", str(run.commit_ms)),
+        "cached" if run.cached else "uncached",
+    ]
+
+
+@cache
+def compile_java() -> Path:
+    """Compile the program for Kafka Streams into the cache directory, and return that of the classes."""
+    folder = make_directory(cache_folder() / "bench-classes", "XDG_CACHE_HOME")
+    classpath = jars.classpath(jars.resolve(COORDINATE))
+    source = _SOURCES / "CountPerKey.java"
+    subprocess.run([compiler(), "--release", "11", "-cp", classpath, "-d", folder, source], check=True)
+    return folder
+
+
+APPLICATIONS = {
+    "zkconsumer": Application(_command_zkconsumer, variants=(False, True)),
+    "Kafka Streams": Application(_command_kafka_streams, variants=(False, True)),
+}
+
+
+class Running:
+    """The processes of an application, which are killed at the end of the block."""
+
+    def __init__(self, application: Application, run: Run) -> None:
+        path = os.pathsep.join(filter(None, [str(_REPOSITORY), os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": path, "TMPDIR": run.folder}
+        self._log = (Path(run.folder) / "log").open("w+")
+        self._processes = [
+            subprocess.Popen(
+                list(map(str, application.command(run))),
+                cwd=run.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            for _ in range(application.processes)
+        ]
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids."""
+        return [process.pid for process in self._processes]
+
+    def check(self) -> None:
+        """Raise an error with the end of the log if a process has ended."""
+        if any(process.poll() is not None for process in self._processes):
+            raise RuntimeError(f"the application ended:\n{self.read_log()[-6000:]}")
+
+    def read_log(self) -> str:
+        """Return the output of the processes."""
+        self._log.seek(0)
+        return self._log.read()
+
+    def kill(self) -> None:
+        """Kill the processes and their children."""
+        tree = [process for pid in self.pids for process in list_tree(pid)]
+        for process in tree:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+        for started in self._processes:
+            started.wait(30)
+        psutil.wait_procs(tree, timeout=30)
+        self._log.close()

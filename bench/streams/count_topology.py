@@ -1,0 +1,36 @@
+"""The topology of this package's application: a count per key. Workers import this module."""
+
+from __future__ import annotations
+
+from zkconsumer.topology import Processor, ProcessorContext, Record, Topology, serdes, stores
+
+
+class Count(Processor):
+    """Counts the records of each key; forwards each new count, or the last one at a commit if the store is cached."""
+
+    def init(self, context: ProcessorContext) -> None:
+        """Get the store."""
+        self._context = context
+        self._store = context.get_state_store("counts")
+        self._is_cached = self._store.set_flush_listener(self._forward_change)
+
+    def process(self, record: Record) -> None:
+        """Count a record."""
+        count = (self._store.get(record.key) or 0) + 1
+        self._store.put(record.key, count)
+        if not self._is_cached:
+            self._context.forward(record.with_value(count))
+
+    def _forward_change(self, change: Record) -> None:
+        self._context.forward(change.with_value(change.value.new))
+
+
+def create_topology(source: str, sink: str, is_cached: bool) -> Topology:
+    """Return the topology."""
+    store = stores.key_value("counts", value=serdes.LONG, caching=is_cached)
+    return (
+        Topology()
+        .add_source("source", source)
+        .add_processor("count", Count, "source", stores=[store])
+        .add_sink("sink", sink, "count", value_serializer=serdes.LONG.serialize)
+    )

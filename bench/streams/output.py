@@ -1,0 +1,129 @@
+"""The output topics of the applications, and their rates.
+
+An output record has the key and its new count. The topics have the time at which the broker appended each record, so an
+application that forwards only the last change of a key between two commits is measured in the same way as one that
+forwards each change: at any time, the sum of the last counts of all keys is the number of input records that it has
+counted.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bench.streams.workload import PARTITIONS
+from zkconsumer import ConsumerConfig, create_consumer
+from zkconsumer.devcluster import DevCluster
+
+#: The window of a measurement starts with the longest pause of the output between these fractions of the records.
+START_FRACTIONS = 0.1, 0.3
+
+_CONFIG = {"message.timestamp.type": "LogAppendTime"}
+
+
+def create_topic(cluster: DevCluster, topic: str) -> str:
+    """Create an output topic, and return its name."""
+    return cluster.create_topic(topic, PARTITIONS, config=_CONFIG)
+
+
+def count_records(cluster: DevCluster, topic: str) -> int:
+    """Return the number of records in a topic."""
+    return sum(cluster.admin.offsets(topic, PARTITIONS).values())
+
+
+@dataclass(frozen=True)
+class Window:
+    """The part of a run that is measured.
+
+    Attributes:
+        records: number of input records that were counted in it.
+        start: time of the start, in seconds since the epoch.
+        end: time of the last output record.
+    """
+
+    records: int
+    start: float
+    end: float
+
+    @property
+    def rate(self) -> float:
+        """Input records per second."""
+        return self.records / (self.end - self.start)
+
+
+class Output:
+    """All records of an output topic.
+
+    Args:
+        keys: the keys as numbers, in the order of the partitions.
+        counts: the counts.
+        times: the append times in milliseconds.
+    """
+
+    def __init__(self, keys: Any, counts: Any, times: Any) -> None:
+        order = np.argsort(keys, kind="stable")
+        self._keys, counts = keys[order], counts[order]
+        is_last: Any = np.append(self._keys[1:] != self._keys[:-1], True) if len(keys) else np.zeros(0, bool)
+        self.last_keys, self.last_counts = self._keys[is_last], counts[is_last]
+        before: Any = np.append(0, counts[:-1])
+        before[1:][is_last[:-1]] = 0
+        by_time = np.argsort(times[order], kind="stable")
+        self._times, self._counted = times[order][by_time], np.cumsum((counts - before)[by_time])
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def total(self) -> int:
+        """Number of input records that were counted."""
+        return int(self.last_counts.sum())
+
+    def find_window(self) -> Window:
+        """Return the part of the run after the start of the application.
+
+        An application that commits large batches writes in bursts. The start after one burst, and the end after
+        another one, ensure that all the work for the counted records is in the window.
+        """
+        first, last = (int(np.searchsorted(self._counted, share * self.total)) for share in START_FRACTIONS)
+        pauses = np.diff(self._times[first : last + 2])
+        start = first + int(np.argmax(pauses))
+        counted = int(self._counted[-1] - self._counted[start])
+        return Window(counted, self._times[start] / 1000, self._times[-1] / 1000)
+
+    def curve(self, step_s: float = 1.0) -> list[tuple[float, int]]:
+        """Return the number of counted records by seconds since the first output record."""
+        seconds: Any = np.arange(0, (self._times[-1] - self._times[0]) / 1000 + step_s, step_s)
+        places: Any = np.searchsorted(self._times, self._times[0] + seconds * 1000, side="right") - 1
+        return [(float(at), int(self._counted[place])) for at, place in zip(seconds, places, strict=True)]
+
+
+def read_output(cluster: DevCluster, topic: str) -> Output:
+    """Read all records of an output topic."""
+    wanted = count_records(cluster, topic)
+    config = ConsumerConfig.from_dict(
+        {
+            "group.id": f"bench-{uuid.uuid4().hex[:8]}",
+            "zookeeper.connect": cluster.zookeeper_connect,
+            "auto.offset.reset": "smallest",
+        }
+    )
+    batches: list[Any] = []
+    with create_consumer(config) as consumer:
+        [stream] = consumer.create_message_streams({topic: 1})[topic]
+        for batch in stream.batches(65_536) if wanted else ():
+            batches.append(batch)
+            wanted -= batch.num_rows
+            if wanted <= 0:
+                break
+    keys, counts = (np.concatenate([_numbers(batch, name) for batch in batches]) for name in ("key", "value"))
+    times = [batch.column("timestamp").cast("timestamp[ms]").cast("int64").to_numpy() for batch in batches]
+    return Output(keys, counts, np.concatenate(times))
+
+
+def _numbers(batch: Any, name: str) -> Any:
+    """Return a column of eight bytes as numbers."""
+    data = b"".join(batch.column(name).to_pylist())
+    return np.frombuffer(data, ">i8").astype(np.int64)

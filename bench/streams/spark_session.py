@@ -1,0 +1,35 @@
+"""The Spark session of the applications on Spark."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import zkconsumer.spark
+from zkconsumer.devcluster.jars import SPARKS_OWN, resolve
+from zkconsumer.devcluster.java import java_home
+
+
+def create_session(folder: str) -> Any:
+    """Return a session with two cores, both sources, and its files in a directory."""
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    settings = {
+        **zkconsumer.spark.recommended_conf(),
+        "spark.jars": ",".join(str(jar) for name in SPARKS_OWN for jar in resolve(name, transitive=False)),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder}",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "4g",
+        "spark.local.dir": folder,
+        "spark.log.level": "ERROR",
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        "spark.ui.enabled": "false",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("bench")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

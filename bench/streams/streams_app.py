@@ -1,0 +1,30 @@
+"""This package's application: ``python -m bench.streams.streams_app SETTINGS``; see ``applications.Run.to_json``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+from bench.streams.count_topology import create_topology
+from bench.streams.spark_session import create_session
+from zkconsumer.spark import QuerySettings, StreamsApp
+from zkconsumer.topology import ApplicationConfig
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Run the application until it is killed."""
+    topology = create_topology(settings["input"], settings["output"], settings["cached"])
+    config = ApplicationConfig(application_id=settings["name"])
+    if not settings["cached"]:
+        config = replace(config, statestore_cache_max_bytes=0)
+    query = QuerySettings(trigger_ms=settings["commit_ms"], max_records_per_trigger=settings["batch_records"])
+    properties = {"bootstrap.servers": settings["brokers"]}
+    checkpoint = f"{settings['folder']}/checkpoint"
+    with StreamsApp(topology, config, create_session(settings["folder"]), checkpoint, properties, query) as app:
+        app.wait()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
