@@ -22,6 +22,9 @@ from zkconsumer.devcluster import DevCluster
 PARTS = ("count",)
 RECORDS, KEYS, ROUNDS = 5_000_000, (100_000, 1_000_000), 3
 
+#: Kafka's default, so that the processes of an application join in the same rebalance.
+BROKER_CONFIG = {"group.initial.rebalance.delay.ms": 3_000}
+
 
 def load() -> dict[str, Any]:
     """Return the stored results."""
@@ -83,7 +86,7 @@ def main() -> None:
         parser.error(f"unknown part {unknown[0]!r}; valid parts: {', '.join(PARTS)}")
     results = load()
     results["machine"] = {**machine(), "load": os.getloadavg()}
-    with DevCluster() as cluster:
+    with DevCluster(broker_config=BROKER_CONFIG) as cluster:
         for keys in options.keys:
             rows = CountBenchmark(cluster, options.records, keys).measure(options.only, options.rounds)
             results["count"] = merge(results.get("count", []), rows)

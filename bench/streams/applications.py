@@ -17,9 +17,10 @@ from types import TracebackType
 import psutil
 
 from bench.streams.cpu import list_tree
+from bench.streams.environments import find_python
 from tests.oracle.oracle import COORDINATE, compiler
 from zkconsumer.devcluster import jars
-from zkconsumer.devcluster.java import cache_folder, java, make_directory
+from zkconsumer.devcluster.java import CACHE_VARIABLE, cache_folder, java, make_directory
 
 #: Trigger interval of Spark, and commit interval of the others, in milliseconds.
 COMMIT_MS = 1_000
@@ -87,10 +88,22 @@ def _command_kafka_streams(run: Run) -> Sequence[str | Path]:
     ]
 
 
+def _command_direct(run: Run) -> Sequence[str | Path]:
+    return [sys.executable, "-m", "bench.streams.direct_app", run.to_json()]
+
+
+def _command_faust(run: Run) -> Sequence[str | Path]:
+    return [find_python("faust"), _SOURCES / "faust_app.py", run.to_json()]
+
+
+def _command_quixstreams(run: Run) -> Sequence[str | Path]:
+    return [find_python("quixstreams"), _SOURCES / "quix_app.py", run.to_json()]
+
+
 @cache
 def compile_java() -> Path:
     """Compile the program for Kafka Streams into the cache directory, and return that of the classes."""
-    folder = make_directory(cache_folder() / "bench-classes", "XDG_CACHE_HOME")
+    folder = make_directory(cache_folder() / "bench-classes", CACHE_VARIABLE)
     classpath = jars.classpath(jars.resolve(COORDINATE))
     source = _SOURCES / "CountPerKey.java"
     subprocess.run([compiler(), "--release", "11", "-cp", classpath, "-d", folder, source], check=True)
@@ -100,6 +113,9 @@ def compile_java() -> Path:
 APPLICATIONS = {
     "zkconsumer": Application(_command_zkconsumer, variants=(False, True)),
     "Kafka Streams": Application(_command_kafka_streams, variants=(False, True)),
+    "transformWithState, a state per key": Application(_command_direct, share=0.04),
+    "faust": Application(_command_faust, processes=2, share=0.04),
+    "quixstreams": Application(_command_quixstreams, processes=2, share=0.1),
 }
 
 
