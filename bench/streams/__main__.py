@@ -15,11 +15,12 @@ from typing import Any
 
 from bench.__main__ import machine
 from bench.report import FOLDER, grid
+from bench.streams import stages
 from bench.streams.applications import APPLICATIONS
 from bench.streams.count import CountBenchmark
 from zkconsumer.devcluster import DevCluster
 
-PARTS = ("count",)
+PARTS = ("count", "stages")
 RECORDS, KEYS, ROUNDS = 5_000_000, (100_000, 1_000_000), 3
 
 #: Kafka's default, so that the processes of an application join in the same rebalance.
@@ -38,12 +39,22 @@ def save(results: dict[str, Any]) -> None:
     (FOLDER / "streams.rst").write_text(table(results))
 
 
+def store(results: dict[str, Any], part: str, figures: Any) -> None:
+    """Replace the stored results of a part."""
+    results[part] = figures
+    results.setdefault("measured", {})[part] = time.strftime("%F %R")
+    save(results)
+
+
 def table(results: dict[str, Any]) -> str:
     """Return all medians in reStructuredText."""
     found = results["machine"]
     text = [f"Measured on {found['cpu']}, {found['cores']} cores shared with the broker.\n"]
     if "count" in results:
         text.append(f"{results['measured']['count']}:\n\n{_count_table(results['count'])}")
+    if "stages" in results:
+        header = ("CPU s per million, 100,000 keys", "JVM", "Python workers", "others", "sum", "s per million")
+        text.append(f"{results['measured']['stages']}:\n\n{grid(header, stages.describe(results['stages']))}")
     return "\n".join(text)
 
 
@@ -86,12 +97,14 @@ def main() -> None:
         parser.error(f"unknown part {unknown[0]!r}; valid parts: {', '.join(PARTS)}")
     results = load()
     results["machine"] = {**machine(), "load": os.getloadavg()}
+    parts = options.parts or list(PARTS)
     with DevCluster(broker_config=BROKER_CONFIG) as cluster:
-        for keys in options.keys:
-            rows = CountBenchmark(cluster, options.records, keys).measure(options.only, options.rounds)
-            results["count"] = merge(results.get("count", []), rows)
-            results.setdefault("measured", {})["count"] = time.strftime("%F %R")
-            save(results)
+        if "stages" in parts:
+            store(results, "stages", stages.measure(cluster, options.records, KEYS[0], options.rounds))
+        if "count" in parts:
+            for keys in options.keys:
+                rows = CountBenchmark(cluster, options.records, keys).measure(options.only, options.rounds)
+                store(results, "count", merge(results.get("count", []), rows))
     print(table(results))
 
 

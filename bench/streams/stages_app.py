@@ -1,0 +1,112 @@
+"""The query of this package's application with parts removed: ``python -m bench.streams.stages_app STAGE SETTINGS``.
+
+It prints the number and the end of each batch as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+
+from bench.streams.count_topology import create_topology
+from bench.streams.spark_session import create_session
+from zkconsumer.spark import QuerySettings
+from zkconsumer.spark.streams.operator import OUTPUT_COLUMNS, TaskOperator
+from zkconsumer.spark.streams.plan import ApplicationPlan
+from zkconsumer.spark.streams.query import TopologyQuery
+from zkconsumer.topology import ApplicationConfig
+
+SOURCE, SHUFFLE, EMPTY_OPERATOR, OPERATOR, SINK = (
+    "source",
+    "and shuffle",
+    "and transformWithState that ignores its rows",
+    "and tasks",
+    "and sink",
+)
+STAGES = (SOURCE, SHUFFLE, EMPTY_OPERATOR, OPERATOR, SINK)
+
+_POLL_S = 0.02
+
+
+class EmptyOperator(StatefulProcessor):  # type: ignore[misc]
+    """Reads its rows, and returns none."""
+
+    def init(self, handle: Any) -> None:
+        """Do nothing."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002
+        """Read the rows of a task."""
+        for _ in rows:
+            pass
+        return iter(())
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class StageQuery(TopologyQuery):
+    """A query that ends with a stage."""
+
+    stage = SINK
+
+    def _create_query(self, session: Any, plan: ApplicationPlan, brokers: str) -> Any:
+        if self.stage == SINK:
+            return super()._create_query(session, plan, brokers)
+        rows = self._read_records(session, plan)
+        if self.stage != SOURCE:
+            rows = rows.union(self._read_ticks(session, plan))
+        if self.stage == SHUFFLE:
+            rows = rows.repartition("task")
+        if self.stage in (EMPTY_OPERATOR, OPERATOR):
+            operator = TaskOperator(plan) if self.stage == OPERATOR else EmptyOperator()
+            rows = rows.groupBy("task").transformWithState(operator, OUTPUT_COLUMNS, "append", "none")
+        trigger = f"{self._settings.trigger_ms} milliseconds"
+        return (
+            rows.writeStream.format("noop")
+            .option("checkpointLocation", self._checkpoint)
+            .trigger(processingTime=trigger)
+            .start()
+        )
+
+    def watch(self) -> Iterator[dict[str, Any]]:
+        """Yield the report of each batch soon after its end."""
+        last = -1
+        while self._query.isActive:
+            report = self._query.lastProgress
+            if report is not None and report["batchId"] != last and report["numInputRows"]:
+                last = report["batchId"]
+                yield report
+            time.sleep(_POLL_S)
+
+
+def main(stage: str, settings: dict[str, Any]) -> None:
+    """Run the query until it is killed."""
+    topology = create_topology(settings["input"], settings["output"], settings["cached"])
+    config = ApplicationConfig(application_id=settings["name"])
+    if not settings["cached"]:
+        config = replace(config, statestore_cache_max_bytes=0)
+    query = StageQuery(
+        topology,
+        config,
+        create_session(settings["folder"]),
+        f"{settings['folder']}/checkpoint",
+        {"bootstrap.servers": settings["brokers"]},
+        QuerySettings(trigger_ms=settings["commit_ms"], max_records_per_trigger=settings["batch_records"]),
+    )
+    query.stage = stage
+    query.start()
+    for report in query.watch():
+        durations = {name: int(taken) for name, taken in report["durationMs"].items()}
+        found = {"batch": report["batchId"], "time": time.time(), "rows": report["numInputRows"], "ms": durations}
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))
