@@ -6,6 +6,8 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.KGroupedStream;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.state.KeyValueStore;
@@ -14,7 +16,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
  * Counts the records of each key with Kafka Streams, and writes each new count to a topic.
  *
  * <p>Arguments: brokers, input topic, output topic, application id, state directory, commit interval in milliseconds,
- * and {@code cached} or {@code uncached}. It runs until it is killed.
+ * and {@code cached}, {@code uncached}, or {@code values} to keep the last value of each key instead of its count. It
+ * runs until it is killed.
  */
 public final class CountPerKey {
     private CountPerKey() {
@@ -27,18 +30,32 @@ public final class CountPerKey {
         properties.put(StreamsConfig.STATE_DIR_CONFIG, arguments[4]);
         properties.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, arguments[5]);
         properties.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, "2");
-        boolean isCached = arguments[6].equals("cached");
+        StreamsBuilder builder = new StreamsBuilder();
+        KGroupedStream<Bytes, Bytes> records =
+            builder.stream(arguments[1], Consumed.with(Serdes.Bytes(), Serdes.Bytes())).groupByKey();
+        KStream<Bytes, Long> output =
+            arguments[6].equals("values") ? keepValues(records) : count(records, arguments[6].equals("cached"));
+        output.to(arguments[2], Produced.with(Serdes.Bytes(), Serdes.Long()));
+        start(new KafkaStreams(builder.build(), properties));
+    }
+
+    private static KStream<Bytes, Long> count(KGroupedStream<Bytes, Bytes> records, boolean isCached) {
         Materialized<Bytes, Long, KeyValueStore<Bytes, byte[]>> store =
             Materialized.<Bytes, Long, KeyValueStore<Bytes, byte[]>>as("counts")
                 .withKeySerde(Serdes.Bytes())
                 .withValueSerde(Serdes.Long());
-        StreamsBuilder builder = new StreamsBuilder();
-        builder.stream(arguments[1], Consumed.with(Serdes.Bytes(), Serdes.Bytes()))
-            .groupByKey()
-            .count(isCached ? store.withCachingEnabled() : store.withCachingDisabled())
-            .toStream()
-            .to(arguments[2], Produced.with(Serdes.Bytes(), Serdes.Long()));
-        KafkaStreams streams = new KafkaStreams(builder.build(), properties);
+        return records.count(isCached ? store.withCachingEnabled() : store.withCachingDisabled()).toStream();
+    }
+
+    private static KStream<Bytes, Long> keepValues(KGroupedStream<Bytes, Bytes> records) {
+        Materialized<Bytes, Bytes, KeyValueStore<Bytes, byte[]>> store =
+            Materialized.<Bytes, Bytes, KeyValueStore<Bytes, byte[]>>as("values")
+                .withKeySerde(Serdes.Bytes())
+                .withValueSerde(Serdes.Bytes());
+        return records.reduce((before, value) -> value, store.withCachingDisabled()).toStream().mapValues(value -> 1L);
+    }
+
+    private static void start(KafkaStreams streams) {
         streams.setUncaughtExceptionHandler(error -> {
             error.printStackTrace();
             return StreamThreadExceptionResponse.SHUTDOWN_APPLICATION;

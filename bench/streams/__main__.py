@@ -14,13 +14,12 @@ import time
 from typing import Any
 
 from bench.__main__ import machine
-from bench.report import FOLDER, grid
-from bench.streams import stages
+from bench.report import FOLDER
+from bench.streams import count, latency, restore, stages
 from bench.streams.applications import APPLICATIONS
-from bench.streams.count import CountBenchmark
 from zkconsumer.devcluster import DevCluster
 
-PARTS = ("count", "stages")
+PARTS: dict[str, Any] = {"count": count, "stages": stages, "latency": latency, "restore": restore}
 RECORDS, KEYS, ROUNDS = 5_000_000, (100_000, 1_000_000), 3
 
 #: Kafka's default, so that the processes of an application join in the same rebalance.
@@ -50,29 +49,12 @@ def table(results: dict[str, Any]) -> str:
     """Return all medians in reStructuredText."""
     found = results["machine"]
     text = [f"Measured on {found['cpu']}, {found['cores']} cores shared with the broker.\n"]
-    if "count" in results:
-        text.append(f"{results['measured']['count']}:\n\n{_count_table(results['count'])}")
-    if "stages" in results:
-        header = ("CPU s per million, 100,000 keys", "JVM", "Python workers", "others", "sum", "s per million")
-        text.append(f"{results['measured']['stages']}:\n\n{grid(header, stages.describe(results['stages']))}")
-    return "\n".join(text)
-
-
-def _count_table(rows: list[dict[str, Any]]) -> str:
-    cells: list[tuple[str, ...]] = [
-        (
-            row["who"],
-            f"{row['keys']:,}",
-            "yes" if row["cached"] else "no",
-            f"{row['records'] / 1e6:g}",
-            f"{row['records/s'] / 1000:,.0f}",
-            f"{row['CPU s per million']:.1f}",
-        )
-        for row in rows
+    text += [
+        f"{results['measured'][part]}:\n\n{module.table(results[part])}"
+        for part, module in PARTS.items()
+        if part in results
     ]
-    header = ("count per key", "keys", "cached", "million records", "thousand records/s", "CPU s per million")
-    text: str = grid(header, cells)
-    return text
+    return "\n".join(text)
 
 
 def merge(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -101,9 +83,13 @@ def main() -> None:
     with DevCluster(broker_config=BROKER_CONFIG) as cluster:
         if "stages" in parts:
             store(results, "stages", stages.measure(cluster, options.records, KEYS[0], options.rounds))
+        if "latency" in parts:
+            store(results, "latency", latency.measure(cluster, options.rounds))
+        if "restore" in parts:
+            store(results, "restore", restore.measure(cluster, restore.KEYS, options.rounds))
         if "count" in parts:
             for keys in options.keys:
-                rows = CountBenchmark(cluster, options.records, keys).measure(options.only, options.rounds)
+                rows = count.CountBenchmark(cluster, options.records, keys).measure(options.only, options.rounds)
                 store(results, "count", merge(results.get("count", []), rows))
     print(table(results))
 

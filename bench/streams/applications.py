@@ -42,6 +42,7 @@ class Run:
         cached: whether only the last change of a key between two commits is forwarded.
         batch_records: maximum number of records in a batch of Spark.
         commit_ms: milliseconds between two commits or batches.
+        keeps_values: whether the state is the last value of each key, instead of its count.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Run:
     cached: bool
     batch_records: int
     commit_ms: int = COMMIT_MS
+    keeps_values: bool = False
 
     def to_json(self) -> str:
         """Return the settings as an argument of a process."""
@@ -84,7 +86,7 @@ def _command_kafka_streams(run: Run) -> Sequence[str | Path]:
     return [
         *(java(), "-Xmx4g", "-cp", jars.classpath([compile_java(), *libraries]), "CountPerKey"),
         *(run.brokers, run.input, run.output, run.name, f"{run.folder}/state", str(run.commit_ms)),
-        "cached" if run.cached else "uncached",
+        "values" if run.keeps_values else "cached" if run.cached else "uncached",
     ]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.report import grid
 from bench.streams import output, workload
 from bench.streams.applications import APPLICATIONS, Application, Run, Running
 from bench.streams.cpu import CpuSampler
@@ -133,3 +134,20 @@ def check_counts(written: output.Output, records: int, keys: int) -> None:
     expected_keys, expected = np.unique(numbers, return_counts=True)
     if not (np.array_equal(expected_keys, written.last_keys) and np.array_equal(expected, written.last_counts)):
         raise RuntimeError(f"wrong counts: {written.total} records of {len(written.last_keys)} keys were counted")
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the medians in reStructuredText."""
+    cells: list[tuple[str, ...]] = [
+        (
+            row["who"],
+            f"{row['keys']:,}",
+            "yes" if row["cached"] else "no",
+            f"{row['records'] / 1e6:g}",
+            f"{row['records/s'] / 1000:,.0f}",
+            f"{row['CPU s per million']:.1f}",
+        )
+        for row in rows
+    ]
+    header = ("count per key", "keys", "cached", "million records", "thousand records/s", "CPU s per million")
+    return str(grid(header, cells))

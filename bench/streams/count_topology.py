@@ -1,4 +1,4 @@
-"""The topology of this package's application: a count per key. Workers import this module."""
+"""The topologies of this package's application. Workers import this module."""
 
 from __future__ import annotations
 
@@ -25,8 +25,32 @@ class Count(Processor):
         self._context.forward(change.with_value(change.value.new))
 
 
+class Keep(Processor):
+    """Keeps the last value of each key, and forwards 1."""
+
+    def init(self, context: ProcessorContext) -> None:
+        """Get the store."""
+        self._context = context
+        self._store = context.get_state_store("values")
+
+    def process(self, record: Record) -> None:
+        """Keep a value."""
+        self._store.put(record.key, record.value)
+        self._context.forward(record.with_value(1))
+
+
+def create_values_topology(source: str, sink: str) -> Topology:
+    """Return the topology that keeps values."""
+    return (
+        Topology()
+        .add_source("source", source)
+        .add_processor("keep", Keep, "source", stores=[stores.key_value("values")])
+        .add_sink("sink", sink, "keep", value_serializer=serdes.LONG.serialize)
+    )
+
+
 def create_topology(source: str, sink: str, is_cached: bool) -> Topology:
-    """Return the topology."""
+    """Return the topology that counts."""
     store = stores.key_value("counts", value=serdes.LONG, caching=is_cached)
     return (
         Topology()

@@ -61,9 +61,13 @@ class Output:
         keys: the keys as numbers, in the order of the partitions.
         counts: the counts.
         times: the append times in milliseconds.
+
+    Attributes:
+        records: the arguments.
     """
 
     def __init__(self, keys: Any, counts: Any, times: Any) -> None:
+        self.records = keys, counts, times
         order = np.argsort(keys, kind="stable")
         self._keys, counts = keys[order], counts[order]
         is_last: Any = np.append(self._keys[1:] != self._keys[:-1], True) if len(keys) else np.zeros(0, bool)

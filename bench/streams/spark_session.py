@@ -28,6 +28,7 @@ def create_session(folder: str) -> Any:
         "spark.log.level": "ERROR",
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
     }
     builder = SparkSession.builder.master("local[2]").appName("bench")
     for name, value in settings.items():

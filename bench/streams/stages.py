@@ -10,6 +10,7 @@ import time
 import uuid
 from typing import Any
 
+from bench.report import grid
 from bench.streams import output, workload
 from bench.streams.applications import Application, Run, Running
 from bench.streams.count import BATCHES, MAX_BATCH_RECORDS
@@ -89,15 +90,14 @@ def _wait(running: Running) -> list[dict[str, Any]]:
     raise TimeoutError(f"the batches did not end within {_TIMEOUT_S:g} s:\n{running.read_log()[-4000:]}")
 
 
-def describe(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Return the cells of a table."""
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the medians in reStructuredText."""
     kinds = ("JVM", "Python workers")
-    cells = []
+    cells: list[tuple[str, ...]] = []
     for row in rows:
         used = row["CPU s per million"]
         rest = sum(seconds for kind, seconds in used.items() if kind not in kinds)
         name = f"{row['stage']}{', cached' if row['cached'] else ''}"
-        name = name.replace(SINK, "and sink (all)")
         figures = (*(used.get(kind, 0.0) for kind in kinds), rest, sum(used.values()), row["s per million"])
-        cells.append((name, *(f"{figure:.2f}" for figure in figures)))
-    return cells
+        cells.append((name.replace(SINK, "and sink (all)"), *(f"{figure:.2f}" for figure in figures)))
+    return str(grid(("CPU s per million records", *kinds, "others", "sum", "s per million"), cells))

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from bench.streams.count_topology import create_topology
+from bench.streams.count_topology import create_topology, create_values_topology
 from bench.streams.spark_session import create_session
 from zkconsumer.spark import QuerySettings, StreamsApp
 from zkconsumer.topology import ApplicationConfig
@@ -15,7 +15,10 @@ from zkconsumer.topology import ApplicationConfig
 
 def main(settings: dict[str, Any]) -> None:
     """Run the application until it is killed."""
-    topology = create_topology(settings["input"], settings["output"], settings["cached"])
+    if settings.get("keeps_values"):
+        topology = create_values_topology(settings["input"], settings["output"])
+    else:
+        topology = create_topology(settings["input"], settings["output"], settings["cached"])
     config = ApplicationConfig(application_id=settings["name"])
     if not settings["cached"]:
         config = replace(config, statestore_cache_max_bytes=0)

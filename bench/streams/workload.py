@@ -31,29 +31,34 @@ def fill(cluster: DevCluster, topic: str, records: int, keys: int) -> str:
     """
     cluster.create_topic(topic, PARTITIONS)
     print(f"filling {topic} with {records:,} records", file=sys.stderr, flush=True)
-    numbers: Any = np.random.default_rng(1).integers(keys, size=records)
+    produce(cluster, topic, np.random.default_rng(1).integers(keys, size=records))
+    return topic
+
+
+def produce(cluster: DevCluster, topic: str, keys: Any, value_size: int = VALUE_SIZE) -> None:
+    """Append records with these keys to a topic."""
     parts = {
-        TopicPartition(topic, number): split(numbers[numbers % PARTITIONS == number]) for number in range(PARTITIONS)
+        TopicPartition(topic, number): split(keys[keys % PARTITIONS == number], value_size)
+        for number in range(PARTITIONS)
     }
     while parts:
         batches = {partition: next(part, None) for partition, part in parts.items()}
         parts = {partition: part for partition, part in parts.items() if batches[partition] is not None}
         cluster.admin.produce_all({partition: data for partition, data in batches.items() if data is not None})
-    return topic
 
 
-def split(numbers: Any) -> Iterator[bytes]:
+def split(numbers: Any, value_size: int) -> Iterator[bytes]:
     """Yield record batches with these keys."""
     for first in range(0, len(numbers), PER_BATCH):
-        yield encode_batch(numbers[first : first + PER_BATCH])
+        yield encode_batch(numbers[first : first + PER_BATCH], value_size)
 
 
-def encode_batch(numbers: Any) -> bytes:
+def encode_batch(numbers: Any, value_size: int = VALUE_SIZE) -> bytes:
     """Return a record batch of message format 2 with these keys and random values."""
     count = len(numbers)
     keys: Any = np.ascontiguousarray(numbers, dtype=">i8").view(np.uint8).reshape(count, KEY_SIZE)
-    values: Any = np.frombuffer(np.random.default_rng(count).bytes(count * VALUE_SIZE), np.uint8)
-    values = values.reshape(count, VALUE_SIZE)
+    values: Any = np.frombuffer(np.random.default_rng(count).bytes(count * value_size), np.uint8)
+    values = values.reshape(count, value_size)
     deltas: Any = np.arange(count)
     rows = []
     for begin, end in ((0, _ONE_BYTE), (_ONE_BYTE, count)):
@@ -61,13 +66,13 @@ def encode_batch(numbers: Any) -> bytes:
         if not len(part):
             continue
         varint = [part] if begin == 0 else [part & 0x7F | 0x80, part >> 7]
-        size = 2 + len(varint) + 1 + KEY_SIZE + 2 + VALUE_SIZE + 1
+        size = 2 + len(varint) + 1 + KEY_SIZE + 2 + value_size + 1
         fields = [
             _repeat(_varint(size) + b"\x00\x00", len(part)),  # attributes, timestamp delta
             np.stack(varint, 1).astype(np.uint8),
             _repeat(_varint(KEY_SIZE), len(part)),
             keys[begin:end],
-            _repeat(_varint(VALUE_SIZE), len(part)),
+            _repeat(_varint(value_size), len(part)),
             values[begin:end],
             _repeat(b"\x00", len(part)),  # no headers
         ]

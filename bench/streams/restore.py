@@ -1,0 +1,129 @@
+"""The part ``restore``: seconds until an application with 1 GB of state continues on another machine.
+
+The state is the last value of each key. After it has been written, the application is killed, and all its local files
+are deleted: those of Spark except the checkpoint, and those of Kafka Streams. It then starts again with one new record
+in each partition, and the time until all of them have an output record is measured, with the start of the processes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.report import grid
+from bench.streams import output, workload
+from bench.streams.applications import APPLICATIONS, Run, Running
+from bench.streams.cpu import CpuSampler
+from zkconsumer.devcluster import DevCluster
+
+VALUE_SIZE, KEYS = 1_000, 1_000_000
+NAMES = ("zkconsumer", "Kafka Streams")
+
+#: Directory below that of the run which another machine can read, too.
+_SHARED = "checkpoint"
+
+#: Seconds after the last output record in which the state is committed.
+_COMMIT_S = 10.0
+_TIMEOUT_S = 600.0
+
+
+def measure(cluster: DevCluster, keys: int, rounds: int) -> list[dict[str, Any]]:
+    """Run the applications; return a row for each, and for Kafka Streams also one with its local files kept."""
+    rows = []
+    for name in NAMES:
+        with tempfile.TemporaryDirectory(prefix="zkconsumer-bench-", ignore_cleanup_errors=True) as folder:
+            benchmark = RestoreBenchmark(cluster, name, folder, keys)
+            benchmark.write_state()
+            for keeps_files in (False, True) if name == "Kafka Streams" else (False,):
+                runs = [benchmark.restart(keeps_files) for _ in range(rounds)]
+                row = {"who": name, "local files kept": keeps_files, "keys": keys, "runs": runs}
+                rows.append({**row, **{key: statistics.median(run[key] for run in runs) for key in runs[0]}})
+                print(f"  restore, {name}, local files kept: {keeps_files}: {runs}", file=sys.stderr, flush=True)
+            benchmark.delete_topics()
+    return rows
+
+
+class RestoreBenchmark:
+    """Writes the state of an application, and restarts it.
+
+    Args:
+        cluster: the brokers.
+        name: the application.
+        folder: directory of the run.
+        keys: number of keys.
+    """
+
+    def __init__(self, cluster: DevCluster, name: str, folder: str, keys: int) -> None:
+        self._cluster, self._application, self._keys, self._outputs = cluster, APPLICATIONS[name], keys, 0
+        run_name = f"bench-{uuid.uuid4().hex[:8]}"
+        self._run = Run(
+            name=run_name,
+            brokers=cluster.bootstrap_servers,
+            input=cluster.create_topic(f"{run_name}-in", workload.PARTITIONS),
+            output=output.create_topic(cluster, f"{run_name}-out"),
+            folder=folder,
+            cached=False,
+            batch_records=100_000,
+            keeps_values=True,
+        )
+
+    def write_state(self) -> None:
+        """Process one record of each key."""
+        workload.produce(self._cluster, self._run.input, np.arange(self._keys), VALUE_SIZE)
+        with Running(self._application, self._run) as running:
+            self._wait(running, self._keys)
+            time.sleep(_COMMIT_S)
+            running.check()
+
+    def restart(self, keeps_files: bool) -> dict[str, float]:
+        """Start the application, and return the seconds until it has processed a record of each partition."""
+        for path in () if keeps_files else Path(self._run.folder).iterdir():
+            if path.is_dir() and path.name != _SHARED:
+                shutil.rmtree(path)
+        workload.produce(self._cluster, self._run.input, np.arange(workload.PARTITIONS), VALUE_SIZE)
+        started = time.time()
+        with Running(self._application, self._run) as running, CpuSampler(running.pids) as cpu:
+            self._wait(running, workload.PARTITIONS)
+            ended = time.time()
+            time.sleep(_COMMIT_S)
+            size = sum(path.stat().st_size for path in Path(self._run.folder).rglob("*") if path.is_file())
+        used = sum(cpu.between(started, ended).values())
+        return {"seconds": ended - started, "CPU s": used, "bytes of files": float(size)}
+
+    def delete_topics(self) -> None:
+        """Delete the topics of the input and the output."""
+        for topic in (self._run.input, self._run.output):
+            self._cluster.admin.delete_topic(topic)
+
+    def _wait(self, running: Running, records: int) -> None:
+        """Wait for a number of further output records."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while (count := output.count_records(self._cluster, self._run.output)) < self._outputs + records:
+            running.check()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{count} output records after {_TIMEOUT_S:g} s:\n{running.read_log()[-4000:]}")
+            time.sleep(0.1)
+        self._outputs = count
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the medians in reStructuredText."""
+    cells: list[tuple[str, ...]] = [
+        (
+            row["who"],
+            "yes" if row["local files kept"] else "no",
+            f"{row['bytes of files'] / 1e9:.1f}",
+            f"{row['seconds']:.1f}",
+            f"{row['CPU s']:.0f}",
+        )
+        for row in rows
+    ]
+    return str(grid(("restart", "local files kept", "GB of files", "seconds", "CPU s"), cells))
