@@ -69,12 +69,15 @@ class Application:
         processes: number of processes.
         share: fraction of the records that it processes.
         variants: whether it runs without and with caches.
+        changelog: end of the name of the changelog topic, if it must exist before the start. Faust fails to process the
+            first records, and skips them, if it does not know its changelog topic yet.
     """
 
     command: Callable[[Run], Sequence[str | Path]]
     processes: int = 1
     share: float = 1.0
     variants: tuple[bool, ...] = (False,)
+    changelog: str | None = None
 
 
 def _command_zkconsumer(run: Run) -> Sequence[str | Path]:
@@ -116,7 +119,7 @@ APPLICATIONS = {
     "zkconsumer": Application(_command_zkconsumer, variants=(False, True)),
     "Kafka Streams": Application(_command_kafka_streams, variants=(False, True)),
     "transformWithState, a state per key": Application(_command_direct, share=0.04),
-    "faust": Application(_command_faust, processes=2, share=0.04),
+    "faust": Application(_command_faust, processes=2, share=0.04, changelog="-counts-changelog"),
     "quixstreams": Application(_command_quixstreams, processes=2, share=0.1),
 }
 

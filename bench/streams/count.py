@@ -20,7 +20,7 @@ from zkconsumer.devcluster import DevCluster
 #: Seconds without output after which an application with caches may have finished.
 QUIET_S = 4.0
 
-TIMEOUT_S = 900.0
+TIMEOUT_S = 300.0
 
 #: Batches in which an application on Spark processes the records, at most a million records each.
 BATCHES = 5
@@ -78,6 +78,8 @@ class CountBenchmark:
         source = self._find_input(records)
         name = f"bench-{uuid.uuid4().hex[:8]}"
         sink = output.create_topic(self._cluster, f"{name}-out")
+        if application.changelog is not None:
+            self._cluster.create_topic(name + application.changelog, workload.PARTITIONS)
         with tempfile.TemporaryDirectory(prefix="zkconsumer-bench-", ignore_cleanup_errors=True) as folder:
             run = Run(
                 name=name,
