@@ -20,7 +20,7 @@ from zkconsumer.devcluster import DevCluster
 #: Seconds without output after which an application with caches may have finished.
 QUIET_S = 4.0
 
-TIMEOUT_S = 300.0
+TIMEOUT_S = 900.0
 
 #: Batches in which an application on Spark processes the records, at most a million records each.
 BATCHES = 5
