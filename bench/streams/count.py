@@ -148,8 +148,12 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{row['records'] / 1e6:g}",
             f"{row['records/s'] / 1000:,.0f}",
             f"{row['CPU s per million']:.1f}",
+            f"{max(0.0, statistics.median(run['cores of others'] for run in row['runs'])):.1f}",
         )
         for row in rows
     ]
-    header = ("count per key", "keys", "cached", "million records", "thousand records/s", "CPU s per million")
+    header = (
+        *("count per key", "keys", "cached", "million records", "thousand records/s", "CPU s per million"),
+        "cores used by other programs",
+    )
     return str(grid(header, cells))
