@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +42,7 @@ class Run:
         cached: whether only the last change of a key between two commits is forwarded.
         batch_records: maximum number of records in a batch of Spark.
         commit_ms: milliseconds between two commits or batches.
+        sequence_headers: whether the records of ``StreamsApp`` have headers with sequence numbers.
         keeps_values: whether the state is the last value of each key, instead of its count.
     """
 
@@ -54,6 +55,7 @@ class Run:
     batch_records: int
     commit_ms: int = COMMIT_MS
     keeps_values: bool = False
+    sequence_headers: bool = True
 
     def to_json(self) -> str:
         """Return the settings as an argument of a process."""
@@ -93,6 +95,10 @@ def _command_kafka_streams(run: Run) -> Sequence[str | Path]:
     ]
 
 
+def _command_without_headers(run: Run) -> Sequence[str | Path]:
+    return _command_zkconsumer(replace(run, sequence_headers=False))
+
+
 def _command_direct(run: Run) -> Sequence[str | Path]:
     return [sys.executable, "-m", "bench.streams.direct_app", run.to_json()]
 
@@ -117,6 +123,7 @@ def compile_java() -> Path:
 
 APPLICATIONS = {
     "zkconsumer": Application(_command_zkconsumer, variants=(False, True)),
+    "zkconsumer, no sequence headers": Application(_command_without_headers, variants=(False, True)),
     "Kafka Streams": Application(_command_kafka_streams, variants=(False, True)),
     "transformWithState, a state per key": Application(_command_direct, share=0.04),
     "faust": Application(_command_faust, processes=2, share=0.04, changelog="-counts-changelog"),

@@ -17,10 +17,12 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from bench.streams.count_topology import create_topology
 from bench.streams.spark_session import create_session
+from bench.streams.workload import PARTITIONS
 from zkconsumer.spark import QuerySettings
-from zkconsumer.spark.streams.operator import OUTPUT_COLUMNS, TaskOperator
-from zkconsumer.spark.streams.plan import ApplicationPlan
-from zkconsumer.spark.streams.query import TopologyQuery
+from zkconsumer.spark.streams import query as product
+from zkconsumer.spark.streams.dataframe import QueryPlan, load_records, load_ticks, start_query
+from zkconsumer.spark.streams.operator import TaskOperator
+from zkconsumer.spark.streams.output import OUTPUT_COLUMNS
 from zkconsumer.topology import ApplicationConfig
 
 SOURCE, SHUFFLE, EMPTY_OPERATOR, OPERATOR, SINK = (
@@ -51,39 +53,33 @@ class EmptyOperator(StatefulProcessor):  # type: ignore[misc]
         """Do nothing."""
 
 
-class StageQuery(TopologyQuery):
-    """A query that ends with a stage."""
+def start_stage(stage: str, session: Any, plan: QueryPlan, checkpoint: str) -> Any:
+    """Start a query that ends with a stage; see ``dataframe.start_query``."""
+    if stage == SINK:
+        return start_query(session, plan, checkpoint)
+    rows = load_records(session, plan)
+    if stage != SOURCE:
+        rows = rows.union(load_ticks(session, plan))
+    if stage == SHUFFLE:
+        rows = rows.repartition("task")
+    if stage in (EMPTY_OPERATOR, OPERATOR):
+        operator = TaskOperator(plan.application) if stage == OPERATOR else EmptyOperator()
+        rows = rows.groupBy("task").transformWithState(operator, OUTPUT_COLUMNS, "append", "none")
+    trigger = f"{plan.settings.trigger_ms} milliseconds"
+    return (
+        rows.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(processingTime=trigger).start()
+    )
 
-    stage = SINK
 
-    def _create_query(self, session: Any, plan: ApplicationPlan, brokers: str) -> Any:
-        if self.stage == SINK:
-            return super()._create_query(session, plan, brokers)
-        rows = self._read_records(session, plan)
-        if self.stage != SOURCE:
-            rows = rows.union(self._read_ticks(session, plan))
-        if self.stage == SHUFFLE:
-            rows = rows.repartition("task")
-        if self.stage in (EMPTY_OPERATOR, OPERATOR):
-            operator = TaskOperator(plan) if self.stage == OPERATOR else EmptyOperator()
-            rows = rows.groupBy("task").transformWithState(operator, OUTPUT_COLUMNS, "append", "none")
-        trigger = f"{self._settings.trigger_ms} milliseconds"
-        return (
-            rows.writeStream.format("noop")
-            .option("checkpointLocation", self._checkpoint)
-            .trigger(processingTime=trigger)
-            .start()
-        )
-
-    def watch(self) -> Iterator[dict[str, Any]]:
-        """Yield the report of each batch soon after its end."""
-        last = -1
-        while self._query.isActive:
-            report = self._query.lastProgress
-            if report is not None and report["batchId"] != last and report["numInputRows"]:
-                last = report["batchId"]
-                yield report
-            time.sleep(_POLL_S)
+def watch(query: Any) -> Iterator[dict[str, Any]]:
+    """Yield the report of each batch soon after its end."""
+    last = -1
+    while query.isActive:
+        report = query.lastProgress
+        if report is not None and report["batchId"] != last and report["numInputRows"]:
+            last = report["batchId"]
+            yield report
+        time.sleep(_POLL_S)
 
 
 def main(stage: str, settings: dict[str, Any]) -> None:
@@ -92,17 +88,23 @@ def main(stage: str, settings: dict[str, Any]) -> None:
     config = ApplicationConfig(application_id=settings["name"])
     if not settings["cached"]:
         config = replace(config, statestore_cache_max_bytes=0)
-    query = StageQuery(
+    started: list[Any] = []
+
+    def start(session: Any, plan: QueryPlan, checkpoint: str) -> Any:
+        started.append(start_stage(stage, session, plan, checkpoint))
+        return started[0]
+
+    product.start_query = start  # type: ignore[attr-defined]  # the module imports it
+    query = product.TopologyQuery(
         topology,
         config,
         create_session(settings["folder"]),
         f"{settings['folder']}/checkpoint",
         {"bootstrap.servers": settings["brokers"]},
-        QuerySettings(trigger_ms=settings["commit_ms"], max_records_per_trigger=settings["batch_records"]),
+        QuerySettings(trigger_ms=settings["commit_ms"], max_records_per_task=settings["batch_records"] // PARTITIONS),
     )
-    query.stage = stage
     query.start()
-    for report in query.watch():
+    for report in watch(started[0]):
         durations = {name: int(taken) for name, taken in report["durationMs"].items()}
         found = {"batch": report["batchId"], "time": time.time(), "rows": report["numInputRows"], "ms": durations}
         print(json.dumps(found), flush=True)

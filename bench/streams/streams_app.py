@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.streams.count_topology import create_topology, create_values_topology
 from bench.streams.spark_session import create_session
+from bench.streams.workload import PARTITIONS
 from zkconsumer.spark import QuerySettings, StreamsApp
 from zkconsumer.topology import ApplicationConfig
 
@@ -22,7 +23,11 @@ def main(settings: dict[str, Any]) -> None:
     config = ApplicationConfig(application_id=settings["name"])
     if not settings["cached"]:
         config = replace(config, statestore_cache_max_bytes=0)
-    query = QuerySettings(trigger_ms=settings["commit_ms"], max_records_per_trigger=settings["batch_records"])
+    query = QuerySettings(
+        trigger_ms=settings["commit_ms"],
+        max_records_per_task=settings["batch_records"] // PARTITIONS,
+        sequence_headers=settings["sequence_headers"],
+    )
     properties = {"bootstrap.servers": settings["brokers"]}
     checkpoint = f"{settings['folder']}/checkpoint"
     with StreamsApp(topology, config, create_session(settings["folder"]), checkpoint, properties, query) as app:
