@@ -280,6 +280,5 @@ def test_records_have_sequence_numbers(
         assert not one.write(output, FIRST)
 
     messages = read(sink, 4)
-    numbers = [int.from_bytes(dict(message.headers())["zkconsumer.sequence"]) for message in messages]
-    assert numbers == [300, 301] * 2
-    assert messages[0].headers()[:2] == [("h", b"1"), ("zkconsumer.task", b"0_0")]
+    assert [message.headers()[-1][1] for message in messages] == [b"0_0:300", b"0_0:301"] * 2
+    assert messages[0].headers() == [("h", b"1"), ("zkconsumer.sequence", b"0_0:300")]

@@ -22,8 +22,9 @@ from zkconsumer.topology.records import Header
 OUTPUT_COLUMNS = "task string, sequence bigint, offsets string, blob binary, metrics string"
 
 
-#: Names of the headers with the task and with the sequence number of a record, a big-endian 64-bit integer.
-TASK_HEADER, SEQUENCE_HEADER = "zkconsumer.task", "zkconsumer.sequence"
+#: Name of the header with the task and the number of a record in its output, as ``0_3:17``. One header is faster to
+#: send than two.
+SEQUENCE_HEADER = "zkconsumer.sequence"
 
 
 class TaskOutput(NamedTuple):
@@ -45,7 +46,7 @@ class TaskOutput(NamedTuple):
 class ProcessingGuarantee(enum.Enum):
     """How often a record is in the output after a failure. Source: Kafka 3.9 StreamsConfig ``processing.guarantee``."""
 
-    #: A batch that is repeated writes its output again, with the same sequence numbers in the headers.
+    #: A batch that is repeated writes its output again, with the same sequence numbers in a header.
     AT_LEAST_ONCE = "at_least_once"
     #: A transaction for each task and batch: consumers with ``isolation.level=read_committed`` read each record once.
     EXACTLY_ONCE_V2 = "exactly_once_v2"
@@ -60,7 +61,7 @@ class SinkSettings:
         guarantee: see ``ProcessingGuarantee``.
         client: settings of librdkafka with which it connects.
         producer: further settings of librdkafka's producer.
-        has_sequence_headers: whether records get headers with the task and their sequence number.
+        has_sequence_headers: whether records get a header with the task and their sequence number.
         commits_to_kafka: whether offsets are committed to Kafka.
         fails_on_changed_output: see ``QuerySettings``.
         handler: ``ApplicationConfig.production_handler``.
@@ -98,7 +99,7 @@ def read_records(output: TaskOutput, *, has_sequence_headers: bool) -> Iterator[
 
     Args:
         output: the output.
-        has_sequence_headers: whether to add headers with the task and the sequence number of the record.
+        has_sequence_headers: whether to add a header with the task and the sequence number of the record.
     """
     if output.blob is None:
         return iter(())
@@ -113,9 +114,9 @@ def read_records(output: TaskOutput, *, has_sequence_headers: bool) -> Iterator[
     if headers.null_count < table.num_rows:
         pairs = map(_to_pairs, headers.to_pylist())
     if has_sequence_headers:
-        task = (TASK_HEADER, output.task.encode())
-        numbered = zip(pairs, itertools.count(output.sequence))
-        pairs = ([*of_record, task, (SEQUENCE_HEADER, number.to_bytes(8))] for of_record, number in numbered)
+        task = output.task.encode()
+        numbered = zip(pairs, range(output.sequence, output.sequence + table.num_rows), strict=True)
+        pairs = [[*of_record, (SEQUENCE_HEADER, b"%b:%d" % (task, number))] for of_record, number in numbered]
     return zip(*(column.to_pylist() for column in columns), pairs, strict=True)
 
 

@@ -30,7 +30,7 @@ class QuerySettings:
         producer: settings of librdkafka's producer.
         processing_guarantee: ``at_least_once``, the default, or ``exactly_once_v2``, which requires Kafka 2.5 and
             deterministic processors.
-        sequence_headers: whether records have headers by which a reader can discard repeated ones. None for True with
+        sequence_headers: whether records have a header by which a reader can discard repeated ones. None for True with
             ``at_least_once``, and False with ``exactly_once_v2``.
         fails_on_changed_output: whether the query fails if a repeated batch has another output than before, which
             ``exactly_once_v2`` has already written; if not, the event ``output_changed`` is logged.
