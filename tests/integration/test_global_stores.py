@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +16,13 @@ from teardown import started
 
 from zkconsumer.devcluster import Admin
 from zkconsumer.devcluster.load import batch
+from zkconsumer.errors import RetriableError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.dataframe import plan_global_stores
 from zkconsumer.spark.streams.global_stores import GlobalPlan, GlobalStores
+from zkconsumer.spark.streams.markers import decode_offsets
+from zkconsumer.spark.streams.ticks import TickReader
 from zkconsumer.topology import ApplicationConfig, Processor, ProcessorContext, Record, Topology, serdes, stores
 
 Open = Callable[..., GlobalStores]
@@ -112,6 +116,33 @@ def test_deleted_records_are_skipped(names: Names, opened: Open, zkconsumer_clus
     deleted.result(20)
 
     assert values_of(opened(3, 0)) == [b"c1"]
+
+
+def test_tick_has_the_end_offsets(names: Names, zkconsumer_cluster: Cluster, group: str) -> None:
+    names.add(0, b"a1", b"b1")
+    brokers = [(host, int(port)) for host, port in _split(zkconsumer_cluster.bootstrap_servers)]
+    properties = {**zkconsumer_cluster.consumer_properties, "group.id": group}
+    declared = {"properties": properties, "brokers": brokers, "partitions": names.plan.partitions}
+    reader = TickReader({"keys": "[7]", "intervalMs": "1", "global": json.dumps(declared)})
+    try:
+        end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+        [partition] = reader.partitions(reader.initialOffset(), end)
+        [(key, *_, ends)] = reader.read(partition)
+
+        assert key == 7
+        assert decode_offsets(ends) == names.ends(2, 0)
+    finally:
+        reader.stop()
+    declared["brokers"] = [("127.0.0.1", 1)]
+    cut_off = TickReader({"keys": "[7]", "intervalMs": "1", "global": json.dumps(declared)})
+    assert cut_off.latestOffset(end, cut_off.getDefaultReadLimit())["ends"] == end["ends"]
+    with pytest.raises(RetriableError):
+        cut_off.latestOffset(cut_off.initialOffset(), cut_off.getDefaultReadLimit())
+    cut_off.stop()
+
+
+def _split(servers: str) -> list[list[str]]:
+    return [server.rsplit(":", 1) for server in servers.split(",")]
 
 
 def test_tasks_update_a_store_at_the_same_time(names: Names, tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from confluent_kafka import TopicPartition as Assigned
 from teardown import started
 from waiting import wait_for
 
-from zkconsumer.errors import ConfigurationError, ProducerFencedError, RecordRejectedError, StreamsError
+from zkconsumer.errors import ConfigurationError, ProducerFencedError, RecordRejectedError, RetriableError, StreamsError
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams import task_writer
 from zkconsumer.spark.streams.markers import MarkedOffsets, Marker, encode_offsets
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import to_blob
@@ -218,6 +219,19 @@ def test_record_for_an_unknown_topic_is_an_error(
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_unreachable_brokers_are_no_error_of_a_record(
+    writer: Callable[..., TaskWriter], topic: Topics, guarantee: ProcessingGuarantee, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_writer, "_TRANSACTION_TIMEOUT_S", 1.0)
+    output = output_of(topic(1), [b"1"], source=topic(1), next_offset=1)
+    client = {"bootstrap.servers": "127.0.0.1:1"}
+    timeouts = {"delivery.timeout.ms": 500} if guarantee is ProcessingGuarantee.AT_LEAST_ONCE else {}
+
+    with pytest.raises(RetriableError, match="check the brokers"):
+        writer(guarantee=guarantee, client=client, producer=timeouts, handler=log_and_continue).write(output, FIRST)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("limit", ["producer", "topic"])
 def test_record_that_is_too_large_is_dropped(
     writer: Callable[..., TaskWriter],
@@ -248,6 +262,18 @@ def test_record_that_is_too_large_is_dropped(
         RecordRejectedError, match=rf"task 0_0, topic '{sink}', record of 10001 bytes: the record is too large"
     ):
         writer(guarantee=guarantee, producer=producer).write(output, SECOND)
+
+
+def test_records_after_a_rejected_one_are_written(
+    writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]]
+) -> None:
+    sink = topic(1, config={"max.message.bytes": "5000"})
+    values = [b"x" * 10_000, *(b"%d" % number for number in range(50_000))]
+    output = output_of(sink, values, source=topic(1), next_offset=1)
+    one = writer(producer={"batch.size": 4_000, "linger.ms": 0}, handler=log_and_continue)
+    one.write(output, FIRST)
+
+    assert values_of(read(sink, 50_000)) == values[1:]
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)

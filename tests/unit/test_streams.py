@@ -132,7 +132,7 @@ def test_records_are_packed_into_one_row(headers: Any) -> None:
     assert packer.decode_range(PlannedRange(TopicPartition("a", 0), 8, 3, 1_000)).to_pylist() == [
         {"task": 7, "topic": "a", "partition": 0, "first_offset": 1_000, "lag": 3, "blob": None}
     ]
-    with pytest.raises(StreamsError, match="topic 'a' has the new partition 2; restart the application"):
+    with pytest.raises(StreamsError, match="topic 'a' has the new partition 2; the running query does not read it"):
         packer.decode(fetched("a", 2, [0]))
 
 
@@ -371,7 +371,7 @@ def test_checkpoint_remembers_application() -> None:
     with pytest.raises(StreamsError, match="sub-topology 0 has 1 partitions, but had 2; restore its topics"):
         stored.continue_with("app", counting().resolve({"a": 1, "b": 1}).subtopologies, "here")
     for text in ("{}", "[]", "x", stored.to_json()[:-9]):
-        with pytest.raises(StreamsError, match="here is corrupt"):
+        with pytest.raises(StreamsError, match="here is malformed"):
             StoredApplication.from_json(text, "here")
     with pytest.raises(StreamsError, match="here must have format 1, got 2; upgrade zkconsumer"):
         StoredApplication.from_json(stored.to_json().replace('"format": 1', '"format": 2'), "here")

@@ -87,6 +87,47 @@ def test_change_must_be_allowed(
     assert after.continue_with("app", changed, "p") == after
 
 
+def test_nodes_cannot_exchange_their_names() -> None:
+    def two(first: str, second: str) -> Topology:
+        declared = Topology().add_source("source", "a")
+        return declared.add_processor(first, Count, "source").add_processor(second, Count, "source")
+
+    stored = StoredApplication.create("app", subtopologies_of(two("x", "y")), 4)
+    with pytest.raises(StreamsError, match="different topology"):
+        stored.continue_with("app", subtopologies_of(two("y", "x")), "p", [AllowedChange.RENAMED_NODE])
+
+
+def test_number_of_a_removed_subtopology_is_not_used_for_another() -> None:
+    stored = StoredApplication.create("app", subtopologies_of(more()), 4)
+    removed = stored.continue_with("app", subtopologies_of(topology()), "p", [AllowedChange.REMOVED_SUBTOPOLOGY])
+    other = topology().add_source("more", "b").add_sink("copy", "elsewhere", "more")
+
+    with pytest.raises(StreamsError, match="contains the state of the removed sub-topology 1"):
+        removed.continue_with("app", subtopologies_of(other), "p", [AllowedChange.ADDED_SUBTOPOLOGY])
+    again = removed.continue_with("app", subtopologies_of(more()), "p", [AllowedChange.ADDED_SUBTOPOLOGY])
+    assert again.tasks == stored.tasks
+    assert again.removed == {}
+
+
+def test_store_of_another_kind_does_not_get_the_pages_of_a_removed_one() -> None:
+    subtopologies = subtopologies_of(topology(CountTwice))
+    stored = StoredApplication.create("app", subtopologies, 4)
+    without = subtopologies_of(topology())
+    removed = stored.continue_with("app", without, "p", [AllowedChange.REMOVED_STORE, AllowedChange.CODE])
+    other = topology(CountTwice)
+    two = stores.key_value("two", serdes.STRING, serdes.STRING)
+    other = (
+        Topology()
+        .add_source("source", "a")
+        .add_processor("count", CountTwice, "source", stores=[stores.key_value("one", serdes.BYTES, serdes.LONG), two])
+        .add_sink("sink", "out", "count")
+    )
+    changed = subtopologies_of(other)
+    after = removed.continue_with("app", changed, "p", [AllowedChange.ADDED_STORE, AllowedChange.CODE])
+    assert after.number_stores(changed) == {0: {"one": 0, "two": 2}}
+    assert stored.number_stores(subtopologies) == {0: {"one": 0, "two": 1}}
+
+
 def test_added_subtopology_with_a_store_is_a_change() -> None:
     stored = StoredApplication.create("app", subtopologies_of(topology()), 4)
     added = topology().add_source("more", "b").add_processor("x", Count, "more", stores=[stores.key_value("one-b")])
@@ -125,7 +166,7 @@ class Application:
         config = ApplicationConfig(application_id="app")
         plan = replace(
             ApplicationPlan.create(subtopologies, config, COUNTS, stored.tasks, stored.partitions),
-            stores={int(number): names for number, names in stored.stores.items()},
+            stores=stored.number_stores(subtopologies),
             earlier={int(number): frozenset(hashes) for number, hashes in stored.earlier.items()},
         )
         packer = RecordPacker()

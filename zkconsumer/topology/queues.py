@@ -331,7 +331,7 @@ class PartitionGroup:
         return has_records or not has_empty
 
     def _is_too_full(self) -> bool:
-        """Return whether more records wait than may, so that some of them must be taken."""
+        """Return whether more than ``max_waiting`` records wait; the excess must be processed."""
         excess = len(self) - self._max_waiting
         if excess <= 0:
             return False

@@ -204,7 +204,7 @@ def _encode_dropped(record: SourceRecord | None) -> list[Any] | None:
 
 
 def hash_fingerprint(fingerprint: str) -> str:
-    """Return what a snapshot has of the fingerprint of its sub-topology."""
+    """Return the hash of a sub-topology fingerprint, which snapshots contain."""
     return hashlib.sha256(fingerprint.encode()).hexdigest()
 
 

@@ -22,7 +22,8 @@ class FetchTask(InputPartition):
     """What one Spark task fetches; pickled to the executor that runs it.
 
     Attributes:
-        planned: ranges of the whole batch, for the decoder; empty but for the first task, and if it does not need them.
+        planned: ranges of all partitions of the batch for ``BatchDecoder.decode_range``, in the first task; empty in
+            other tasks, and without the option ``plannedRanges``.
         ranges: offsets to read, by partition. All partitions had the same leader when the batch was planned.
         leaders: id and endpoint of the leader by partition, as known when the batch was planned.
         brokers: endpoints for metadata requests, used when a leader has changed or is unknown.

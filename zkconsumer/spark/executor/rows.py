@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from zkconsumer.errors import CorruptRecordError
+from zkconsumer.errors import ConfigurationError, CorruptRecordError
 from zkconsumer.fetcher.arrow import ArrowReader
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.corrupt_records import log_skipped
@@ -111,9 +111,14 @@ class RowReader(ABC):
         """
 
     def read_range(self, planned: PlannedRange) -> Iterator[pa.RecordBatch]:
-        """Yield the rows for the range of a partition in the batch; see ``BatchDecoder.decode_range``."""
-        del planned
-        return iter(())
+        """Yield the rows for the range of a partition in the batch; see ``BatchDecoder.decode_range``.
+
+        Raises:
+            ConfigurationError: the decoder is not a ``BatchDecoder``.
+        """
+        raise ConfigurationError(
+            f"option plannedRanges requires a decoder derived from BatchDecoder, partition {planned.partition}"
+        )
 
     def read_corrupt(self, partition: TopicPartition, error: CorruptRecordError) -> Iterator[pa.RecordBatch]:
         """Yield the rows that replace a corrupt record batch.

@@ -27,9 +27,9 @@ from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle, StateListener
 
-#: Seconds between two looks at the query.
+#: Seconds between two checks of the query.
 _POLL_S = 0.5
-#: Maximum seconds for the end of the query after the last batch.
+#: Maximum seconds to wait for the query to stop after its last batch.
 _STOP_TIMEOUT_S = 60.0
 #: Maximum seconds between a failure and the restart.
 _MAX_PAUSE_S = 60.0
@@ -70,8 +70,8 @@ class StreamsApp:
         properties: consumer properties with ``zookeeper.connect`` or ``bootstrap.servers``.
         settings: settings of the query.
         allow: changes of the topology since the checkpoint was written that are allowed.
-        max_restarts: maximum number of consecutive restarts by ``ExceptionResponse.REPLACE_QUERY``, after which no
-            record was processed.
+        max_restarts: maximum number of consecutive restarts by ``ExceptionResponse.REPLACE_QUERY`` without a processed
+            record.
 
     Raises:
         ConfigurationError: ``max_restarts`` is negative.
@@ -98,7 +98,7 @@ class StreamsApp:
         self._lifecycle = Lifecycle()
         self._max_restarts = max_restarts
         self._handler: ExceptionHandler = lambda _error: ExceptionResponse.SHUTDOWN
-        self._starting = threading.Lock()  # a start and a close change the state one after the other
+        self._starting = threading.RLock()  # held while ``start``, ``close`` and ``clean_up`` use the state
         self._started, self._stop = threading.Event(), threading.Event()
         self._close_timeout_s = 0.0
         self._thread = OwnedThread(self._run, f"zkconsumer-streams-{self._name}", self._on_crash)
@@ -163,7 +163,7 @@ class StreamsApp:
 
     @property
     def progress(self) -> Progress | None:
-        """What the application has done; its text is for people. None before the end of the first batch."""
+        """The last batch, and totals since the start; ``str`` returns a readable text. None before the first batch."""
         return self._reports.progress()
 
     @property
@@ -181,7 +181,8 @@ class StreamsApp:
         """Start the query. Errors of its first batch are raised by ``wait``.
 
         Raises:
-            StreamsError: the application was started before, or the checkpoint belongs to another one.
+            StreamsError: the application was started before, or the checkpoint belongs to another application
+                or topology.
             ConfigurationError: a property is invalid.
             TopologyError: the topology has no source, or a source topic does not exist.
             RetriableError: ZooKeeper or the brokers are unreachable.
@@ -221,10 +222,9 @@ class StreamsApp:
                     return
 
     def clean_up(self) -> list[str]:
-        """Delete what the application has stored, so that its next start begins again; return what was deleted.
+        """Delete the checkpoint with the stores, and the committed offsets of the group; return what was deleted.
 
-        That is the checkpoint with the state of the stores, and the committed offsets of the group. Topics and their
-        records remain.
+        The next start processes the topics from their starting offsets. Topics and their records are not deleted.
 
         Raises:
             StreamsError: the application is running.
@@ -232,9 +232,7 @@ class StreamsApp:
         """
         with self._starting:
             if self.state not in (ApplicationState.CREATED, *_ENDED):
-                raise StreamsError(
-                    f"clean_up() is possible before the start or after the end; the state is {self.state.name}"
-                )
+                raise StreamsError(f"clean_up() was called in state {self.state.name}; call close() first")
             return clean_up(self._spark, self._checkpoint, self._properties, self._name)
 
     def close(self, timeout_s: float = 60.0) -> bool:
@@ -252,7 +250,7 @@ class StreamsApp:
             self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
         return self._thread.join(timeout_s + _STOP_TIMEOUT_S)
 
-    # ---- the thread of the application, which alone uses the query ----
+    # ---- application thread; only this thread uses the query ----
 
     def _run(self) -> None:
         try:
@@ -265,21 +263,21 @@ class StreamsApp:
             self._started.set()
 
     def _supervise(self) -> BaseException | None:
-        """Run the query, and restart it after errors, if wanted; return the last error, or None after its end.
+        """Run the query, and restart it if the handler requests it; return the last error, or None without one.
 
-        A query that ends by itself is started again until it finds no records, because it may have written some to its
-        own topics; also one whose topics have new partitions.
+        A query that ended without an error is restarted until it processes no records, because it may have written
+        records to its own source topics. A query whose topics have new partitions is restarted to read them.
         """
         failures = 0
         while not self._stop.is_set():
-            processed, error = self._run_query()
+            has_started, processed, error = self._run_query()
             if self._stop.is_set():
                 return error
-            new_topics = self._query.find_new_topics(is_due=error is not None)
+            new_topics = self._query.find_new_topics(is_due=error is not None) if has_started else []
             if new_topics:
                 self._log.info("streams_topics_added", group=self._name, topics=new_topics)
             if new_topics or (error is None and processed):
-                self._query.stop(self._close_timeout_s)
+                self._query.stop(_STOP_TIMEOUT_S, keeps_owner=True)
                 self._lifecycle.set_state(ApplicationState.REBALANCING)
                 continue
             failures = 1 if processed else failures + 1
@@ -290,18 +288,19 @@ class StreamsApp:
             self._stop.wait(min(2.0 ** (failures - 1), _MAX_PAUSE_S))
         return None
 
-    def _run_query(self) -> tuple[int, BaseException | None]:
+    def _run_query(self) -> tuple[bool, int, BaseException | None]:
         """Run the query until it ends, is to be stopped, or its topics have new partitions.
 
         Returns:
-            the number of records that it has processed, and the exception that ended it or prevented its start.
+            whether it started, the number of records that it processed, and the exception that ended it or prevented
+            its start.
         """
         try:
             self._query.start()
         except Exception as error:
             if not self._started.is_set():
                 raise  # ``start`` raises it
-            return 0, error
+            return False, 0, error
         self._lifecycle.set_state(ApplicationState.RUNNING)
         self._started.set()
         count = 0
@@ -309,13 +308,13 @@ class StreamsApp:
             has_ended = self._query.wait(_POLL_S)
             count += self._add_reports()
             if has_ended:
-                return count, self._query.exception()
+                return True, count, self._query.exception()
             if self._query.find_new_topics():
                 break
-        return count, None
+        return True, count, None
 
     def _end(self, error: BaseException | None) -> None:
-        """Stop the query, and set the final state, whatever fails."""
+        """Stop the query, and set the final state, even if stopping fails."""
         try:
             self._query.stop(self._close_timeout_s if error is None else 0)
             self._add_reports()
@@ -326,12 +325,13 @@ class StreamsApp:
             self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
             return
         self._log_failure(error, "stop")
-        if self._stop.is_set():
-            self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
-            return
-        self._error = error
-        self._lifecycle.set_state(ApplicationState.PENDING_ERROR)
-        self._lifecycle.set_state(ApplicationState.ERROR)
+        with self._starting:  # a concurrent close() sets the stop event and the state together
+            if not self._stop.is_set():
+                self._error = error
+                self._lifecycle.set_state(ApplicationState.PENDING_ERROR)
+                self._lifecycle.set_state(ApplicationState.ERROR)
+                return
+        self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
 
     def _add_reports(self) -> int:
         """Add the reports of new batches; return the number of their records."""
@@ -374,6 +374,6 @@ def _handling_signals(signalled: threading.Event) -> Iterator[None]:
 
 
 def describe(error: BaseException) -> str:
-    """Return the message of an error: of an exception of Spark, that of the Python exception in a worker."""
+    """Return the message of an error; for a Spark exception, the message of the Python exception in the worker."""
     lines = str(error).splitlines() or [repr(error)]
     return next((line for line in reversed(lines) if line.startswith("zkconsumer.errors.")), lines[0])

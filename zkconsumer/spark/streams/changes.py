@@ -1,4 +1,4 @@
-"""Changes of a topology that a checkpoint can continue with, if ``StreamsApp(allow=...)`` has them."""
+"""Changes of a topology that ``StreamsApp(allow=...)`` permits when it continues from a checkpoint."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class AllowedChange(enum.Enum):
     ADDED_SUBTOPOLOGY = "added sub-topology"
     #: A sub-topology was removed, after the others. Its state remains in the checkpoint.
     REMOVED_SUBTOPOLOGY = "removed sub-topology"
-    #: A store was added. It is empty.
+    #: A store was added. It is empty, unless it was removed before.
     ADDED_STORE = "added store"
     #: A store was removed. Its entries remain in the checkpoint, and are used again if the store is declared again.
     REMOVED_STORE = "removed store"
-    #: ``caching`` or ``logging`` of a store.
+    #: ``caching`` or ``logging`` of a store was changed.
     STORE_SETTINGS = "store settings"
     #: Functions and classes of nodes were renamed or replaced, for example a processor or serializer.
     CODE = "code"
@@ -59,13 +59,22 @@ def normalize(
     if AllowedChange.REMOVED_SUBTOPOLOGY in allowed:
         old = {number: one for number, one in old.items() if number in new}
     for number in old.keys() & new.keys():
-        old[number], new[number] = (_simplify(one, allowed) for one in (old[number], new[number]))
+        of_both = set(allowed)
+        if _has_moved_names(old[number], new[number]):  # the state of a node would become that of another
+            of_both.discard(AllowedChange.RENAMED_NODE)
+        old[number], new[number] = (_simplify(one, of_both) for one in (old[number], new[number]))
         names = [{store["name"] for store in one["stores"]} for one in (old[number], new[number])]
         if AllowedChange.REMOVED_STORE in allowed:
             old[number] = _remove_stores(old[number], names[0] - names[1])
         if AllowedChange.ADDED_STORE in allowed:
             new[number] = _remove_stores(new[number], names[1] - names[0])
     return old, new
+
+
+def _has_moved_names(before: Declaration, now: Declaration) -> bool:
+    """Return whether a node has the name that another one had."""
+    old, new = ([node["name"] for node in one["nodes"]] for one in (before, now))
+    return any(name in old and old.index(name) != index for index, name in enumerate(new))
 
 
 def _simplify(declaration: Declaration, allowed: Collection[AllowedChange]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What must not change between the starts of an application: a file in the directory of its checkpoint."""
+"""The checkpoint file with the tasks and declarations of an application, which a restart is checked against."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ class StoredApplication:
         partitions: number of Spark partitions, which Spark cannot change.
         tasks: the tasks in the order of their keys.
         declarations: ``Subtopology.fingerprint`` by number.
-        stores: names of the stores by sub-topology number, in the order of their numbers in the state; a removed store
-            keeps its number.
+        stores: name and declaration of the stores by sub-topology number, in the order of their numbers in the state; a
+            removed store keeps its number.
+        removed: declarations of removed sub-topologies by number.
         earlier: earlier declarations by sub-topology number; see ``snapshot.hash_fingerprint``.
     """
 
@@ -38,7 +39,8 @@ class StoredApplication:
     partitions: int
     tasks: tuple[TaskNumber, ...]
     declarations: Mapping[str, Any]
-    stores: Mapping[str, Sequence[str]]
+    stores: Mapping[str, Sequence[Sequence[str]]]
+    removed: Mapping[str, Any]
     earlier: Mapping[str, Sequence[str]]
 
     @classmethod
@@ -58,7 +60,8 @@ class StoredApplication:
             max(1, min(partitions, len(tasks))),
             tuple(tasks),
             _declare(subtopologies),
-            {str(number): [store.name for store in one.stores] for number, one in subtopologies.items()},
+            {str(number): _describe_stores(one) for number, one in subtopologies.items()},
+            {},
             {},
         )
 
@@ -67,7 +70,7 @@ class StoredApplication:
         """Return what a checkpoint stores.
 
         Raises:
-            StreamsError: the file is corrupt, or was written by a later release.
+            StreamsError: the file is malformed, or was written by a later release.
         """
         try:
             data = json.loads(text)
@@ -80,10 +83,11 @@ class StoredApplication:
                 tasks,
                 data["subtopologies"],
                 data["stores"],
+                data["removed"],
                 data["earlier"],
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise StreamsError(f"{place} is corrupt: {error!r}; restore the checkpoint") from error
+            raise StreamsError(f"{place} is malformed: {error!r}; restore the checkpoint") from error
 
     def to_json(self) -> str:
         """Return the content of the file."""
@@ -94,6 +98,7 @@ class StoredApplication:
             "tasks": self.tasks,
             "subtopologies": self.declarations,
             "stores": self.stores,
+            "removed": self.removed,
             "earlier": self.earlier,
         }
         return json.dumps(data, indent=1, sort_keys=True)
@@ -128,6 +133,7 @@ class StoredApplication:
                 f"{place} was written with a different topology; declare it as before, or allow the change with "
                 f"StreamsApp(allow=...). Differences:\n{_compare(before, now)}"
             )
+        self._check_added(declarations, place)
         tasks = list_tasks(subtopologies)
         for number, one in subtopologies.items():
             self._check_tasks(number, one, place)
@@ -137,13 +143,36 @@ class StoredApplication:
             self.partitions,
             (*self.tasks, *added),
             declarations,
-            {**self.stores, **{str(number): self._number_stores(number, one) for number, one in subtopologies.items()}},
+            {**self.stores, **{str(number): self._add_stores(number, one) for number, one in subtopologies.items()}},
+            {
+                number: one
+                for number, one in {**self.removed, **self.declarations}.items()
+                if number not in declarations
+            },
             {**self.earlier, **self._find_earlier(declarations)},
         )
 
-    def _number_stores(self, number: int, subtopology: Subtopology) -> list[str]:
-        known = self.stores.get(str(number), ())
-        return [*known, *(store.name for store in subtopology.stores if store.name not in known)]
+    def number_stores(self, subtopologies: Mapping[int, Subtopology]) -> dict[int, dict[str, int]]:
+        """Return the numbers that stores have in the state, by sub-topology number and name."""
+        return {
+            number: {
+                store[0]: list(map(list, self.stores[str(number)])).index(store) for store in _describe_stores(one)
+            }
+            for number, one in subtopologies.items()
+        }
+
+    def _add_stores(self, number: int, subtopology: Subtopology) -> list[Sequence[str]]:
+        known = list(map(list, self.stores.get(str(number), ())))
+        return [*known, *(store for store in _describe_stores(subtopology) if store not in known)]
+
+    def _check_added(self, declarations: Mapping[str, Any], place: str) -> None:
+        """Check that a sub-topology with the number of a removed one has the same declaration."""
+        for number in declarations.keys() & self.removed.keys():
+            if declarations[number] != self.removed[number]:
+                raise StreamsError(
+                    f"{place} contains the state of the removed sub-topology {number}, which was declared differently; "
+                    "declare it as before, or use a new checkpoint and a new application id"
+                )
 
     def _find_earlier(self, declarations: Mapping[str, Any]) -> dict[str, list[str]]:
         """Return the declarations of changed sub-topologies that snapshots of tasks may have."""
@@ -281,6 +310,15 @@ class _File:
 
 def _declare(subtopologies: Mapping[int, Subtopology]) -> dict[str, Any]:
     return {str(number): json.loads(one.fingerprint) for number, one in subtopologies.items()}
+
+
+def _describe_stores(subtopology: Subtopology) -> list[list[str]]:
+    """Return the name of each store, and its declaration without settings that do not concern the state."""
+    declared = json.loads(subtopology.fingerprint)["stores"]
+    return [
+        [store["name"], json.dumps({"kind": store.get("kind"), "parameters": store.get("parameters")}, sort_keys=True)]
+        for store in declared
+    ]
 
 
 def _compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

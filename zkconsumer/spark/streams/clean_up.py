@@ -1,13 +1,16 @@
-"""Deletes what an application has stored, but for its topics."""
+"""Deletes the checkpoint and the committed offsets of an application. Topics are not deleted."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.spark.streams.checkpoint import delete_checkpoint
 from zkconsumer.spark.streams.cluster import ApplicationCluster
+from zkconsumer.spark.streams.owner import ApplicationOwner
 from zkconsumer.zookeeper.registry import GroupPaths
 
 _TIMEOUT_S = 30.0
@@ -23,9 +26,19 @@ def clean_up(spark: Any, checkpoint: str, properties: Mapping[str, str], applica
         application_id: name of the application.
 
     Raises:
+        StreamsError: the application is running. This is not detected without ZooKeeper.
         RetriableError: ZooKeeper or the brokers do not respond.
     """
     cluster = ApplicationCluster({**properties, "group.id": application_id})
+    with ExitStack() as closing:
+        if cluster.has_zookeeper:
+            owner = ApplicationOwner(cluster.config, threading.Event())
+            closing.callback(owner.close)
+            owner.acquire()
+        return _delete_all(spark, checkpoint, cluster, application_id)
+
+
+def _delete_all(spark: Any, checkpoint: str, cluster: ApplicationCluster, application_id: str) -> list[str]:
     deleted = []
     with cluster.open() as access:
         if cluster.has_zookeeper:

@@ -36,7 +36,7 @@ _CLIENT_PROPERTIES = (
 
 
 class ClusterState(NamedTuple):
-    """What is known of a cluster.
+    """The topics and brokers of a cluster.
 
     Attributes:
         partition_counts: number of partitions by topic.
@@ -103,8 +103,8 @@ class ApplicationCluster:
                 known = versions.api_versions or {}
                 if known.get(_TXN_OFFSET_COMMIT, (0, 0))[1] < _GROUP_METADATA_VERSION:
                     raise UnsupportedBrokerError(
-                        f"exactly_once_v2 requires brokers of Kafka 2.5 or later, and {broker} is older; upgrade it, "
-                        "or use at_least_once"
+                        f"broker {broker} does not support exactly_once_v2, which requires Kafka 2.5 or later; set "
+                        "processing_guarantee of QuerySettings to 'at_least_once'"
                     )
             finally:
                 channel.close()

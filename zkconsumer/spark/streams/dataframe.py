@@ -134,8 +134,6 @@ def load_records(session: Any, plan: QueryPlan) -> Any:
         "decoder": _DECODER,
         f"decoder.{packing.KEYS_OPTION}": packing.encode_keys(application.keys_by_topic),
     }
-    if settings.is_transactional:
-        options["isolation.level"] = "read_committed"
     return session.readStream.format("zkconsumer").options(**options).load()
 
 

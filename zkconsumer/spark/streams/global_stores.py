@@ -6,9 +6,11 @@ same entries. A task reads the file in a transaction, which isolates it from lat
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -84,7 +86,9 @@ class GlobalStores:
     def __init__(self, plan: GlobalPlan, ends: Mapping[TopicPartition, int], folder: Path) -> None:
         self.plan, self.ends = plan, dict(ends)
         self._tasks: list[GlobalTask] = []
-        self._file = StateFile(folder / plan.file_name, is_shared=True)
+        self._path = folder / plan.file_name
+        with _lock(self._path):
+            self._file = StateFile(self._path, is_shared=True)
         try:
             for _ in range(_ATTEMPTS):
                 if self._begin("BEGIN") == self.ends:
@@ -103,9 +107,14 @@ class GlobalStores:
 
     def close(self) -> None:
         """Close the stores and the file."""
-        for task in self._tasks:
-            task.close()
-        self._file.close()
+        with ExitStack() as closing:
+            closing.callback(self._close_file)
+            for task in self._tasks:
+                closing.callback(task.close)
+
+    def _close_file(self) -> None:
+        with _lock(self._path):
+            self._file.close()
 
     def _begin(self, statement: str) -> dict[TopicPartition, int] | None:
         """Begin a transaction, and return the offsets of the file; None if it is new."""
@@ -162,6 +171,14 @@ class GlobalStoresOfWorker:
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Open and close the file alone: SQLite does not wait for others then, but fails."""
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _divide(batch: pa.RecordBatch) -> list[tuple[TopicPartition, pa.RecordBatch]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zkconsumer.errors import BrokerUnavailableError, StreamsError
 from zkconsumer.message import TopicPartition
+from zkconsumer.retry import retrying
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -88,7 +89,7 @@ class MarkedOffsets:
             BrokerUnavailableError: the brokers do not respond.
         """
         found: Marker | None = None
-        for partition, (offset, metadata) in self._read(offsets).items():
+        for partition, (offset, metadata) in retrying(_TIMEOUT_S)(self._read, list(offsets)).items():
             marker = Marker.from_metadata(metadata)
             if marker is not None:
                 self._check(partition, offset, marker, offsets[partition], own)
@@ -123,7 +124,9 @@ class MarkedOffsets:
 
         self.find_marker(offsets, marker)
         try:
-            self._consumer.commit(offsets=to_commits(offsets, marker), asynchronous=False)
+            for committed in self._consumer.commit(offsets=to_commits(offsets, marker), asynchronous=False):
+                if committed.error is not None:
+                    raise KafkaException(committed.error)
         except KafkaException as error:
             raise BrokerUnavailableError(
                 f"offsets of group {self._group!r} were not committed: {error.args[0].str()}"

@@ -54,12 +54,12 @@ class ApplicationOwner:
             )
 
     def find_loss(self) -> OwnershipLostError | None:
-        """Return the error of a lease that has ended: another application may hold the znode."""
+        """Return an error if the lease expired, because another application may own the znode; otherwise None."""
         if self._session.lease.is_held:
             return None
         return OwnershipLostError(
-            f"application {self._group!r}: ZooKeeper has not confirmed the session in time, and another instance may "
-            "have started; check ZooKeeper, and restart the application"
+            f"application {self._group!r}: the lease of the ZooKeeper session expired, and another instance may own "
+            f"znode {self._path}; check that ZooKeeper is reachable, and restart the application"
         )
 
     def close(self) -> None:

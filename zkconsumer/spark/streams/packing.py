@@ -114,7 +114,7 @@ class RecordPacker(BatchDecoder):
         topic, number = partition
         keys = self._keys[topic]
         if number >= len(keys):
-            raise StreamsError(f"topic {topic!r} has the new partition {number}; restart the application")
+            raise StreamsError(f"topic {topic!r} has the new partition {number}; the running query does not read it")
         row = {
             "task": keys[number],
             "topic": topic,

@@ -46,8 +46,8 @@ class ApplicationPlan:
         max_records: maximum number of records of a task that wait for records of other partitions.
         has_ticks: whether batches have ticks.
         global_stores: the global stores; None if there are none.
-        stores: names of stores in the order of their numbers in the state, by sub-topology number; those of the
-            sub-topology if it is missing.
+        stores: numbers of the stores in the state, by sub-topology number and name; those of their order if a
+            sub-topology is missing.
         earlier: earlier declarations by sub-topology number; see ``TaskRuntime.continued``.
     """
 
@@ -59,7 +59,7 @@ class ApplicationPlan:
     max_records: int | None = None
     has_ticks: bool = True
     global_stores: GlobalPlan | None = None
-    stores: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    stores: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     earlier: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     @classmethod

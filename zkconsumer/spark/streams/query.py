@@ -63,6 +63,8 @@ class TopologyQuery:
     ) -> None:
         self._topology, self._config, self._checkpoint = topology, config, checkpoint
         self._properties, self._settings = {**properties, "group.id": config.application_id}, settings
+        if settings.is_transactional:
+            self._properties["isolation.level"] = "read_committed"
         self._spark, self._allow = spark, frozenset(allow)
         self._query: Any = None
         self._listener: QueryListener | None = None
@@ -71,6 +73,7 @@ class TopologyQuery:
         self._read_counts: Mapping[str, int] = {}
         self._checked_at = 0.0
         self._new_topics: list[str] = []
+        self._cluster: ApplicationCluster | None = None
         self._owner: ApplicationOwner | None = None
         self._log = get_logger("zkconsumer.spark")
         self._waiting = threading.Event()  # never set: only its timeout is used
@@ -84,7 +87,8 @@ class TopologyQuery:
             TopologyError: a topic does not exist.
         """
         _check_requirements()
-        cluster = ApplicationCluster(self._properties)
+        self._new_topics = []
+        cluster = self._cluster = ApplicationCluster(self._properties)
         self._acquire(cluster)
         state = cluster.describe()
         settings, counts = self._settings, state.partition_counts
@@ -94,7 +98,7 @@ class TopologyQuery:
         subtopologies = select_subtopologies(resolved, self._config, counts)
         global_stores = plan_global_stores(resolved.subtopologies.values(), self._config, self._properties, state)
         if global_stores is not None and not settings.wall_clock_punctuation:
-            raise ConfigurationError("wall_clock_punctuation must be True with global stores, whose offsets ticks have")
+            raise ConfigurationError("wall_clock_punctuation must be True with global stores, got False")
         partitions = settings.partitions or 2 * int(self._spark.sparkContext.defaultParallelism)
         if settings.is_transactional:
             cluster.check_transactions(state.brokers)
@@ -109,7 +113,7 @@ class TopologyQuery:
             max_records=settings.max_records_per_task,
             has_ticks=settings.wall_clock_punctuation,
             global_stores=global_stores,
-            stores={int(number): names for number, names in stored.stores.items()},
+            stores=stored.number_stores(subtopologies),
             earlier={int(number): frozenset(hashes) for number, hashes in stored.earlier.items()},
         )
         session = self._create_session(plan.partitions)
@@ -118,7 +122,7 @@ class TopologyQuery:
             self._query = start_query(session, query, self._checkpoint)
 
     def _acquire(self, cluster: ApplicationCluster) -> None:
-        """Make sure that no other application with the same id runs, if there is ZooKeeper."""
+        """Ensure that no other application with the same id runs, if ``zookeeper.connect`` is set."""
         if cluster.has_zookeeper and self._owner is None:
             owner = ApplicationOwner(cluster.config, self._waiting)
             try:
@@ -157,7 +161,9 @@ class TopologyQuery:
         Args:
             is_due: check now. If False, the topics are checked every ``metadata.max.age.ms``.
         """
-        cluster = ApplicationCluster(self._properties)
+        cluster = self._cluster
+        if cluster is None or self._query is None:
+            return []
         if not is_due and time.monotonic() < self._checked_at + cluster.config.metadata_max_age_s:
             return self._new_topics
         self._checked_at = time.monotonic()
@@ -178,17 +184,20 @@ class TopologyQuery:
 
     def take_reports(self) -> Iterator[Mapping[str, Any]]:
         """Yield the progress reports of the batches since the last call."""
+        if self._query is None:
+            return
         # Only new reports are parsed: each contains the metrics of all tasks.
         reports = [report for report in self._query._jsq.recentProgress() if report.batchId() > self._last_batch]
         for progress in (json.loads(report.json()) for report in reports):
             self._last_batch = progress["batchId"]
             yield progress
 
-    def stop(self, timeout_s: float) -> None:
+    def stop(self, timeout_s: float, *, keeps_owner: bool = False) -> None:
         """Stop the query, if it runs, after the current batch. A batch that does not end in time is repeated later.
 
         Args:
             timeout_s: maximum seconds to wait for the end of a batch.
+            keeps_owner: whether the query is started again, so that no other application may start meanwhile.
         """
         try:
             if self._query is not None:
@@ -196,7 +205,8 @@ class TopologyQuery:
                 self._query.stop()
         finally:
             self._close_listener()
-            self._release()
+            if not keeps_owner:
+                self._release()
 
     def _wait_for_end_of_batch(self, timeout_s: float) -> None:
         end, batch = time.monotonic() + timeout_s, self._find_last_batch()

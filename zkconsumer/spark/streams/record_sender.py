@@ -10,6 +10,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from zkconsumer.errors import (
+    BrokerUnavailableError,
     ConfigurationError,
     ProducerFencedError,
     RecordRejectedError,
@@ -19,9 +20,9 @@ from zkconsumer.errors import (
 from zkconsumer.log import get_logger
 from zkconsumer.spark.streams.output import RecordFields, SinkSettings
 
-#: Milliseconds within which a record must be delivered.
+#: Default ``delivery.timeout.ms`` of producers without transactions.
 _DELIVERY_TIMEOUT_MS = 120_000
-#: Seconds between two looks at delivery errors at the end.
+#: Seconds between two checks for delivery errors in ``flush``.
 _FLUSH_INTERVAL_S = 0.5
 #: Records between two looks at delivery errors.
 _POLL_RECORDS = 1_000
@@ -35,11 +36,24 @@ _UNSUPPORTED = {
 _UNKNOWN_TOPIC = {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}
 #: The transaction was aborted because of another record.
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+#: The producer accepts no more records.
+_FAILED = {KafkaError._STATE, KafkaError._FATAL, KafkaError._FENCED}
+#: As in Kafka Streams, no error of a record, so the production handler is not called.
+_UNREACHABLE = {
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+}
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 
 
 class RecordKey(NamedTuple):
-    """What is known of a record that was not accepted: several records of a batch may have the same."""
+    """Topic, key and value of a rejected record. Several records of a batch can have the same ones."""
 
     topic: str
     key: bytes | None
@@ -72,8 +86,8 @@ class RecordSender:
             "partitioner": "murmur2_random",
             "queue.buffering.max.messages": 1_000_000,
             "on_delivery": self._on_delivery,
-            **settings.client,
             **settings.producer,
+            **settings.client,
         }
         if transactional_id is None:
             config.setdefault("delivery.timeout.ms", _DELIVERY_TIMEOUT_MS)
@@ -92,6 +106,7 @@ class RecordSender:
             KafkaException: the producer failed and cannot be used again; see ``to_error``.
         """
         self._rejections = []
+        failure: KafkaException | None = None
         produce = self.producer.produce
         for number, (topic, partition, timestamp, key, value, headers) in enumerate(records):
             if number % _POLL_RECORDS == 0:
@@ -101,10 +116,15 @@ class RecordSender:
             except BufferError:
                 self._produce_later(topic, value, key, partition, None, None, timestamp, headers)
             except KafkaException as error:
+                if error.args[0].code() in _FAILED:  # an earlier record was not accepted
+                    failure = error
+                    break
                 self._rejections.append(Rejection(error.args[0], RecordKey(topic, key, value)))
         # After an error, a producer with transactions sends nothing until the transaction is aborted.
         while self._serve(self.producer.flush, _FLUSH_INTERVAL_S) and not (self._is_transactional and self._rejections):
             pass
+        if failure is not None and not self._rejections:
+            raise failure
         return self._rejections
 
     def close(self) -> None:
@@ -122,7 +142,7 @@ class RecordSender:
             raise error.__cause__ or error from error
 
     def _produce_later(self, *arguments: Any) -> None:
-        """Produce a record when the queue has room; records in it fail after ``delivery.timeout.ms``."""
+        """Wait until the producer queue has room, which ``delivery.timeout.ms`` limits, and produce a record."""
         while True:
             self._serve(self.producer.poll, 0.1)
             try:
@@ -158,9 +178,14 @@ def to_error(error: KafkaError, what: str) -> ZkConsumerError:
         )
     if code in _UNKNOWN_TOPIC:
         return RecordRejectedError(f"{what}: the topic or partition does not exist; create it")
+    if error.retriable() or code in _UNREACHABLE:
+        return BrokerUnavailableError(
+            f"{what}: {error.name()} ({code}): {error.str()}; check the brokers, or increase delivery.timeout.ms of "
+            "QuerySettings.producer"
+        )
     if code in _TOO_LARGE:
         return RecordRejectedError(
             f"{what}: the record is too large; increase max.message.bytes of the topic and message.max.bytes of "
             "QuerySettings.producer"
         )
-    return RecordRejectedError(f"{what}: {error.str()}")
+    return RecordRejectedError(f"{what}: {error.name()} ({code}): {error.str()}")

@@ -1,4 +1,4 @@
-"""Asks the production handler about the records of a task that were not accepted."""
+"""Passes rejected records of a task to the production handler."""
 
 from __future__ import annotations
 

@@ -9,6 +9,9 @@ from typing import Any
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.streams.output import ProcessingGuarantee
 
+#: Settings of the producer on which the processing guarantees depend.
+_RESERVED = {"acks", "bootstrap.servers", "enable.idempotence", "on_delivery", "partitioner", "transactional.id"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class QuerySettings:
@@ -32,8 +35,8 @@ class QuerySettings:
             deterministic processors.
         sequence_headers: whether records have a header by which a reader can discard repeated ones. None for True with
             ``at_least_once``, and False with ``exactly_once_v2``.
-        fails_on_changed_output: whether the query fails if a repeated batch has another output than before, which
-            ``exactly_once_v2`` has already written; if not, the event ``output_changed`` is logged.
+        fails_on_changed_output: whether the query fails if the output of a repeated batch differs from the output that
+            was committed with ``exactly_once_v2``. If False, the event ``output_changed`` is logged.
 
     Raises:
         ConfigurationError: a number is not positive, or the processing guarantee is unknown.
@@ -59,6 +62,9 @@ class QuerySettings:
             raise ConfigurationError(
                 f"processing_guarantee must be {names}, got {self.processing_guarantee!r}"
             ) from None
+        reserved = sorted(_RESERVED & self.producer.keys())
+        if reserved:
+            raise ConfigurationError(f"producer must not contain {', '.join(reserved)}, which the application sets")
         for name in ("trigger_ms", "tick_interval_ms", "partitions", "max_records_per_task", "max_bytes_per_task"):
             value = getattr(self, name)
             is_default = value is None and name == "partitions"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ _global_stores = GlobalStoresOfWorker()
 
 
 class SavedTask(NamedTuple):
-    """What the state of the query has of a task besides the pages of its stores.
+    """The state of a task without the pages of its stores.
 
     Attributes:
         snapshot: see ``StreamTask.snapshot``.
@@ -77,6 +77,15 @@ class BatchInput:
                 found.blobs.setdefault(partition, []).append((row.first_offset, row.blob))
         return found
 
+    def find_time(self, *, has_ticks: bool, is_first: bool) -> int:
+        """Return the time of the batch in milliseconds; 0 if that of an earlier one applies.
+
+        It is that of the tick, or of the planning if batches have no ticks, or none before this one.
+        """
+        if self.tick_ms is not None:
+            return self.tick_ms
+        return self.planned_ms if is_first or not has_ticks else 0
+
     def add_tick(self, row: Any) -> None:
         """Add a tick, unless there is a newer one."""
         if self.tick_ms is None or row.first_offset > self.tick_ms:
@@ -116,12 +125,12 @@ def run_batch(
     Raises:
         StreamsError: the task failed; none of its changes may be committed.
     """
-    batch_ms = (batch.tick_ms or 0) if plan.has_ticks else batch.planned_ms
+    batch_ms = batch.find_time(has_ticks=plan.has_ticks, is_first=saved is None)
     now_ms = max(batch_ms, 0 if saved is None else saved.now_ms)
     global_ends = batch.global_ends or ("" if saved is None else saved.global_ends)
     subtopology = plan.subtopologies[number.subtopology]
-    names = plan.stores.get(number.subtopology) or [store.name for store in subtopology.stores]
-    pages = _Pages(names, state, saved)
+    in_order = {store.name: index for index, store in enumerate(subtopology.stores)}
+    pages = _Pages(plan.stores.get(number.subtopology, in_order), state, saved)
     lags = {**({} if saved is None else decode_offsets(saved.lags)), **batch.lags}
     runtime = TaskRuntime(
         lag_of=lags.get,
@@ -183,9 +192,9 @@ def _add_records(task: StreamTask, batch: BatchInput) -> None:
 class _Pages:
     """Creates the pages of the stores of a task."""
 
-    def __init__(self, stores: Sequence[str], state: PageState, saved: SavedTask | None) -> None:
+    def __init__(self, numbers: Mapping[str, int], state: PageState, saved: SavedTask | None) -> None:
         self._state = state
-        self._numbers = {name: number for number, name in enumerate(stores)}
+        self._numbers = numbers
         self._known: set[int] = set() if saved is None else set(json.loads(saved.stores))
         self._created: dict[int, StatePages] = {}
 

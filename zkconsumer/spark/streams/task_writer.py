@@ -85,8 +85,8 @@ class TransactionalWriter:
     def __init__(self, settings: SinkSettings, task: str) -> None:
         self._settings = settings
         self._transactional_id = f"{settings.application_id}-{task}"
-        self._sender = RecordSender(settings, self._transactional_id)
         self._offsets = MarkedOffsets(settings.client, settings.application_id)
+        self._sender = RecordSender(settings, self._transactional_id)
         self._is_started = False
         self._last: Marker | None = None
         self._log = get_logger("zkconsumer.spark")
@@ -118,9 +118,10 @@ class TransactionalWriter:
             self._is_started = True
 
     def _check_repeated(self, output: TaskOutput, marker: Marker) -> None:
-        """Check that a batch that was written before has the same output now, because its state is that of now."""
+        """Check that a repeated batch has the committed output: the stores contain the results of the repetition."""
         assert self._last is not None
-        if self._last.digest != marker.digest:
+        # The driver commits markers without a digest, for tasks without output and with ``at_least_once``.
+        if self._last.digest and self._last.digest != marker.digest:
             text = (
                 f"task {output.task}: the repeated batch {marker.batch} has another output than before, and "
                 "exactly_once_v2 requires deterministic processors"
@@ -140,8 +141,10 @@ class TransactionalWriter:
                 producer.send_offsets_to_transaction(offsets, self._offsets.group_metadata, _TRANSACTION_TIMEOUT_S)
                 producer.commit_transaction(_TRANSACTION_TIMEOUT_S)
                 return
-            rejected.handle(rejections)
-            producer.abort_transaction(_TRANSACTION_TIMEOUT_S)
+            try:
+                rejected.handle(rejections)
+            finally:
+                producer.abort_transaction(_TRANSACTION_TIMEOUT_S)
         raise StreamsError(f"task {output.task}: records were rejected in {_MAX_ATTEMPTS} attempts")
 
 
@@ -159,8 +162,8 @@ def compute_digest(output: TaskOutput) -> int:
 class TaskWriters:
     """The writers of a worker process, which later batches use again. Used by one thread.
 
-    Another process may have used the transactional id of a task since this one did, which fences the writer here. It is
-    replaced once; if that is fenced, too, another application is running.
+    If another worker process has used the transactional id of a task since, the writer of this process is fenced. It is
+    replaced once. If the new writer is fenced, too, another application uses the same application id.
     """
 
     def __init__(self) -> None:

@@ -48,6 +48,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._interval_ms = int(options["intervalMs"])
         self._global = json.loads(options.get("global", "null"))
         self._last: Tick | None = None
+        self._has_planned = False
         self._logs: LogOffsets | None = None
         self._log = get_logger("zkconsumer.spark")
 
@@ -68,6 +69,11 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._interval_ms:
             return start
         tick = self._last or self._find_tick(start)
+        if not self._has_planned and tick["time"] == start["time"]:
+            # Each start of a query has a tick, because new tasks need the end offsets.
+            tick = {**tick, "ends": self._find_ends(start.get("ends"))} if self._global is not None else tick
+            tick["time"] += 1
+        self._has_planned = True
         return tick if tick["time"] > start["time"] else start
 
     def _find_tick(self, before: Tick) -> Tick:
