@@ -122,9 +122,7 @@ def run_cases(spark: Any, cases: Sequence[Case], folder: Path, rng: random.Rando
     """
     plan = _create_plan(cases)
     batches = _write_batches(plan, cases, folder / "batches", rng)
-    session = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
-    for name, value in {**product._CONF, "spark.sql.shuffle.partitions": str(_SPARK_PARTITIONS)}.items():
-        session.conf.set(name, value)
+    session = open_session(spark)
     session.dataSource.register(_StoredBatches)
     with product._active(session):
         rows = session.readStream.format(_StoredBatches.name()).option("batches", batches).load(str(folder / "batches"))
@@ -136,8 +134,16 @@ def run_cases(spark: Any, cases: Sequence[Case], folder: Path, rng: random.Rando
             query.stop()
         assert len(query.batches) == batches
         results = _collect_outputs(query)
-        _read_states(session, plan, folder / "checkpoint", results)
+        read_states(session, plan, folder / "checkpoint", results)
     return results
+
+
+def open_session(spark: Any) -> Any:
+    """Return a clone of a session with the settings of an application."""
+    session = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
+    for name, value in {**product._CONF, "spark.sql.shuffle.partitions": str(_SPARK_PARTITIONS)}.items():
+        session.conf.set(name, value)
+    return session
 
 
 def _create_plan(cases: Sequence[Case]) -> ApplicationPlan:
@@ -185,7 +191,7 @@ def _read_output(blob: bytes | None) -> Json:
     return sent_records(records)
 
 
-def _read_states(session: Any, plan: ApplicationPlan, checkpoint: Path, results: dict[TaskNumber, TaskResult]) -> None:
+def read_states(session: Any, plan: ApplicationPlan, checkpoint: Path, results: dict[TaskNumber, TaskResult]) -> None:
     """Read the state of all tasks from the checkpoint."""
     for row in _read_variable(session, checkpoint, "task"):
         results[plan.tasks[row["key"]["task"]]].saved = SavedTask(**row["value"])

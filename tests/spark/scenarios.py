@@ -256,16 +256,20 @@ class Scenarios:
         return Case(request=request, subtopology=subtopology, kinds=declared.kinds, steps=steps, answer=answer)
 
     def _create_subtopology(self, one: Subtopology, number: int, request: Json) -> Subtopology:
-        values = {field.name: getattr(one, field.name) for field in fields(Subtopology)}
-        config = self._create_config(request)
-        subtopology: Subtopology = _ScenarioSubtopology(**{**values, "number": number}, config=config)
-        return subtopology
+        return create_subtopology(one, number, self._create_config(request))
 
     def _create_config(self, request: Json) -> ApplicationConfig:
         config = replace(create_config(request.get("config", {})), page_bytes=self._rng.choice((1_024, 65_536)))
         if "cache_bytes" in request:
             config = replace(config, statestore_cache_max_bytes=request["cache_bytes"])
         return config
+
+
+def create_subtopology(one: Subtopology, number: int, config: ApplicationConfig) -> Subtopology:
+    """Return a sub-topology with another number and with settings of its own."""
+    values = {field.name: getattr(one, field.name) for field in fields(Subtopology)}
+    subtopology: Subtopology = _ScenarioSubtopology(**{**values, "number": number}, config=config)
+    return subtopology
 
 
 # ---- requests ----------------------------------------------------------------------------------------------
