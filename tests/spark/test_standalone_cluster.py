@@ -10,20 +10,17 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from aliases import Cluster
 from producing import produce
 from waiting import wait_for
 
-from zkconsumer.devcluster.java import java_home
-from zkconsumer.devcluster.process import free_port
-
 from . import lines
+from .standalone_cluster import StandaloneCluster, running
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
@@ -32,16 +29,6 @@ SITE_PACKAGES = Path(sysconfig.get_paths()["purelib"])
 
 #: What Spark's Python data sources require, except pyspark itself.
 OF_SPARK = re.compile(r"(pyarrow|numpy|pandas|dateutil|six|tzdata|pytz)\b")
-
-
-@contextlib.contextmanager
-def running(command: list[str], log: Path, **settings: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process; its output is in ``log``."""
-    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output, **settings) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
 
 
 def bare_python(folder: Path) -> Path:
@@ -58,39 +45,6 @@ def bare_python(folder: Path) -> Path:
     )
     assert b"No module named 'zkconsumer'" in lacks.stderr
     return python
-
-
-class StandaloneCluster:
-    """A master, and workers that the test adds."""
-
-    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
-        self.folder = folder
-        self._stack = stack
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        self._environment = {**environment, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
-        port = free_port()
-        self.master = f"spark://127.0.0.1:{port}"
-        self._start("master.Master", "--port", str(port))
-        wait_for(lambda: "I have been elected leader" in self.log("master.Master"), 60)
-
-    def add_worker(self, name: str, cores: int) -> None:
-        """Start a worker."""
-        self._start("worker.Worker", "--cores", str(cores), "--memory", "1g", "-d", name, self.master, log=name)
-
-    def log(self, name: str) -> str:
-        """Return the output of a process."""
-        return (self.folder / f"{name}.log").read_text()
-
-    @property
-    def executor_output(self) -> str:
-        """The standard error output of all executors."""
-        return "".join(file.read_text() for file in self.folder.glob("*/app-*/*/stderr"))
-
-    def _start(self, name: str, *arguments: str, log: str = "") -> None:
-        command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
-        command += ["--host", "127.0.0.1", "--webui-port", "0", *arguments]
-        path = self.folder / f"{log or name}.log"
-        self._stack.enter_context(running(command, path, cwd=self.folder, env=self._environment))
 
 
 def test_standalone_cluster_reads_with_packed_packages(
