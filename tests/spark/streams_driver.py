@@ -1,4 +1,9 @@
-"""A driver that runs a topology until it is killed: ``python -m spark.streams_driver '{...}'`` in ``tests``."""
+"""A driver that runs a topology until it is killed: ``python -m spark.streams_driver '{...}'`` in ``tests``.
+
+Settings: ``topology`` is a function of ``on_path/streams_topologies.py``, ``source``, ``sink`` and ``group`` are names,
+``folder`` and ``checkpoint`` directories, and ``properties`` those of the consumer. ``query`` has arguments of
+``QuerySettings``, ``conf`` settings of Spark, and ``master`` its master. After an error, the query starts again.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +13,29 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from zkconsumer.spark import QuerySettings, StreamsApp
+from zkconsumer.spark import ExceptionResponse, QuerySettings, StreamsApp
 from zkconsumer.topology import ApplicationConfig
 
 from .session import start_spark
 
 
+def _restart(error: BaseException) -> ExceptionResponse:
+    print("failed:", str(error)[-2_000:], flush=True)
+    return ExceptionResponse.REPLACE_QUERY
+
+
 def main(settings: dict[str, Any]) -> None:
     """Run the application."""
     sys.path.append(str(Path(__file__).parent / "on_path"))
-    topology = importlib.import_module("streams_topologies").counting(settings["source"], settings["sink"])
-    spark = start_spark(Path(settings["folder"]))
+    create = getattr(importlib.import_module("streams_topologies"), settings["topology"])
+    topology = create(settings["source"], settings["sink"])
+    spark = start_spark(Path(settings["folder"]), settings.get("master", "local[2]"), settings.get("conf"))
     config = ApplicationConfig(application_id=settings["group"])
-    query = QuerySettings(trigger_ms=200, max_records_per_task=200)
-    with StreamsApp(topology, config, spark, settings["checkpoint"], settings["properties"], query) as app:
-        app.wait()
+    query = QuerySettings(trigger_ms=200, max_records_per_task=200, **settings["query"])
+    app = StreamsApp(topology, config, spark, settings["checkpoint"], settings["properties"], query, max_restarts=1_000)
+    app.set_uncaught_exception_handler(_restart)
+    app.run()
+    print("ended", flush=True)
 
 
 if __name__ == "__main__":

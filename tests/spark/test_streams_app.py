@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import json
-import os
 import random
 import re
-import secrets
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pytest
 from aliases import Cluster, Topics
 from teardown import started
@@ -38,6 +30,8 @@ from zkconsumer.topology import (
     Topology,
     stores,
 )
+
+from .streams_output import Output
 
 sys.path.append(str(Path(__file__).parent / "on_path"))
 
@@ -333,114 +327,3 @@ def test_application_that_was_closed_or_never_started_ends(app: Callable[..., St
 
 def fail(_new: ApplicationState, _old: ApplicationState) -> None:
     raise ValueError("planned")
-
-
-class Output:
-    """The records of a topic with one partition, as they are written."""
-
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused", "enable.auto.commit": False}
-        self._consumer = confluent_kafka.Consumer(settings)
-        self._consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-        self.records: list[tuple[bytes, bytes]] = []
-
-    def read(self) -> list[tuple[bytes, bytes]]:
-        """Return all records so far."""
-        while messages := self._consumer.consume(1_000, 0.2):
-            self.records += [(message.key(), message.value()) for message in messages if message.error() is None]
-        return self.records
-
-    def has_more(self, count: int) -> bool:
-        """Return whether there are more than ``count`` different records."""
-        return len(set(self.read())) > count
-
-    def has_all(self, count: int) -> bool:
-        """Return whether there are ``count`` records."""
-        return len(self.read()) >= count
-
-    def has_value(self, value: bytes) -> bool:
-        """Return whether there is a record with a value."""
-        return value in [one for _, one in self.read()]
-
-    def close(self) -> None:
-        """Close the consumer."""
-        self._consumer.close()
-
-
-class Driver:
-    """A driver process that runs the topology ``counting``; see ``streams_driver.py``."""
-
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        folder.mkdir()
-        self._output = (folder / "log").open("w+")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.streams_driver", json.dumps({**settings, "folder": str(folder)})],
-            cwd=Path(__file__).parent.parent,
-            env={**os.environ, "TMPDIR": str(folder)},
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-    def kill(self) -> None:
-        """Kill the driver, its JVM and all workers. A second call has no effect."""
-        if self._output.closed:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(30)
-        self._output.seek(0)
-        print(self._output.read()[-3_000:])
-        self._output.close()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_killed_application_counts_each_record_once(
-    topic: Topics,
-    admin: Admin,
-    output_of: Callable[[str], Output],
-    zkconsumer_cluster: Cluster,
-    group: str,
-    folder: Path,
-    checkpoint: Path,
-) -> None:
-    seed = secrets.randbits(32)
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    source, sink = topic(PARTITIONS), topic(1)
-    output = output_of(sink)
-    # The keys of each partition are distinct, so the outputs of its task can be told from those of others.
-    values = {
-        number: [b"%d key %d" % (number, rng.randrange(20)) for _ in range(1_500)] for number in range(PARTITIONS)
-    }
-    settings = {
-        "source": source,
-        "sink": sink,
-        "group": group,
-        "checkpoint": str(checkpoint),
-        "properties": zkconsumer_cluster.consumer_properties,
-    }
-    topology = counting(source, sink)
-    for number, of_partition in values.items():
-        for first in range(0, 1_500, 100):
-            times = batch(of_partition[first : first + 100], timestamp_ms=1_000 + first)
-            admin.produce(TopicPartition(source, number), times)
-
-    expected = {
-        output for number in values for output in expected_of(topology, source, number, values[number], 1_000, 100)
-    }
-    kills = 0
-    with started(Driver, Driver.kill) as start:
-        while not expected.issubset(output.read()):
-            driver = start(folder / f"driver-{kills}", settings)
-            count = len(set(output.records))
-            wait_for(partial(output.has_more, count), 120, what="the application writes records")
-            if kills:
-                time.sleep(rng.random() * 2)  # so that it is killed at any moment of a batch
-            driver.kill()
-            kills += 1
-
-    assert set(output.records) == expected
-    assert kills >= 2

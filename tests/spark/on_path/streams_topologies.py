@@ -72,3 +72,47 @@ def looking(source: str, words: str, sink: str) -> Topology:
         .add_processor("look", Look, "source")
         .add_sink("sink", sink, "look", key_serializer=serdes.STRING.serialize, value_serializer=serdes.LONG.serialize)
     )
+
+
+class CountWithTicks(Processor):
+    """Forwards counts and totals as ``CountWithTotals``, and the total at each two seconds of the wall clock.
+
+    The key of all records is the id of the task.
+    """
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        self.counts = context.get_state_store("counts")
+        self.ticks = context.remember("ticks", 0)
+        context.schedule(1_000, PunctuationType.STREAM_TIME, self.forward_totals)
+        context.schedule(2_000, PunctuationType.WALL_CLOCK_TIME, self.forward_ticks)
+
+    def process(self, record: Record) -> None:
+        count = (self.counts.get(record.value) or 0) + 1
+        self.counts.put(record.value, count)
+        self.forward(f"{record.value} = {count}", record.timestamp)
+
+    def forward_totals(self, now_ms: int) -> None:
+        self.forward(f"total {self.add()}", now_ms)
+
+    def forward_ticks(self, now_ms: int) -> None:
+        self.ticks.value += 1
+        self.forward(f"tick {self.ticks.value}: {self.add()}", now_ms)
+
+    def add(self) -> int:
+        return sum(count for _, count in self.counts.all())
+
+    def forward(self, value: str, time_ms: int) -> None:
+        self.context.forward(Record(self.context.task_id, value, time_ms))
+
+
+def ticking(source: str, sink: str) -> Topology:
+    serialize = serdes.STRING.serialize
+    return (
+        Topology()
+        .add_source("source", source, value_deserializer=serdes.STRING.deserialize)
+        .add_processor(
+            "count", CountWithTicks, "source", stores=[stores.key_value("counts", serdes.STRING, serdes.LONG)]
+        )
+        .add_sink("sink", sink, "count", key_serializer=serialize, value_serializer=serialize)
+    )
