@@ -16,6 +16,7 @@ import pytest
 from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.decoders import PlannedRange
+from zkconsumer.spark.streams.app import describe
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, choose_keys, encode_keys, from_blob, hash_of_int
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, list_tasks, select_subtopologies
@@ -408,3 +409,14 @@ def test_saved_task_has_fields_of_the_state() -> None:
     from zkconsumer.spark.streams import operator
 
     assert [field.name for field in operator._SAVED.fields] == list(SavedTask._fields)
+
+
+def test_error_of_the_planning_process_is_described() -> None:
+    text = (
+        "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed: Traceback (most recent call last):\n"
+        '  File "data_loss.py", line 35, in raise_or_log\n'
+        "zkconsumer.spark.data_loss.DataLossError: topic 't' was deleted\n SQLSTATE: 38000\n\tat org.apache.spark\n"
+    )
+    assert describe(ValueError(text)) == "zkconsumer.spark.data_loss.DataLossError: topic 't' was deleted"
+    assert describe(ValueError("first\nsecond")) == "first"
+    assert describe(ValueError()) == "ValueError()"

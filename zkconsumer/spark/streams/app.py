@@ -6,6 +6,7 @@ Source: Kafka 3.9 org.apache.kafka.streams.KafkaStreams.
 from __future__ import annotations
 
 import enum
+import re
 import signal
 import threading
 import time
@@ -35,6 +36,8 @@ _STOP_TIMEOUT_S = 60.0
 _MAX_PAUSE_S = 60.0
 #: States after which nothing happens.
 _ENDED = (ApplicationState.ERROR, ApplicationState.NOT_RUNNING)
+#: The exception of the library at the end of a traceback.
+_OWN_ERROR = re.compile(r"zkconsumer\.[\w.]+: ")
 _FAILED = (ApplicationState.PENDING_ERROR, ApplicationState.ERROR)
 
 
@@ -376,4 +379,5 @@ def _handling_signals(signalled: threading.Event) -> Iterator[None]:
 def describe(error: BaseException) -> str:
     """Return the message of an error; for a Spark exception, the message of the Python exception in the worker."""
     lines = str(error).splitlines() or [repr(error)]
-    return next((line for line in reversed(lines) if line.startswith("zkconsumer.errors.")), lines[0])
+    own = [line for line in lines if _OWN_ERROR.match(line)]
+    return own[-1] if own else lines[0]
