@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import secrets
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from zkconsumer.spark.executor.decoders import PlannedRange
 from zkconsumer.spark.streams.app import describe
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, choose_keys, encode_keys, from_blob, hash_of_int
+from zkconsumer.spark.streams.pickling import check_picklable
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, list_tasks, select_subtopologies
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
@@ -420,3 +422,19 @@ def test_error_of_the_planning_process_is_described() -> None:
     assert describe(ValueError(text)) == "zkconsumer.spark.data_loss.DataLossError: topic 't' was deleted"
     assert describe(ValueError("first\nsecond")) == "first"
     assert describe(ValueError()) == "ValueError()"
+
+
+def test_part_that_cannot_be_pickled_is_named() -> None:
+    lock = threading.Lock()
+
+    def create() -> Count:
+        with lock:
+            return Count()
+
+    subtopologies = (
+        Topology().add_source("in", "t").add_processor("locked", create, "in").resolve({"t": 1}).subtopologies
+    )
+    with pytest.raises(
+        TopologyError, match="processor 'locked' cannot be sent to the workers: cannot pickle '_thread.lock'"
+    ):
+        check_picklable(subtopologies, CONFIG)

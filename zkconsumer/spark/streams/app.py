@@ -187,7 +187,7 @@ class StreamsApp:
             StreamsError: the application was started before, or the checkpoint belongs to another application
                 or topology.
             ConfigurationError: a property is invalid.
-            TopologyError: the topology has no source, or a source topic does not exist.
+            TopologyError: the topology has no source or cannot be pickled, or a source topic does not exist.
             RetriableError: ZooKeeper or the brokers are unreachable.
         """
         with self._starting:

@@ -22,6 +22,7 @@ from zkconsumer.spark.streams.checkpoint import is_used, open_application
 from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.dataframe import QueryPlan, plan_global_stores, start_query
 from zkconsumer.spark.streams.owner import ApplicationOwner
+from zkconsumer.spark.streams.pickling import check_picklable
 from zkconsumer.spark.streams.plan import ApplicationPlan, select_subtopologies
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.topology.builder import Topology
@@ -84,7 +85,7 @@ class TopologyQuery:
         Raises:
             StreamsError: the checkpoint belongs to another application or topology.
             ConfigurationError: a property is invalid, or ``zookeeper.connect`` and ``bootstrap.servers`` are missing.
-            TopologyError: a topic does not exist.
+            TopologyError: a topic does not exist, or a part of the topology cannot be pickled.
         """
         _check_requirements()
         self._new_topics = []
@@ -99,6 +100,7 @@ class TopologyQuery:
         global_stores = plan_global_stores(resolved.subtopologies.values(), self._config, self._properties, state)
         if global_stores is not None and not settings.wall_clock_punctuation:
             raise ConfigurationError("wall_clock_punctuation must be True with global stores, got False")
+        check_picklable(resolved.subtopologies, self._config)
         partitions = settings.partitions or 2 * int(self._spark.sparkContext.defaultParallelism)
         if settings.is_transactional:
             cluster.check_transactions(state.brokers)
