@@ -17,7 +17,7 @@ import pytest
 from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.decoders import PlannedRange
-from zkconsumer.spark.streams.app import describe
+from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp, describe
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, choose_keys, encode_keys, from_blob, hash_of_int
 from zkconsumer.spark.streams.pickling import check_picklable
@@ -27,6 +27,7 @@ from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
 from zkconsumer.spark.streams.ticks import TickReader
 from zkconsumer.topology import (
     ApplicationConfig,
+    ApplicationState,
     Processor,
     ProcessorContext,
     PunctuationType,
@@ -438,3 +439,45 @@ def test_part_that_cannot_be_pickled_is_named() -> None:
         TopologyError, match="processor 'locked' cannot be sent to the workers: cannot pickle '_thread.lock'"
     ):
         check_picklable(subtopologies, CONFIG)
+
+
+class FailingQuery:
+    """A query that fails at each start, after it has processed records at the starts with these numbers."""
+
+    def __init__(self, processed: set[int]) -> None:
+        self._processed, self._starts = processed, 0
+
+    def start(self) -> None:
+        self._starts += 1
+
+    def wait(self, _timeout_s: float) -> bool:
+        return True
+
+    def take_reports(self) -> list[dict[str, Any]]:
+        count = int(self._starts in self._processed)
+        return [{"observedMetrics": {"zkconsumer_tasks": {"metrics": [json.dumps({"0_0": {"processed": count}})]}}}]
+
+    def exception(self) -> Exception:
+        return ValueError("planned")
+
+
+class Pauses(threading.Event):
+    """An event whose waits do not last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout)
+        return False
+
+
+def test_pauses_between_restarts_grow_until_records_are_processed() -> None:
+    app = StreamsApp(Topology(), CONFIG, None, "checkpoint", {}, max_restarts=11)
+    app.set_uncaught_exception_handler(lambda _error: ExceptionResponse.REPLACE_QUERY)
+    pauses = Pauses()
+    app._query, app._stop = FailingQuery({1, 10}), pauses  # type: ignore[assignment]
+    app._lifecycle.set_state(ApplicationState.REBALANCING)
+    assert str(app._supervise()) == "planned"
+    assert pauses.seconds == [1, 2, 4, 8, 16, 32, 60, 60, 60, 1, 2]

@@ -34,6 +34,8 @@ _POLL_S = 0.5
 _STOP_TIMEOUT_S = 60.0
 #: Maximum seconds between a failure and the restart.
 _MAX_PAUSE_S = 60.0
+#: Number of failures after which the pause has its maximum.
+_MAX_EXPONENT = 6
 #: States after which nothing happens.
 _ENDED = (ApplicationState.ERROR, ApplicationState.NOT_RUNNING)
 #: The exception of the library at the end of a traceback.
@@ -288,7 +290,7 @@ class StreamsApp:
                 return error
             self._log_failure(error, "restart")
             self._lifecycle.set_state(ApplicationState.REBALANCING)
-            self._stop.wait(min(2.0 ** (failures - 1), _MAX_PAUSE_S))
+            self._stop.wait(min(2.0 ** min(failures - 1, _MAX_EXPONENT), _MAX_PAUSE_S))
         return None
 
     def _run_query(self) -> tuple[bool, int, BaseException | None]:
