@@ -34,6 +34,8 @@ _CONF = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Otherwise, a second query with the checkpoint would end the first one without an error.
+    "spark.sql.streaming.stopActiveRunOnRestart": "false",
     "spark.sql.streaming.stopTimeout": "30s",
 }
 _POLL_S = 0.02
