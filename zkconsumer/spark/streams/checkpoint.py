@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
+
+from py4j.protocol import Py4JJavaError
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.spark.streams.changes import AllowedChange, normalize
@@ -207,7 +210,8 @@ def is_used(session: Any, checkpoint: str) -> bool:
         session: the Spark session.
         checkpoint: its directory.
     """
-    return _File(session, checkpoint).is_checkpoint_used()
+    with _translating_errors(checkpoint):
+        return _File(session, checkpoint).is_checkpoint_used()
 
 
 def open_application(
@@ -229,9 +233,20 @@ def open_application(
         allowed: changes of the topology that are allowed.
 
     Raises:
-        StreamsError: the checkpoint belongs to another application or topology.
+        StreamsError: the checkpoint belongs to another application or topology, or its directory cannot be used.
     """
-    file = _File(session, checkpoint)
+    with _translating_errors(checkpoint):
+        return _open(_File(session, checkpoint), checkpoint, application_id, subtopologies, partitions, allowed)
+
+
+def _open(
+    file: _File,
+    checkpoint: str,
+    application_id: str,
+    subtopologies: Mapping[int, Subtopology],
+    partitions: int,
+    allowed: Collection[AllowedChange],
+) -> StoredApplication:
     if not file.is_checkpoint_used():  # a first start that failed does not bind the checkpoint to a topology
         application = StoredApplication.create(application_id, subtopologies, partitions)
         file.write(application.to_json())
@@ -256,7 +271,18 @@ def delete_checkpoint(session: Any, checkpoint: str) -> bool:
     Raises:
         StreamsError: the directory contains files, but no checkpoint of an application.
     """
-    return _File(session, checkpoint).delete_directory()
+    with _translating_errors(checkpoint):
+        return _File(session, checkpoint).delete_directory()
+
+
+@contextmanager
+def _translating_errors(place: str) -> Iterator[None]:
+    """Raise StreamsError for an error of Hadoop's file system."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        cause = str(error.java_exception.toString())
+        raise StreamsError(f"checkpoint {place} cannot be used: {cause}") from error
 
 
 class _File:
