@@ -261,6 +261,17 @@ def _open(
     return application
 
 
+def find_local_file(session: Any, checkpoint: str) -> str | None:
+    """Return the path of the file if the checkpoint is in the local file system, which all workers must share then.
+
+    Args:
+        session: the Spark session.
+        checkpoint: its directory.
+    """
+    with _translating_errors(checkpoint):
+        return _File(session, checkpoint).find_local_path()
+
+
 def delete_checkpoint(session: Any, checkpoint: str) -> bool:
     """Delete a checkpoint, and return whether it existed.
 
@@ -300,6 +311,11 @@ class _File:
     def is_checkpoint_used(self) -> bool:
         """Return whether a query was started with this checkpoint."""
         return bool(self._files.exists(self._find("offsets")))
+
+    def find_local_path(self) -> str | None:
+        """Return the path of the file, or None if its file system is not the local one."""
+        uri = self._files.makeQualified(self._path).toUri()
+        return str(uri.getPath()) if uri.getScheme() == "file" else None
 
     def delete_directory(self) -> bool:
         """Delete the directory, and return whether it existed."""

@@ -10,6 +10,7 @@ from zkconsumer.message import Endpoint
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning import splitting
 from zkconsumer.spark.streams import packing, ticks
+from zkconsumer.spark.streams.checkpoint import find_local_file
 from zkconsumer.spark.streams.cluster import ApplicationCluster, ClusterState
 from zkconsumer.spark.streams.global_stores import GlobalPlan
 from zkconsumer.spark.streams.operator import TaskOperator
@@ -58,7 +59,9 @@ def start_query(session: Any, plan: QueryPlan, checkpoint: str) -> Any:
     rows = load_records(session, plan).union(load_ticks(session, plan))
     output = (
         rows.groupBy("task")
-        .transformWithState(TaskOperator(plan.application), OUTPUT_COLUMNS, "append", "none")
+        .transformWithState(
+            TaskOperator(plan.application, find_local_file(session, checkpoint)), OUTPUT_COLUMNS, "append", "none"
+        )
         .observe(METRICS, functions.collect_list(METRICS_COLUMN).alias(METRICS_COLUMN))
     )
     settings = plan.settings

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
+from zkconsumer.errors import StreamsError
 from zkconsumer.spark.streams.plan import ApplicationPlan
 from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
 
@@ -31,13 +34,23 @@ class TaskOperator(StatefulProcessor):
 
     Args:
         plan: the tasks.
+        shared_file: a file that all workers must have; None if the checkpoint is not in the local file system.
     """
 
-    def __init__(self, plan: ApplicationPlan) -> None:
-        self._plan = plan
+    def __init__(self, plan: ApplicationPlan, shared_file: str | None = None) -> None:
+        self._plan, self._shared_file = plan, shared_file
 
     def init(self, handle: Any) -> None:
-        """Declare the state. Spark also calls this in the driver, at planning."""
+        """Declare the state. Spark also calls this in the driver, at planning.
+
+        Raises:
+            StreamsError: the checkpoint is a directory of the driver, which this worker does not have.
+        """
+        if self._shared_file is not None and not os.path.exists(self._shared_file):
+            raise StreamsError(
+                f"worker {socket.gethostname()} has no file {self._shared_file}; use a checkpoint in a directory that "
+                "the driver and all workers share"
+            )
         # With DDL texts instead of types, Spark needs four more round trips for each variable, partition and batch.
         self._pages = handle.getMapState("pages", _PAGE_KEY, _PAGE)
         self._saved = handle.getValueState("task", _SAVED)
