@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,14 @@ from teardown import started
 from waiting import wait_for
 
 from zkconsumer import ConsumerConfig
+from zkconsumer.spark.streams.app import StreamsApp
+from zkconsumer.spark.streams.settings import QuerySettings
+from zkconsumer.topology import ApplicationConfig, Topology
 
 from .neighbours import Plain
 from .queries import Batch, Gate, Query, is_committing, runners
 from .session import start_spark, stop_spark
+from .streams_output import Output
 
 
 @pytest.fixture(scope="session")
@@ -108,6 +112,41 @@ def query(spark: Any, options: Callable[..., dict[str, str]], checkpoint: Path) 
         yield start
     wait_for(lambda: not runners(os.getpid()), what="the planning processes have ended")
     wait_for(lambda: not is_committing(spark), 30, what="the listener has committed the last batches")
+
+
+@pytest.fixture
+def app(spark: Any, zkconsumer_cluster: Cluster, group: str, checkpoint: Path) -> Iterator[Callable[..., StreamsApp]]:
+    """Create applications, which are closed after the test.
+
+    ``app(topology, has_zookeeper=False, group="other", checkpoint=..., properties=..., trigger_ms=100)``: the default
+    group and checkpoint are those of the test.
+    """
+
+    def make(
+        topology: Topology,
+        *,
+        has_zookeeper: bool = True,
+        group: str = group,
+        checkpoint: Path = checkpoint,
+        properties: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> StreamsApp:
+        config = ApplicationConfig(application_id=group)
+        of_cluster = {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers}
+        if has_zookeeper:
+            of_cluster = {**zkconsumer_cluster.consumer_properties, "zookeeper.sync.time.ms": "200"}
+        wanted = {**of_cluster, **(properties or {})}
+        return StreamsApp(topology, config, spark, str(checkpoint), wanted, QuerySettings(**settings))
+
+    with started(make, StreamsApp.close) as start:
+        yield start
+
+
+@pytest.fixture
+def output_of(zkconsumer_cluster: Cluster) -> Iterator[Callable[[str], Output]]:
+    """Read topics."""
+    with started(partial(Output, zkconsumer_cluster), Output.close) as start:
+        yield start
 
 
 @pytest.fixture

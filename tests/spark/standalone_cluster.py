@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,17 @@ def running(command: list[str], log: Path, **settings: Any) -> Iterator[subproce
             yield process
         finally:
             process.terminate()
+
+
+def executor_conf() -> dict[str, str]:
+    """Return settings of small executors that import the packages of the tests."""
+    tests = Path(__file__).parent.parent
+    paths = [str(tests / "spark" / "on_path"), str(tests.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+    }
 
 
 class StandaloneCluster:
@@ -53,10 +64,19 @@ class StandaloneCluster:
         self._start("master.Master", "--port", str(port))
         wait_for(lambda: "I have been elected leader" in self.log("master.Master"), 60)
 
-    def add_worker(self, name: str, cores: int) -> None:
-        """Start a worker, again if it was killed."""
+    def add_worker(self, name: str, cores: int, hidden: Path | None = None, mount: str = "") -> None:
+        """Start a worker, again if it was killed.
+
+        Args:
+            name: its name.
+            cores: number of its cores.
+            hidden: directory instead of which the worker has an empty file system.
+            mount: options of that file system.
+        """
         arguments = "--cores", str(cores), "--memory", "1g", "-d", name, self.master
-        self.workers[name] = self._start("worker.Worker", *arguments, log=name)
+        script = f'mount -t tmpfs -o {mount or "size=64m"} none {hidden} && exec "$@"'
+        prefix = [] if hidden is None else ["unshare", "--mount", "sh", "-c", script, "sh"]
+        self.workers[name] = self._start("worker.Worker", *arguments, log=name, prefix=prefix)
 
     def executors(self) -> list[psutil.Process]:
         """Return the JVMs of the executors."""
@@ -82,9 +102,9 @@ class StandaloneCluster:
         """The standard error output of all executors."""
         return "".join(file.read_text() for file in self.folder.glob("*/app-*/*/stderr"))
 
-    def _start(self, name: str, *arguments: str, log: str = "") -> psutil.Process:
+    def _start(self, name: str, *arguments: str, log: str = "", prefix: Sequence[str] = ()) -> psutil.Process:
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
         command += ["--host", "127.0.0.1", "--webui-port", "0", *arguments]
         path = self.folder / f"{log or name}.log"
-        started = self._stack.enter_context(running(command, path, cwd=self.folder, env=self._environment))
+        started = self._stack.enter_context(running([*prefix, *command], path, cwd=self.folder, env=self._environment))
         return psutil.Process(started.pid)

@@ -2,13 +2,16 @@
 
 Settings: ``topology`` is a function of ``on_path/streams_topologies.py``, ``source``, ``sink`` and ``group`` are names,
 ``folder`` and ``checkpoint`` directories, and ``properties`` those of the consumer. ``query`` has arguments of
-``QuerySettings``, ``conf`` settings of Spark, and ``master`` its master. After an error, the query starts again.
+``QuerySettings``, ``conf`` settings of Spark, and ``master`` its master. After an error, the query starts again,
+at most ``max_restarts`` times.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,13 +29,22 @@ def _restart(error: BaseException) -> ExceptionResponse:
 
 def main(settings: dict[str, Any]) -> None:
     """Run the application."""
+    faulthandler.register(signal.SIGUSR1)  # prints the stacks of all threads
     sys.path.append(str(Path(__file__).parent / "on_path"))
     create = getattr(importlib.import_module("streams_topologies"), settings["topology"])
     topology = create(settings["source"], settings["sink"])
     spark = start_spark(Path(settings["folder"]), settings.get("master", "local[2]"), settings.get("conf"))
     config = ApplicationConfig(application_id=settings["group"])
-    query = QuerySettings(trigger_ms=200, max_records_per_task=200, **settings["query"])
-    app = StreamsApp(topology, config, spark, settings["checkpoint"], settings["properties"], query, max_restarts=1_000)
+    query = QuerySettings(trigger_ms=200, max_records_per_task=200, **settings.get("query", {}))
+    app = StreamsApp(
+        topology,
+        config,
+        spark,
+        settings["checkpoint"],
+        settings["properties"],
+        query,
+        max_restarts=settings.get("max_restarts", 1_000),
+    )
     app.set_uncaught_exception_handler(_restart)
     app.run()
     print("ended", flush=True)

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,12 @@ class Driver:
 
     def wait(self, timeout_s: float) -> int:
         """Wait for the end of the driver, and return its exit code."""
-        return self._process.wait(timeout_s)
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGUSR1)
+            time.sleep(1)
+            raise AssertionError(f"the driver did not end within {timeout_s:g} s:\n{self.log}") from None
 
     def kill(self) -> None:
         """Kill the driver, its JVM and all workers. A second call has no effect."""

@@ -6,14 +6,13 @@ import importlib
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
-from teardown import started
+from aliases import Topics
 from waiting import wait_for
 
 from zkconsumer.devcluster import Admin
@@ -21,7 +20,6 @@ from zkconsumer.devcluster.load import batch
 from zkconsumer.errors import StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
-from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.topology import (
     ApplicationConfig,
     ApplicationState,
@@ -41,24 +39,6 @@ looking: Callable[[str, str, str], Topology] = _topologies.looking
 copying: Callable[[str, str], Topology] = _topologies.copying
 
 PARTITIONS = 3
-
-
-@pytest.fixture
-def app(spark: Any, zkconsumer_cluster: Cluster, group: str, checkpoint: Path) -> Iterator[Callable[..., StreamsApp]]:
-    """Create applications with the test's checkpoint, which are closed after the test."""
-
-    def make(
-        topology: Topology, *, has_zookeeper: bool = True, metadata_max_age_ms: str = "300000", **settings: Any
-    ) -> StreamsApp:
-        config = ApplicationConfig(application_id=group)
-        properties = {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers}
-        if has_zookeeper:
-            properties = {**zkconsumer_cluster.consumer_properties, "zookeeper.sync.time.ms": "200"}
-        properties["metadata.max.age.ms"] = metadata_max_age_ms
-        return StreamsApp(topology, config, spark, str(checkpoint), properties, QuerySettings(**settings))
-
-    with started(make, StreamsApp.close) as start:
-        yield start
 
 
 def values_of(rng: random.Random, count: int) -> list[bytes]:
@@ -82,13 +62,6 @@ def expected_of(
     task.add_records(TopicPartition(topic, partition), records)
     task.run()
     return [(record.key, record.value) for record in task.take_output().records()]
-
-
-@pytest.fixture
-def output_of(zkconsumer_cluster: Cluster) -> Iterator[Callable[[str], Output]]:
-    """Read topics."""
-    with started(partial(Output, zkconsumer_cluster), Output.close) as start:
-        yield start
 
 
 @pytest.mark.timeout(180)
@@ -239,7 +212,7 @@ def test_new_topics_and_partitions_are_read(
     prefix, sink = unique("in"), topic(1)
     first = topic(1, name=f"{prefix}.1")
     output = output_of(sink)
-    running = app(copying(f"{prefix}\\..*", sink), trigger_ms=200, metadata_max_age_ms="1000")
+XX
     running.start()
     for source, partition, value in ((first, 0, b"1"), (topic(1, name=f"{prefix}.2"), 0, b"2"), (first, 1, b"3")):
         if partition:

@@ -22,7 +22,7 @@ from waiting import wait_for
 
 from zkconsumer.topology import Topology
 
-from .standalone_cluster import StandaloneCluster
+from .standalone_cluster import StandaloneCluster, executor_conf
 from .streams_kills import KilledApplication
 from .streams_output import Output
 from .streams_process import Driver, kill_one
@@ -31,7 +31,6 @@ sys.path.append(str(Path(__file__).parent / "on_path"))
 
 ticking: Callable[[str, str], Topology] = importlib.import_module("streams_topologies").ticking
 
-TESTS = Path(__file__).parent.parent
 PARTITIONS = 3
 
 #: Without ZooKeeper, an application that was killed can be started again at once.
@@ -130,18 +129,14 @@ def test_application_on_standalone_cluster_survives_kills(
     count = int(os.environ.get("KILLS", "5"))
     kinds = [kind for kind in ("driver", "executor", "python worker", "worker") for _ in range(count)]
     rng.shuffle(kinds)
-    paths = [str(TESTS / "spark" / "on_path"), str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    conf = {
-        "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "1",
-    }
     with ExitStack() as stack:
         cluster = StandaloneCluster(folder, stack)
         names = "first", "second"
         for name in names:
             cluster.add_worker(name, 1)
-        running = killed_application(guarantee, has_zookeeper=has_zookeeper, master=cluster.master, conf=conf)
+        running = killed_application(
+            guarantee, has_zookeeper=has_zookeeper, master=cluster.master, conf=executor_conf()
+        )
         for kind in kinds:
             running.wait_for_moment()
             if kind == "driver":

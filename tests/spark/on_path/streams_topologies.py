@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from zkconsumer.topology import Processor, ProcessorContext, PunctuationType, Record, Topology, serdes, stores
 
 
@@ -113,6 +115,30 @@ def ticking(source: str, sink: str) -> Topology:
         .add_source("source", source, value_deserializer=serdes.STRING.deserialize)
         .add_processor(
             "count", CountWithTicks, "source", stores=[stores.key_value("counts", serdes.STRING, serdes.LONG)]
+        )
+        .add_sink("sink", sink, "count", key_serializer=serialize, value_serializer=serialize)
+    )
+
+
+def ticking_without_pickle(source: str, sink: str) -> Topology:
+    """Return the topology ``ticking`` with a supplier that cannot be pickled."""
+    topology, lock = ticking(source, sink), threading.Lock()
+
+    def create() -> CountWithTicks:
+        with lock:
+            return CountWithTicks()
+
+    return topology.add_processor("locked", create, "source").connect_processor_and_state_stores("locked", "counts")
+
+
+def ticking_with_two_sources(first: str, second: str, sink: str) -> Topology:
+    serialize = serdes.STRING.serialize
+    return (
+        Topology()
+        .add_source("first", first, value_deserializer=serdes.STRING.deserialize)
+        .add_source("second", second, value_deserializer=serdes.STRING.deserialize)
+        .add_processor(
+            "count", CountWithTicks, "first", "second", stores=[stores.key_value("counts", serdes.STRING, serdes.LONG)]
         )
         .add_sink("sink", sink, "count", key_serializer=serialize, value_serializer=serialize)
     )
