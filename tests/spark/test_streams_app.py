@@ -212,7 +212,8 @@ def test_new_topics_and_partitions_are_read(
     prefix, sink = unique("in"), topic(1)
     first = topic(1, name=f"{prefix}.1")
     output = output_of(sink)
-XX
+    pattern = f"{prefix}\\..*"
+    running = app(copying(pattern, sink), trigger_ms=200, properties={"metadata.max.age.ms": "1000"})
     running.start()
     for source, partition, value in ((first, 0, b"1"), (topic(1, name=f"{prefix}.2"), 0, b"2"), (first, 1, b"3")):
         if partition:

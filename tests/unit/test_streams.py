@@ -457,6 +457,9 @@ class FailingQuery:
         count = int(self._starts in self._processed)
         return [{"observedMetrics": {"zkconsumer_tasks": {"metrics": [json.dumps({"0_0": {"processed": count}})]}}}]
 
+    def find_new_topics(self, **_: bool) -> list[str]:
+        return []
+
     def exception(self) -> Exception:
         return ValueError("planned")
 
@@ -474,10 +477,10 @@ class Pauses(threading.Event):
 
 
 def test_pauses_between_restarts_grow_until_records_are_processed() -> None:
-    app = StreamsApp(Topology(), CONFIG, None, "checkpoint", {}, max_restarts=11)
+    app = StreamsApp(Topology(), CONFIG, None, "checkpoint", {}, max_restarts=9)
     app.set_uncaught_exception_handler(lambda _error: ExceptionResponse.REPLACE_QUERY)
     pauses = Pauses()
     app._query, app._stop = FailingQuery({1, 10}), pauses  # type: ignore[assignment]
     app._lifecycle.set_state(ApplicationState.REBALANCING)
     assert str(app._supervise()) == "planned"
-    assert pauses.seconds == [1, 2, 4, 8, 16, 32, 60, 60, 60, 1, 2]
+    assert pauses.seconds == [1, 2, 4, 8, 16, 32, 60, 60, 60] * 2
