@@ -63,8 +63,11 @@ class Driver:
         """Kill the driver, its JVM and all workers. A second call has no effect."""
         if self._output.closed:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        for number in psutil.pids():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                # Not its process group: each daemon of Python workers has one of its own.
+                if os.getsid(number) == self._process.pid:
+                    os.kill(number, signal.SIGKILL)
         self._process.wait(30)
         self._output.close()
 
