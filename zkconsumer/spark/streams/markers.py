@@ -110,7 +110,8 @@ class MarkedOffsets:
         if marker.batch == own.batch and offset != own_offset:
             raise StreamsError(
                 f"{what}, but this query has offset {own_offset} after the same batch; only one application may use a "
-                "checkpoint or a copy of it"
+                "checkpoint or a copy of it, and max_task_idle_ms and max_records_per_task must not change before an "
+                "interrupted batch is repeated"
             )
 
     def commit(self, offsets: Mapping[TopicPartition, int], marker: Marker) -> None:
