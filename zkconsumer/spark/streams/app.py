@@ -40,6 +40,8 @@ _MAX_EXPONENT = 6
 _ENDED = (ApplicationState.ERROR, ApplicationState.NOT_RUNNING)
 #: The exception of the library at the end of a traceback.
 _OWN_ERROR = re.compile(r"zkconsumer\.[\w.]+: ")
+#: A cause in a stack trace of the JVM.
+_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _FAILED = (ApplicationState.PENDING_ERROR, ApplicationState.ERROR)
 
 
@@ -379,7 +381,17 @@ def _handling_signals(signalled: threading.Event) -> Iterator[None]:
 
 
 def describe(error: BaseException) -> str:
-    """Return the message of an error; for a Spark exception, the message of the Python exception in the worker."""
+    """Return the message of an error; for a Spark exception, the message of the Python exception in the worker.
+
+    Without one, the last cause in the JVM is added, such as a full disk.
+    """
     lines = str(error).splitlines() or [repr(error)]
     own = [line for line in lines if _OWN_ERROR.match(line)]
-    return own[-1] if own else lines[0]
+    if own:
+        return own[-1]
+    causes: list[str] = []
+    captured: Any = error
+    while captured is not None:
+        causes += _CAUSE.findall(getattr(captured, "_stackTrace", None) or "")
+        captured = getattr(captured, "_cause", None)
+    return f"{lines[0]}; caused by {causes[-1]}" if causes else lines[0]
