@@ -30,8 +30,7 @@ class QueryPlan(NamedTuple):
     """What a query needs.
 
     Attributes:
-        application: the tasks.
-        config: settings of the application.
+        application: the tasks, and the settings of the application.
         settings: settings of the query.
         properties: consumer properties.
         cluster: the cluster.
@@ -39,7 +38,6 @@ class QueryPlan(NamedTuple):
     """
 
     application: ApplicationPlan
-    config: ApplicationConfig
     settings: QuerySettings
     properties: Mapping[str, str]
     cluster: ApplicationCluster
@@ -66,13 +64,15 @@ def start_query(session: Any, plan: QueryPlan, checkpoint: str) -> Any:
     )
     settings = plan.settings
     trigger: dict[str, Any] = {"processingTime": f"{settings.trigger_ms} milliseconds"}
+    if settings.available_now:
+        trigger = {"availableNow": True}
     return (
         output.writeStream.format(packing.SINK_FORMAT)
-        .queryName(plan.config.application_id)
+        .queryName(plan.application.config.application_id)
         .option("settings", _create_sink_settings(plan).encode())
         .option("checkpointLocation", checkpoint)
         .outputMode("append")
-        .trigger(**({"availableNow": True} if settings.available_now else trigger))
+        .trigger(**trigger)
         .start()
     )
 
@@ -104,15 +104,15 @@ def plan_global_stores(
 
 
 def _create_sink_settings(plan: QueryPlan) -> SinkSettings:
-    settings, config, is_transactional = plan.settings, plan.config, plan.settings.is_transactional
+    settings, config = plan.settings, plan.application.config
     has_headers = settings.sequence_headers
     return SinkSettings(
         application_id=config.application_id,
         guarantee=settings.guarantee,
         client=plan.cluster.client_settings(plan.brokers),
         producer=settings.producer,
-        has_sequence_headers=not is_transactional if has_headers is None else has_headers,
-        commits_to_kafka=is_transactional or not plan.cluster.has_zookeeper,
+        has_sequence_headers=not settings.is_transactional if has_headers is None else has_headers,
+        commits_to_kafka=settings.commits_to_kafka(has_zookeeper=plan.cluster.has_zookeeper),
         fails_on_changed_output=settings.fails_on_changed_output,
         handler=config.production_handler,
         quarantine_topic=config.quarantine_topic,

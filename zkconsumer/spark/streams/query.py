@@ -106,7 +106,7 @@ class TopologyQuery:
         partitions = settings.partitions or 2 * int(self._spark.sparkContext.defaultParallelism)
         if settings.is_transactional:
             cluster.check_transactions(state.brokers)
-        commits_to_kafka = settings.is_transactional or not cluster.has_zookeeper
+        commits_to_kafka = settings.commits_to_kafka(has_zookeeper=cluster.has_zookeeper)
         if commits_to_kafka and not is_used(self._spark, self._checkpoint):
             cluster.check_unused(f"checkpoint {self._checkpoint}")
         name = self._config.application_id
@@ -121,7 +121,7 @@ class TopologyQuery:
             earlier={int(number): frozenset(hashes) for number, hashes in stored.earlier.items()},
         )
         session = self._create_session(plan.partitions)
-        query = QueryPlan(plan, self._config, settings, self._properties, cluster, state.brokers)
+        query = QueryPlan(plan, settings, self._properties, cluster, state.brokers)
         with _active(session):  # Spark looks up formats in it
             self._query = start_query(session, query, self._checkpoint)
 

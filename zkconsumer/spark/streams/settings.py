@@ -80,3 +80,7 @@ class QuerySettings:
     def is_transactional(self) -> bool:
         """Whether the output is written in transactions."""
         return self.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+
+    def commits_to_kafka(self, *, has_zookeeper: bool) -> bool:
+        """Return whether offsets are committed to Kafka: in transactions, or because there is no ZooKeeper."""
+        return self.is_transactional or not has_zookeeper
