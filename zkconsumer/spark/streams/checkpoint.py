@@ -42,7 +42,7 @@ class StoredApplication:
     partitions: int
     tasks: tuple[TaskNumber, ...]
     declarations: Mapping[str, Any]
-    stores: Mapping[str, Sequence[Sequence[str]]]
+    stores: Mapping[str, list[list[str]]]
     removed: Mapping[str, Any]
     earlier: Mapping[str, Sequence[str]]
 
@@ -158,14 +158,12 @@ class StoredApplication:
     def number_stores(self, subtopologies: Mapping[int, Subtopology]) -> dict[int, dict[str, int]]:
         """Return the numbers that stores have in the state, by sub-topology number and name."""
         return {
-            number: {
-                store[0]: list(map(list, self.stores[str(number)])).index(store) for store in _describe_stores(one)
-            }
+            number: {store[0]: self.stores[str(number)].index(store) for store in _describe_stores(one)}
             for number, one in subtopologies.items()
         }
 
-    def _add_stores(self, number: int, subtopology: Subtopology) -> list[Sequence[str]]:
-        known = list(map(list, self.stores.get(str(number), ())))
+    def _add_stores(self, number: int, subtopology: Subtopology) -> list[list[str]]:
+        known = self.stores.get(str(number), [])
         return [*known, *(store for store in _describe_stores(subtopology) if store not in known)]
 
     def _check_added(self, declarations: Mapping[str, Any], place: str) -> None:

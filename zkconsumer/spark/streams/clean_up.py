@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -32,7 +31,7 @@ def clean_up(spark: Any, checkpoint: str, properties: Mapping[str, str], applica
     cluster = ApplicationCluster({**properties, "group.id": application_id})
     with ExitStack() as closing:
         if cluster.has_zookeeper:
-            owner = ApplicationOwner(cluster.config, threading.Event())
+            owner = ApplicationOwner(cluster.config)
             closing.callback(owner.close)
             owner.acquire()
         return _delete_all(spark, checkpoint, cluster, application_id)

@@ -21,7 +21,6 @@ from zkconsumer.topology.records import Header
 #: metrics as JSON.
 OUTPUT_COLUMNS = "task string, sequence bigint, offsets string, blob binary, metrics string"
 
-
 #: Name of the header with the task and the number of a record in its output, as ``0_3:17``. One header is faster to
 #: send than two.
 SEQUENCE_HEADER = "zkconsumer.sequence"

@@ -26,14 +26,12 @@ class ApplicationOwner:
 
     Args:
         config: consumer properties with ``zookeeper.connect``.
-        stop: ends the wait for another application.
     """
 
-    def __init__(self, config: ConsumerConfig, stop: threading.Event) -> None:
+    def __init__(self, config: ConsumerConfig) -> None:
         self._group = config.group_id
         self._path = f"{GroupPaths(config.group_id).root}/{_NAME}"
         self._session = ZooKeeperSession.from_config(config)
-        self._stop = stop
         #: The znode of an application that was killed exists until its session expires.
         self._timeout_s = 2 * config.zookeeper_session_timeout_s
 
@@ -46,7 +44,8 @@ class ApplicationOwner:
         """
         self._session.start()
         self._session.lease.acquire()
-        if not polling(self._timeout_s, interval_s=_POLL_S, stop=self._stop)(self._create):
+        never = threading.Event()  # nothing ends the wait
+        if not polling(self._timeout_s, interval_s=_POLL_S, stop=never)(self._create):
             node = self._session.znodes.get(self._path)
             owner = "another process" if node is None else node.data.decode(errors="replace")
             raise StreamsError(

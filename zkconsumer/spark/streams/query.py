@@ -97,7 +97,7 @@ class TopologyQuery:
         settings, counts = self._settings, state.partition_counts
         resolved = self._topology.resolve(counts)
         self._read_counts = {topic: counts.get(topic, 0) for topic in resolved.source_topics}
-        self._checked_at, self._new_topics = time.monotonic(), []
+        self._checked_at = time.monotonic()
         subtopologies = select_subtopologies(resolved, self._config, counts)
         global_stores = plan_global_stores(resolved.subtopologies.values(), self._config, self._properties, state)
         if global_stores is not None and not settings.wall_clock_punctuation:
@@ -128,7 +128,7 @@ class TopologyQuery:
     def _acquire(self, cluster: ApplicationCluster) -> None:
         """Ensure that no other application with the same id runs, if ``zookeeper.connect`` is set."""
         if cluster.has_zookeeper and self._owner is None:
-            owner = ApplicationOwner(cluster.config, self._waiting)
+            owner = ApplicationOwner(cluster.config)
             try:
                 owner.acquire()
             except BaseException:
@@ -166,7 +166,7 @@ class TopologyQuery:
             is_due: check now. If False, the topics are checked every ``metadata.max.age.ms``.
         """
         cluster = self._cluster
-        if cluster is None or self._query is None:
+        if cluster is None:
             return []
         if not is_due and time.monotonic() < self._checked_at + cluster.config.metadata_max_age_s:
             return self._new_topics

@@ -17,7 +17,6 @@ from zkconsumer.errors import (
     UnsupportedBrokerError,
     ZkConsumerError,
 )
-from zkconsumer.log import get_logger
 from zkconsumer.spark.streams.output import RecordFields, SinkSettings
 
 #: Default ``delivery.timeout.ms`` of producers without transactions.
@@ -76,7 +75,6 @@ class RecordSender:
     """
 
     def __init__(self, settings: SinkSettings, transactional_id: str | None = None) -> None:
-        self._settings = settings
         self._rejections: list[Rejection] = []
         self._is_transactional = transactional_id is not None
         config = {
@@ -97,7 +95,6 @@ class RecordSender:
             self.producer = confluent_kafka.Producer(config)
         except KafkaException as error:
             raise ConfigurationError(f"settings of the producer are invalid: {error.args[0].str()}") from error
-        self._log = get_logger("zkconsumer.spark")
 
     def send(self, records: Iterable[RecordFields]) -> list[Rejection]:
         """Send records, wait until the brokers have them, and return those that were not accepted.

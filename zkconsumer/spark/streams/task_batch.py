@@ -31,7 +31,7 @@ class SavedTask(NamedTuple):
 
     Attributes:
         snapshot: see ``StreamTask.snapshot``.
-        now_ms: time of the last tick, in milliseconds.
+        now_ms: its wall clock, in milliseconds: the time of the last tick or planning.
         stores: numbers of the stores that have pages, as JSON.
         lags: last known lag of each partition, as JSON; see ``markers.encode_offsets``.
         global_ends: end offsets of the topics of global stores, as JSON; "" if there are none.

@@ -58,7 +58,8 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """End the query after the tick of the current time."""
-        self._last = self._find_tick({})
+        if self._interval_ms:
+            self._last = self._find_tick({})
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return no limit."""
@@ -77,8 +78,6 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tick if tick["time"] > start["time"] else start
 
     def _find_tick(self, before: Tick) -> Tick:
-        if not self._interval_ms:
-            return {"time": 0}
         tick: Tick = {"time": time.time_ns() // 1_000_000 // self._interval_ms * self._interval_ms}
         if self._global is not None and tick["time"] != before.get("time"):
             tick["ends"] = self._find_ends(before.get("ends"))
