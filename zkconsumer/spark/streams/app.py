@@ -19,7 +19,6 @@ from zkconsumer.health import Health, HealthReason, HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName
 from zkconsumer.spark.streams.changes import AllowedChange
-from zkconsumer.spark.streams.clean_up import clean_up
 from zkconsumer.spark.streams.progress import Progress, ProgressReports
 from zkconsumer.spark.streams.query import TopologyQuery
 from zkconsumer.spark.streams.settings import QuerySettings
@@ -101,7 +100,6 @@ class StreamsApp:
         settings = settings or QuerySettings()
         self._query = TopologyQuery(topology, config, spark, str(checkpoint), properties, settings, allow)
         self._name = config.application_id
-        self._spark, self._checkpoint, self._properties = spark, str(checkpoint), properties
         self._lifecycle = Lifecycle()
         self._max_restarts = max_restarts
         self._handler: ExceptionHandler = lambda _error: ExceptionResponse.SHUTDOWN
@@ -240,7 +238,7 @@ class StreamsApp:
         with self._starting:
             if self.state not in (ApplicationState.CREATED, *_ENDED):
                 raise StreamsError(f"clean_up() was called in state {self.state.name}; call close() first")
-            return clean_up(self._spark, self._checkpoint, self._properties, self._name)
+            return self._query.clean_up()
 
     def close(self, timeout_s: float = 60.0) -> bool:
         """Stop the query, and return whether it ended in time.
@@ -257,7 +255,7 @@ class StreamsApp:
             self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
         return self._thread.join(timeout_s + _STOP_TIMEOUT_S)
 
-    # ---- application thread; only this thread uses the query ----
+    # ---- application thread; while it runs, only this thread uses the query ----
 
     def _run(self) -> None:
         try:

@@ -15,39 +15,37 @@ from zkconsumer.zookeeper.registry import GroupPaths
 _TIMEOUT_S = 30.0
 
 
-def clean_up(spark: Any, checkpoint: str, properties: Mapping[str, str], application_id: str) -> list[str]:
+def clean_up(spark: Any, checkpoint: str, cluster: ApplicationCluster) -> list[str]:
     """Delete the checkpoint and the committed offsets of an application; return what was deleted.
 
     Args:
         spark: a Spark session.
         checkpoint: directory of the checkpoint.
-        properties: consumer properties.
-        application_id: name of the application.
+        cluster: the cluster of the application.
 
     Raises:
         StreamsError: the application is running. This is not detected without ZooKeeper.
         RetriableError: ZooKeeper or the brokers do not respond.
     """
-    cluster = ApplicationCluster({**properties, "group.id": application_id})
     with ExitStack() as closing:
         if cluster.has_zookeeper:
             owner = ApplicationOwner(cluster.config)
             closing.callback(owner.close)
             owner.acquire()
-        return _delete_all(spark, checkpoint, cluster, application_id)
+        return _delete_all(spark, checkpoint, cluster)
 
 
-def _delete_all(spark: Any, checkpoint: str, cluster: ApplicationCluster, application_id: str) -> list[str]:
-    deleted = []
+def _delete_all(spark: Any, checkpoint: str, cluster: ApplicationCluster) -> list[str]:
+    deleted, group = [], cluster.config.group_id
     with cluster.open() as access:
         if cluster.has_zookeeper:
-            path = f"{GroupPaths(application_id).root}/offsets"
+            path = f"{GroupPaths(group).root}/offsets"
             if access.session.znodes.exists(path):
                 access.session.znodes.delete_tree(path)
                 deleted.append(f"committed offsets in ZooKeeper, {path}")
         brokers = access.cluster.brokers()
-    if _delete_group(cluster.client_settings(brokers), application_id):
-        deleted.append(f"committed offsets in Kafka, group {application_id!r}")
+    if _delete_group(cluster.client_settings(brokers), group):
+        deleted.append(f"committed offsets in Kafka, group {group!r}")
     # The checkpoint is the last one: if this is interrupted, the call can be repeated.
     if delete_checkpoint(spark, checkpoint):
         deleted.append(f"checkpoint {checkpoint}")

@@ -19,6 +19,7 @@ from zkconsumer.spark.driver.query_listener import QueryListener
 from zkconsumer.spark.streams import ticks
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.checkpoint import is_used, open_application
+from zkconsumer.spark.streams.clean_up import clean_up
 from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.dataframe import QueryPlan, plan_global_stores, start_query
 from zkconsumer.spark.streams.owner import ApplicationOwner
@@ -195,6 +196,10 @@ class TopologyQuery:
         for progress in (json.loads(report.json()) for report in reports):
             self._last_batch = progress["batchId"]
             yield progress
+
+    def clean_up(self) -> list[str]:
+        """Delete what a query that does not run has stored; see ``clean_up.clean_up``."""
+        return clean_up(self._spark, self._checkpoint, ApplicationCluster(self._properties))
 
     def stop(self, timeout_s: float, *, keeps_owner: bool = False) -> None:
         """Stop the query, if it runs, after the current batch. A batch that does not end in time is repeated later.
