@@ -73,7 +73,7 @@ class GlobalStores:
     Args:
         plan: the stores.
         ends: end offsets of the partitions of their topics.
-        folder: directory of the file.
+        directory: where the file is.
 
     Attributes:
         by_name: the stores, which are read-only.
@@ -83,10 +83,10 @@ class GlobalStores:
         RetriableError: the brokers do not respond.
     """
 
-    def __init__(self, plan: GlobalPlan, ends: Mapping[TopicPartition, int], folder: Path) -> None:
+    def __init__(self, plan: GlobalPlan, ends: Mapping[TopicPartition, int], directory: Path) -> None:
         self.plan, self.ends = plan, dict(ends)
         self._tasks: list[GlobalTask] = []
-        self._path = folder / plan.file_name
+        self._path = directory / plan.file_name
         with _lock(self._path):
             self._file = StateFile(self._path, is_shared=True)
         try:

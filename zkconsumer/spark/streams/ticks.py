@@ -19,6 +19,7 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import RetriableError
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.spark.streams.markers import encode_offsets
 from zkconsumer.spark.streams.packing import COLUMNS
 
 #: Name of the format.
@@ -35,9 +36,9 @@ class TickPartition(InputPartition):
         ends: end offsets of the topics of global stores; see ``markers.encode_offsets``.
     """
 
-    def __init__(self, time_ms: int, ends: bytes | None) -> None:
+    def __init__(self, time_ms: int, ends: str | None) -> None:
         self.time_ms = time_ms
-        self.ends = ends
+        self.ends = None if ends is None else ends.encode()
 
 
 class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -83,8 +84,8 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             tick["ends"] = self._find_ends(before.get("ends"))
         return tick
 
-    def _find_ends(self, before: list[Any] | None) -> list[Any]:
-        """Return topic, partition and end offset of the topics of global stores; the last ones if brokers are missing.
+    def _find_ends(self, before: str | None) -> str:
+        """Return the end offsets of the topics of global stores, or the last ones if the brokers do not respond.
 
         Raises:
             RetriableError: the brokers do not respond, and no offsets are known yet.
@@ -101,13 +102,13 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             self._log.warning("global_offsets_not_found", error=str(error))
             return before
-        return [[*partition, end] for partition, end in sorted(ends.items())]
+        return encode_offsets(ends)
 
     def partitions(self, start: Tick, end: Tick) -> list[InputPartition]:
         """Return the tick of a batch."""
         if end["time"] <= start["time"]:
             return []
-        return [TickPartition(end["time"], json.dumps(end["ends"]).encode() if "ends" in end else None)]
+        return [TickPartition(end["time"], end.get("ends"))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Yield one row for each task."""
