@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import enum
+import functools
 import itertools
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,6 +83,7 @@ class SinkSettings:
         return base64.b64encode(cloudpickle.dumps(self)).decode()
 
     @classmethod
+    @functools.lru_cache(maxsize=16)  # the same in all batches of a query
     def decode(cls, text: str) -> SinkSettings:
         """Return the settings of ``encode``."""
         found = pickle.loads(base64.b64decode(text))
