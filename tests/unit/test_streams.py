@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 import pytest
+from operator_input import Pages, fetched
 
 from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
@@ -102,23 +102,6 @@ def test_tasks_are_spread_over_partitions(tasks: int, partitions: int) -> None:
 # ---- records -----------------------------------------------------------------------------------------------
 
 
-def fetched(topic: str, partition: int, offsets: Sequence[int], headers: Any = None) -> pa.RecordBatch:
-    count = len(offsets)
-    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    return pa.record_batch(
-        {
-            "key": pa.array([b"k%d" % (offset % 3) for offset in offsets], pa.binary()),
-            "value": pa.array([b"v"] * count, pa.binary()),
-            "topic": pa.array([topic] * count),
-            "partition": pa.array([partition] * count, pa.int32()),
-            "offset": pa.array(offsets, pa.int64()),
-            "timestamp": pa.array([offset * 10_000 for offset in offsets], pa.timestamp("us", "UTC")),
-            "timestampType": pa.array([0] * count, pa.int32()),
-            "headers": pa.array([headers] * count, header),
-        }
-    )
-
-
 @pytest.mark.parametrize("headers", [None, [("h", b"1")]])
 def test_records_are_packed_into_one_row(headers: Any) -> None:
     packer = RecordPacker()
@@ -141,19 +124,6 @@ def test_records_are_packed_into_one_row(headers: Any) -> None:
 
 
 # ---- tasks -------------------------------------------------------------------------------------------------
-
-
-class Pages(dict[tuple[int, int], bytes]):
-    """The map state of Spark; a key that is missing may not be read."""
-
-    def getValue(self, key: tuple[int, int]) -> tuple[bytes]:
-        return (self[key],)
-
-    def updateValue(self, key: tuple[int, int], value: tuple[bytes]) -> None:
-        self[key] = value[0]
-
-    def removeKey(self, key: tuple[int, int]) -> None:
-        del self[key]
 
 
 class Row(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from operator_input import Pages, fetched
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
@@ -136,19 +137,6 @@ def test_added_subtopology_with_a_store_is_a_change() -> None:
         stored.continue_with("app", subtopologies_of(added), "p", [AllowedChange.ADDED_SUBTOPOLOGY])
 
 
-class Pages(dict[tuple[int, int], bytes]):
-    """The map state of Spark."""
-
-    def getValue(self, key: tuple[int, int]) -> tuple[bytes]:
-        return (self[key],)
-
-    def updateValue(self, key: tuple[int, int], value: tuple[bytes]) -> None:
-        self[key] = value[0]
-
-    def removeKey(self, key: tuple[int, int]) -> None:
-        del self[key]
-
-
 class Application:
     """Task 0_0 of an application, whose topology changes."""
 
@@ -173,30 +161,13 @@ class Application:
         packer.open({KEYS_OPTION: encode_keys(plan.keys_by_topic)})
         batch = BatchInput.from_rows([])
         batch.tick_ms = 0
-        packed = packer.decode(fetched())
+        packed = packer.decode(fetched("a", 0, [0]))
         assert packed is not None
         batch.blobs[TopicPartition("a", 0)] = [(0, packed.column("blob")[0].as_py())]
         assert packer.decode_range(PlannedRange(TopicPartition("a", 0), 0, 0, 0)).num_rows == 1
         result = run_batch(plan, TaskNumber(0, 0), self._pages, self._saved, batch)
         self._saved = result.saved
         return [] if result.output.blob is None else from_blob(result.output.blob).column("value").to_pylist()
-
-
-def fetched() -> Any:
-    import pyarrow as pa
-
-    return pa.record_batch(
-        {
-            "key": pa.array([b"k"], pa.binary()),
-            "value": pa.array([b"v"], pa.binary()),
-            "topic": pa.array(["a"]),
-            "partition": pa.array([0], pa.int32()),
-            "offset": pa.array([0], pa.int64()),
-            "timestamp": pa.array([0], pa.timestamp("us", "UTC")),
-            "timestampType": pa.array([0], pa.int32()),
-            "headers": pa.array([None], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-        }
-    )
 
 
 def test_stores_keep_their_entries() -> None:
