@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -30,6 +28,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import DataLossError, end_offset_decreased, raise_or_log, range_deleted, topics_deleted
 from zkconsumer.spark.executor.fetch_task import FetchTask
+from zkconsumer.spark.executor.garbage import freeze_modules
 from zkconsumer.spark.executor.task_reports import SkippedRange, TaskReport
 
 #: Seconds without records after which the task checks whether the missing ones were deleted.
@@ -37,8 +36,6 @@ _CHECK_AFTER_S = 5.0
 #: Seconds after which missing records count as deleted. A broker that has just started, or a new leader, may report a
 #: lower log end offset for a while.
 _DELETED_AFTER_S = 30.0
-
-_frozen = threading.Event()
 
 #: Connections of this worker's earlier tasks.
 _channels = ChannelPool()
@@ -53,7 +50,7 @@ def read(task: FetchTask) -> Iterator[Any]:
         UndecodableRecordError: the decoder raised an exception.
         BrokerUnavailableError: no records arrived for ``task.unavailable_timeout`` seconds.
     """
-    _freeze_once()
+    freeze_modules("source")
     manager = ConsumerFetcherManager(
         "zkconsumer-spark-task",
         replace(task.settings, num_fetchers=1),
@@ -248,14 +245,3 @@ class _LossCheck:
     def close(self) -> None:
         """Close the connections."""
         self._logs.close()
-
-
-def _freeze_once() -> None:
-    """Exempt the worker's loaded modules and classes from garbage collection, which Spark runs after each task.
-
-    This saves about 50 ms per task. These objects are never freed while the worker runs.
-    """
-    if not _frozen.is_set():
-        _frozen.set()
-        gc.collect()
-        gc.freeze()

@@ -13,6 +13,7 @@ from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.spark.executor.garbage import freeze_modules
 from zkconsumer.spark.streams.plan import ApplicationPlan
 from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
 
@@ -51,6 +52,7 @@ class TaskOperator(StatefulProcessor):
                 f"worker {socket.gethostname()} has no file {self._shared_file}; use a checkpoint in a directory that "
                 "the driver and all workers share"
             )
+        freeze_modules("operator")
         # With DDL texts instead of types, Spark needs four more round trips for each variable, partition and batch.
         self._pages = handle.getMapState("pages", _PAGE_KEY, _PAGE)
         self._saved = handle.getValueState("task", _SAVED)

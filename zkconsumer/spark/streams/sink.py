@@ -11,6 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.executor.garbage import freeze_modules
 from zkconsumer.spark.streams.markers import MarkedOffsets, Marker, decode_offsets
 from zkconsumer.spark.streams.output import SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import SINK_FORMAT
@@ -45,6 +46,7 @@ class TopicWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the output of tasks, and wait until the brokers have it; see ``TaskWriter.write``."""
+        freeze_modules("sink")
         marker = _find_batch()
         offsets: dict[TopicPartition, int] = {}
         for batch in iterator:
@@ -61,6 +63,7 @@ class TopicWriter(DataSourceStreamArrowWriter):
             StreamsError: another query has the same application id.
             RetriableError: the brokers do not respond.
         """
+        freeze_modules("commit")
         settings = SinkSettings.decode(self._settings)
         found = [message for message in messages if isinstance(message, WrittenOffsets) and message.offsets]
         if not settings.commits_to_kafka or not found:
@@ -86,6 +89,7 @@ class TopicSink(DataSource):
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
         """Return the writer."""
+        freeze_modules("sink planning")
         options: Mapping[str, str] = self.options
         return TopicWriter(options["settings"])
 

@@ -1,0 +1,23 @@
+"""Exempts the modules of a worker from garbage collection, which Spark requests after each task."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+
+#: Number of tasks of each kind in this process. The first one loads the modules.
+_tasks: Counter[str] = Counter()
+
+
+def freeze_modules(kind: str) -> None:
+    """Exempt all existing objects, which are mostly modules and classes, from garbage collection.
+
+    Call it at the start of each task. It has an effect once for each kind, in the second task.
+
+    Args:
+        kind: kind of the task. Each kind loads other modules.
+    """
+    _tasks[kind] += 1
+    if _tasks[kind] == 2:
+        gc.collect()
+        gc.freeze()
