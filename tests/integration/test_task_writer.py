@@ -17,7 +17,7 @@ from waiting import wait_for
 from zkconsumer.errors import ConfigurationError, ProducerFencedError, RecordRejectedError, RetriableError, StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams import task_writer
-from zkconsumer.spark.streams.markers import MarkedOffsets, Marker, encode_offsets
+from zkconsumer.spark.streams.markers import MarkedOffsets, Marker, OffsetCommitter, encode_offsets
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import to_blob
 from zkconsumer.spark.streams.task_writer import PlainWriter, TaskWriter, TaskWriters, TransactionalWriter
@@ -154,6 +154,23 @@ def test_marker_is_committed_with_the_output(
         offsets.commit({TopicPartition(source, 0): 6}, Marker("query-1", 2))
     finally:
         offsets.close()
+
+
+def test_committer_works_after_an_error_and_for_other_groups(settings: Settings, topic: Topics, group: str) -> None:
+    partition, client = TopicPartition(topic(1), 0), settings().client
+    committer, reader = OffsetCommitter(), MarkedOffsets(client, group)
+    try:
+        committer.commit(client, group, {partition: 5}, FIRST)
+        with pytest.raises(StreamsError, match="for query query-1, so query other stops in its batch 9"):
+            committer.commit(client, group, {partition: 6}, Marker("other", 9))
+        committer.commit(client, group, {partition: 7}, SECOND)
+        committer.commit(client, f"{group}-2", {partition: 8}, Marker("other", 0))
+
+        assert SECOND.is_same_batch(reader.find_marker({partition: 7}, SECOND))
+    finally:
+        reader.close()
+        committer.close()
+        committer.close()
 
 
 def test_changed_output_of_a_repeated_batch_is_an_error(writer: Callable[..., TaskWriter], topic: Topics) -> None:

@@ -156,6 +156,44 @@ class MarkedOffsets:
         return {TopicPartition(one.topic, one.partition): (one.offset, one.metadata) for one in found}
 
 
+class OffsetCommitter:
+    """Commits offsets after each batch, and reuses the connections of the previous batch. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._offsets: MarkedOffsets | None = None
+        self._settings: tuple[Mapping[str, Any], str] | None = None
+
+    def commit(
+        self, client: Mapping[str, Any], group: str, offsets: Mapping[TopicPartition, int], marker: Marker
+    ) -> None:
+        """Commit offsets with a marker; see ``MarkedOffsets.commit``.
+
+        Args:
+            client: settings of librdkafka with which it connects.
+            group: the consumer group, which is the application id.
+            offsets: the offsets.
+            marker: the batch.
+
+        Raises:
+            StreamsError: another query has committed an offset; see ``MarkedOffsets.find_marker``.
+            BrokerUnavailableError: the brokers do not respond.
+        """
+        if self._offsets is None or self._settings != (client, group):
+            self.close()
+            self._offsets, self._settings = MarkedOffsets(client, group), (client, group)
+        try:
+            self._offsets.commit(offsets, marker)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._offsets is not None:
+            self._offsets.close()
+            self._offsets = None
+
+
 def to_commits(offsets: Mapping[TopicPartition, int], marker: Marker) -> list[Any]:
     """Return offsets as librdkafka commits them, with a marker."""
     from confluent_kafka import TopicPartition as Committed

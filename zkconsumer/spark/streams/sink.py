@@ -12,13 +12,15 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Data
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.garbage import freeze_modules
-from zkconsumer.spark.streams.markers import MarkedOffsets, Marker, decode_offsets
+from zkconsumer.spark.streams.markers import Marker, OffsetCommitter, decode_offsets
 from zkconsumer.spark.streams.output import SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import SINK_FORMAT
 from zkconsumer.spark.streams.task_writer import TaskWriters
 
 #: The writers of this worker.
 _writers = TaskWriters()
+#: Commits offsets in the process of the driver that Spark uses for it.
+_committer = OffsetCommitter()
 
 
 @dataclass
@@ -66,14 +68,9 @@ class TopicWriter(DataSourceStreamArrowWriter):
         freeze_modules("commit")
         settings = SinkSettings.decode(self._settings)
         found = [message for message in messages if isinstance(message, WrittenOffsets) and message.offsets]
-        if not settings.commits_to_kafka or not found:
-            return
-        offsets = MarkedOffsets(settings.client, settings.application_id)
-        try:
+        if settings.commits_to_kafka and found:
             merged = {partition: offset for message in found for partition, offset in message.offsets.items()}
-            offsets.commit(merged, Marker(found[0].query, batchId))
-        finally:
-            offsets.close()
+            _committer.commit(settings.client, settings.application_id, merged, Marker(found[0].query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: Spark repeats the batch."""
