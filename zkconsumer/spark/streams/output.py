@@ -106,9 +106,9 @@ def read_records(output: TaskOutput, *, has_sequence_headers: bool) -> Iterator[
         return iter(())
     table = from_blob(output.blob)
     columns = (
-        table.column("topic").cast(pa.string()),  # much faster than reading a dictionary value by value
-        table.column("partition").fill_null(-1),
-        *(table.column(name) for name in ("timestamp", "key", "value")),
+        _read_dictionary(table.column("topic")),
+        table.column("partition").fill_null(-1).to_pylist(),
+        *(table.column(name).to_pylist() for name in ("timestamp", "key", "value")),
     )
     headers = table.column("headers")
     pairs: Iterable[list[Header]] = itertools.repeat([], table.num_rows)
@@ -117,8 +117,17 @@ def read_records(output: TaskOutput, *, has_sequence_headers: bool) -> Iterator[
     if has_sequence_headers:
         task = output.task.encode()
         numbered = zip(pairs, range(output.sequence, output.sequence + table.num_rows), strict=True)
-        pairs = [[*of_record, (SEQUENCE_HEADER, b"%b:%d" % (task, number))] for of_record, number in numbered]
-    return zip(*(column.to_pylist() for column in columns), pairs, strict=True)
+        # A generator, because Python's garbage collector would visit a list of all headers several times.
+        pairs = ([*of_record, (SEQUENCE_HEADER, b"%b:%d" % (task, number))] for of_record, number in numbered)
+    return zip(*columns, pairs, strict=True)
+
+
+def _read_dictionary(column: pa.ChunkedArray) -> list[str]:
+    """Return the values of a dictionary column, which is slower with ``to_pylist``."""
+    values: list[str] = []
+    for chunk in column.chunks:
+        values += map(chunk.dictionary.to_pylist().__getitem__, chunk.indices.to_pylist())
+    return values
 
 
 def _to_pairs(headers: Sequence[Mapping[str, Any]] | None) -> list[Header]:
