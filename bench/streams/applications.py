@@ -89,7 +89,7 @@ def _command_zkconsumer(run: Run) -> Sequence[str | Path]:
 def _command_kafka_streams(run: Run) -> Sequence[str | Path]:
     libraries = jars.resolve(COORDINATE)  # with RocksDB
     return [
-        *(java(), "-Xmx4g", "-cp", jars.classpath([compile_java(), *libraries]), "CountPerKey"),
+        *(java(), "-Xmx4g", "-XX:+UseParallelGC", "-cp", jars.classpath([compile_java(), *libraries]), "CountPerKey"),
         *(run.brokers, run.input, run.output, run.name, f"{run.folder}/state", str(run.commit_ms)),
         "values" if run.keeps_values else "cached" if run.cached else "uncached",
     ]

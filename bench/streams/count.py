@@ -22,6 +22,8 @@ QUIET_S = 4.0
 
 TIMEOUT_S = 900.0
 
+_WORKERS = "Python workers"
+
 #: Batches in which an application on Spark processes the records, at most a million records each.
 BATCHES = 5
 MAX_BATCH_RECORDS = 1_000_000
@@ -106,6 +108,7 @@ class CountBenchmark:
             / window.records
             * 1e6,
             "cores of others": cpu.others_between(window.start, window.end),
+            "MB of the largest process": {kind: size // 1_000_000 for kind, size in cpu.memory.items()},
             "records in window": window.records,
             "output records": len(written),
             "seconds before window": window.start - started,
@@ -148,12 +151,14 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"{row['records'] / 1e6:g}",
             f"{row['records/s'] / 1000:,.0f}",
             f"{row['CPU s per million']:.1f}",
+            f"{max(run.get('MB of the largest process', {}).get(_WORKERS, 0) for run in row['runs']) or '-'}",
             f"{max(0.0, statistics.median(run['cores of others'] for run in row['runs'])):.1f}",
         )
         for row in rows
     ]
     header = (
         *("count per key", "keys", "cached", "million records", "thousand records/s", "CPU s per million"),
+        "MB of the largest Python worker",
         "cores used by other programs",
     )
     return str(grid(header, cells))

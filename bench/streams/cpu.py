@@ -24,10 +24,14 @@ class CpuSampler:
 
     Args:
         roots: process ids of the application.
+
+    Attributes:
+        memory: largest resident memory of a process in bytes, by kind.
     """
 
     def __init__(self, roots: Iterable[int]) -> None:
         self._roots = list(roots)
+        self.memory: Counter[str] = Counter()
         self._samples: list[tuple[float, Counter[str], float]] = []
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bench-cpu", daemon=True)
@@ -66,6 +70,7 @@ class CpuSampler:
             used: Counter[str] = Counter()
             for root in self._roots:
                 used.update(measure_tree(root))
+                self.memory |= measure_memory(root)
             busy = psutil.cpu_times()
             total = busy.user + busy.nice + busy.system + busy.irq + busy.softirq
             own = sum(measure_tree(os.getpid()).values())
@@ -81,6 +86,15 @@ def measure_tree(root: int) -> Counter[str]:
             used[describe(process)] += times.user + times.system
             used[ENDED] += times.children_user + times.children_system
     return used
+
+
+def measure_memory(root: int) -> Counter[str]:
+    """Return the resident memory of the largest process in bytes, by kind of process, of a process and its children."""
+    found: Counter[str] = Counter()
+    for process in list_tree(root):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found |= Counter({describe(process): process.memory_info().rss})
+    return found
 
 
 def list_tree(root: int) -> Iterator[psutil.Process]:
