@@ -17,8 +17,9 @@ from operator_input import Pages, fetched
 from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.decoders import PlannedRange
-from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp, describe
+from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
 from zkconsumer.spark.streams.checkpoint import StoredApplication
+from zkconsumer.spark.streams.failures import describe_error
 from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, choose_keys, encode_keys, from_blob, hash_of_int
 from zkconsumer.spark.streams.pickling import check_picklable
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, list_tasks, select_subtopologies
@@ -390,9 +391,9 @@ def test_error_of_the_planning_process_is_described() -> None:
         '  File "data_loss.py", line 35, in raise_or_log\n'
         "zkconsumer.spark.data_loss.DataLossError: topic 't' was deleted\n SQLSTATE: 38000\n\tat org.apache.spark\n"
     )
-    assert describe(ValueError(text)) == "zkconsumer.spark.data_loss.DataLossError: topic 't' was deleted"
-    assert describe(ValueError("first\nsecond")) == "first"
-    assert describe(ValueError()) == "ValueError()"
+    assert describe_error(ValueError(text)) == "zkconsumer.spark.data_loss.DataLossError: topic 't' was deleted"
+    assert describe_error(ValueError("first\nsecond")) == "first"
+    assert describe_error(ValueError()) == "ValueError()"
 
 
 def test_part_that_cannot_be_pickled_is_named() -> None:

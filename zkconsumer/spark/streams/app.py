@@ -6,12 +6,9 @@ Source: Kafka 3.9 org.apache.kafka.streams.KafkaStreams.
 from __future__ import annotations
 
 import enum
-import re
-import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from zkconsumer.errors import ConfigurationError, StreamsError
@@ -19,9 +16,11 @@ from zkconsumer.health import Health, HealthReason, HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName
 from zkconsumer.spark.streams.changes import AllowedChange
+from zkconsumer.spark.streams.failures import describe_error
 from zkconsumer.spark.streams.progress import Progress, ProgressReports
 from zkconsumer.spark.streams.query import TopologyQuery
 from zkconsumer.spark.streams.settings import QuerySettings
+from zkconsumer.spark.streams.signals import handling_signals
 from zkconsumer.threads import OwnedThread
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig
@@ -37,10 +36,6 @@ _MAX_PAUSE_S = 60.0
 _MAX_EXPONENT = 6
 #: States after which nothing happens.
 _ENDED = (ApplicationState.ERROR, ApplicationState.NOT_RUNNING)
-#: The exception of the library at the end of a traceback.
-_OWN_ERROR = re.compile(r"zkconsumer\.[\w.]+: ")
-#: A cause in a stack trace of the JVM.
-_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 _FAILED = (ApplicationState.PENDING_ERROR, ApplicationState.ERROR)
 
 
@@ -179,7 +174,7 @@ class StreamsApp:
         if failure is not None and state in (ApplicationState.REBALANCING, *_FAILED):
             severity = HealthState.FAILED if state in _FAILED else HealthState.STALLED
             since, error = failure
-            reasons.append(HealthReason(severity, "query_failed", since, describe(error)))
+            reasons.append(HealthReason(severity, "query_failed", since, describe_error(error)))
         return Health.of(reasons)
 
     def start(self) -> None:
@@ -209,7 +204,7 @@ class StreamsApp:
         """
         ended = self._lifecycle.wait_for(ApplicationState.NOT_RUNNING, ApplicationState.ERROR, timeout_s=timeout_s)
         if self._error is not None:
-            raise StreamsError(f"application {self._name!r} failed: {describe(self._error)}") from self._error
+            raise StreamsError(f"application {self._name!r} failed: {describe_error(self._error)}") from self._error
         return ended
 
     def run(self) -> None:
@@ -221,7 +216,7 @@ class StreamsApp:
             StreamsError: the query failed; its exception is the cause. See also ``start``.
         """
         signalled = threading.Event()
-        with _handling_signals(signalled), self:
+        with handling_signals(signalled), self:
             while not self.wait(_POLL_S):
                 if signalled.is_set():
                     return
@@ -352,44 +347,8 @@ class StreamsApp:
 
     def _log_failure(self, error: BaseException, reason: str) -> None:
         self._failure = time.time(), error
-        self._log.error("streams_query_failed", group=self._name, error=describe(error), reason=reason)
+        self._log.error("streams_query_failed", group=self._name, error=describe_error(error), reason=reason)
 
     def _on_crash(self, error: BaseException) -> None:
         self._error = error
         self._log_failure(error, "stop")
-
-
-@contextmanager
-def _handling_signals(signalled: threading.Event) -> Iterator[None]:
-    """Set an event at SIGINT and SIGTERM, instead of their handlers; a second SIGINT interrupts."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def handle(number: int, _frame: object) -> None:
-        if signalled.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        signalled.set()
-
-    for number in before:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def describe(error: BaseException) -> str:
-    """Return the message of an error; for a Spark exception, the message of the Python exception in the worker.
-
-    Without one, the last cause in the JVM is added, such as a full disk.
-    """
-    lines = str(error).splitlines() or [repr(error)]
-    own = [line for line in lines if _OWN_ERROR.match(line)]
-    if own:
-        return own[-1]
-    causes: list[str] = []
-    captured: Any = error
-    while captured is not None:
-        causes += _CAUSE.findall(getattr(captured, "_stackTrace", None) or "")
-        captured = getattr(captured, "_cause", None)
-    return f"{lines[0]}; caused by {causes[-1]}" if causes else lines[0]

@@ -1,0 +1,27 @@
+"""Signals that end an application."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def handling_signals(signalled: threading.Event) -> Iterator[None]:
+    """Set an event at SIGINT and SIGTERM, instead of their handlers; a second SIGINT interrupts."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, _frame: object) -> None:
+        if signalled.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        signalled.set()
+
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
