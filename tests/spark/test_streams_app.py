@@ -20,6 +20,7 @@ from zkconsumer.devcluster.load import batch
 from zkconsumer.errors import StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
+from zkconsumer.spark.streams.progress import Progress
 from zkconsumer.topology import (
     ApplicationConfig,
     ApplicationState,
@@ -83,6 +84,7 @@ def test_application_continues_from_its_checkpoint(
     values = {partition: values_of(rng, 400) for partition in range(PARTITIONS)}
     topology = counting(source, sink)
     states: list[ApplicationState] = []
+    batches: list[Progress] = []
 
     def record(new: ApplicationState, _old: ApplicationState) -> None:
         states.append(new)
@@ -95,9 +97,11 @@ def test_application_continues_from_its_checkpoint(
             admin.produce(TopicPartition(source, partition), batch(of_partition[part], timestamp_ms=1_000))
         running = app(topology, **settings)
         running.set_state_listener(record)
+        running.set_progress_listener(batches.append)
         running.start()
         wait_for(partial(output.has_all, PARTITIONS * (part.stop + 1)), 90, what="all records are written")
         assert running.close()
+        assert batches[-1] == running.progress
 
     assert sorted(output.read()) == expected
     assert (
@@ -284,9 +288,14 @@ def test_application_that_was_closed_or_never_started_ends(app: Callable[..., St
 
     running = app(counting(source, sink))
     running.set_state_listener(fail)
+    running.set_progress_listener(fail)
     running.start()
     with pytest.raises(StreamsError, match="a StreamsApp can be started once; its state is RUNNING"):
         running.start()
+    with pytest.raises(
+        StreamsError, match="a progress listener can be set only before the start; the state is RUNNING"
+    ):
+        running.set_progress_listener(fail)
     assert running.close()
     assert running.close()
     assert running.state is ApplicationState.NOT_RUNNING
@@ -299,5 +308,5 @@ def test_application_that_was_closed_or_never_started_ends(app: Callable[..., St
     assert missing.close()
 
 
-def fail(_new: ApplicationState, _old: ApplicationState) -> None:
+def fail(*_: object) -> None:
     raise ValueError("planned")

@@ -9,12 +9,13 @@ import enum
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from zkconsumer.errors import ConfigurationError, StreamsError
 from zkconsumer.health import Health, HealthReason, HealthState
 from zkconsumer.log import get_logger
-from zkconsumer.metrics import MetricName
+from zkconsumer.metrics import Kind, MetricName, declare
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.failures import describe_error
 from zkconsumer.spark.streams.progress import Progress, ProgressReports
@@ -36,7 +37,18 @@ _MAX_PAUSE_S = 60.0
 _MAX_EXPONENT = 6
 #: States after which nothing happens.
 _ENDED = (ApplicationState.ERROR, ApplicationState.NOT_RUNNING)
+#: States after a failure.
 _FAILED = (ApplicationState.PENDING_ERROR, ApplicationState.ERROR)
+
+
+_HEALTH = declare(
+    "zkconsumer.streams",
+    "StreamsApp",
+    "Health",
+    Kind.GAUGE,
+    "application",
+    "0 healthy, 2 stalled, or restarted after a failure, 4 failed.",
+)
 
 
 class ExceptionResponse(enum.Enum):
@@ -47,6 +59,9 @@ class ExceptionResponse(enum.Enum):
     #: Stop the application, with the state ``ERROR``.
     SHUTDOWN = "shut down"
 
+
+#: Called with the progress after each batch.
+ProgressListener = Callable[[Progress], object]
 
 #: Called with the exception that ended the query.
 ExceptionHandler = Callable[[BaseException], ExceptionResponse]
@@ -97,6 +112,7 @@ class StreamsApp:
         self._name = config.application_id
         self._lifecycle = Lifecycle()
         self._max_restarts = max_restarts
+        self._progress_listener: ProgressListener | None = None
         self._handler: ExceptionHandler = lambda _error: ExceptionResponse.SHUTDOWN
         self._starting = threading.RLock()  # held while ``start``, ``close`` and ``clean_up`` use the state
         self._started, self._stop = threading.Event(), threading.Event()
@@ -126,15 +142,18 @@ class StreamsApp:
         Raises:
             StreamsError: the application was started.
         """
+        self._lifecycle.set_listener(None if listener is None else partial(self._notify, listener))
 
-        def notify(new: ApplicationState, old: ApplicationState) -> None:
-            try:
-                assert listener is not None
-                listener(new, old)
-            except Exception as error:
-                self._log.error("streams_listener_failed", group=self._name, error=repr(error), exc_info=error)
+    def set_progress_listener(self, listener: ProgressListener | None) -> None:
+        """Set the function that is called with the ``Progress`` after each batch. Its errors are logged.
 
-        self._lifecycle.set_listener(None if listener is None else notify)
+        It is called in the thread that watches the query, so it must return soon.
+
+        Raises:
+            StreamsError: the application was started.
+        """
+        self._check_not_started("a progress listener")
+        self._progress_listener = listener
 
     def set_uncaught_exception_handler(self, handler: ExceptionHandler) -> None:
         """Set the function that decides what happens after an exception of the query.
@@ -142,8 +161,7 @@ class StreamsApp:
         Raises:
             StreamsError: the application was started.
         """
-        if self.state is not ApplicationState.CREATED:
-            raise StreamsError(f"an exception handler can be set only before the start; the state is {self.state.name}")
+        self._check_not_started("an exception handler")
         self._handler = handler
 
     @property
@@ -153,8 +171,9 @@ class StreamsApp:
 
     @property
     def metrics(self) -> dict[MetricName, Mapping[str, float]]:
-        """``task_metrics`` and the metrics of the query, for ``zkconsumer.prometheus.ConsumerCollector``."""
-        return {**self._query.listener_metrics, **dict(self._reports.gauges(self._name))}
+        """``health``, ``task_metrics`` and metrics of the query, for ``zkconsumer.prometheus.ConsumerCollector``."""
+        health = {_HEALTH.named(application=self._name): {"Value": float(self.health.state)}}
+        return {**self._query.listener_metrics, **health, **dict(self._reports.gauges(self._name))}
 
     @property
     def consumer_id(self) -> str | None:
@@ -335,7 +354,23 @@ class StreamsApp:
 
     def _add_reports(self) -> int:
         """Add the reports of new batches; return the number of their records."""
-        return sum(map(self._reports.add, self._query.take_reports()))
+        count = 0
+        for report in self._query.take_reports():
+            count += self._reports.add(report)
+            if self._progress_listener is not None:
+                self._notify(self._progress_listener, self._reports.progress())
+        return count
+
+    def _check_not_started(self, what: str) -> None:
+        if self.state is not ApplicationState.CREATED:
+            raise StreamsError(f"{what} can be set only before the start; the state is {self.state.name}")
+
+    def _notify(self, listener: Callable[..., object], *arguments: object) -> None:
+        """Call a listener; its errors are logged."""
+        try:
+            listener(*arguments)
+        except (Exception, SystemExit) as error:
+            self._log.error("streams_listener_failed", group=self._name, error=repr(error), exc_info=error)
 
     def _wants_restart(self, error: BaseException, failures: int) -> bool:
         try:

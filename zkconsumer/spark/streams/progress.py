@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ class ProgressReports:
         self._totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._last: Mapping[str, Any] | None = None
         self._last_processed = 0
+        #: Codes of health reasons of the source, and when each was first reported, in seconds since the epoch.
+        self._reasons: dict[str, float] = {}
 
     def add(self, report: Mapping[str, Any]) -> int:
         """Add the report of a batch; return the number of records that it has processed."""
@@ -72,6 +75,8 @@ class ProgressReports:
         processed: int = sum(of_task.get("processed", 0) for _, of_task in changes)
         with self._lock:
             self._last, self._last_processed = report, processed
+            codes = _find_source(report).get("healthReasons", ())
+            self._reasons = {code: self._reasons.get(code, time.time()) for code in codes}
             for task, of_task in changes:
                 self._totals[task].update(of_task)
         return processed
@@ -111,10 +116,9 @@ class ProgressReports:
     def health_reasons(self) -> Iterator[HealthReason]:
         """Yield why the source of the query was not healthy in the last batch."""
         with self._lock:
-            report = self._last
-        source = {} if report is None else _find_source(report)
-        for code in source.get("healthReasons", ()):
-            yield HealthReason(HealthState.STALLED, code, 0.0, "see the log of the planning process")
+            reasons = dict(self._reasons)
+        for code, since in reasons.items():
+            yield HealthReason(HealthState.STALLED, code, since, "see the log of the planning process")
 
 
 def _find_source(report: Mapping[str, Any]) -> Mapping[str, Any]:
