@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -21,6 +22,7 @@ from waiting import wait_for
 
 from . import lines
 from .standalone_cluster import StandaloneCluster, running
+from .streams_output import Output
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
@@ -45,6 +47,20 @@ def bare_python(folder: Path) -> Path:
     )
     assert b"No module named 'zkconsumer'" in lacks.stderr
     return python
+
+
+def running_driver(
+    module: str, settings: dict[str, Any], folder: Path
+) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+    """Run a driver that has the package, and whose workers have not."""
+    paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), str(TESTS.parent), str(SITE_PACKAGES)]
+    return running(
+        [str(bare_python(folder / "python")), "-m", f"spark.{module}", json.dumps(settings)],
+        folder / "driver.log",
+        cwd=TESTS,
+        stdin=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
 
 
 def test_standalone_cluster_reads_with_packed_packages(
@@ -78,20 +94,7 @@ def test_standalone_cluster_reads_with_packed_packages(
             "checkpoint": str(folder / "checkpoint"),
             "options": options(name, decoder="lines:Words", corrupt_record_policy="skip"),
         }
-        paths = [
-            *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
-            str(TESTS.parent),
-            str(SITE_PACKAGES),
-        ]
-        driver = stack.enter_context(
-            running(
-                [str(bare_python(folder / "python")), "-m", "spark.standalone_driver", json.dumps(settings)],
-                folder / "driver.log",
-                cwd=TESTS,
-                stdin=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            )
-        )
+        driver = stack.enter_context(running_driver("standalone_driver", settings, folder))
 
         def add_batch(number: int) -> None:
             before = len(words())
@@ -115,4 +118,51 @@ def test_standalone_cluster_reads_with_packed_packages(
         assert "records_skipped" in spark.log("driver")
         assert driver.stdin is not None
         driver.stdin.close()
+        assert driver.wait(60) == 0, spark.log("driver")[-4000:]
+
+
+def test_topology_runs_with_packed_packages(
+    zkconsumer_cluster: Cluster, topic: Callable[..., str], group: str, folder: Path
+) -> None:
+    source, sink, archive = topic(partitions=2), topic(partitions=1), folder / "packages.tar.gz"
+    include = ["--include", "confluent-kafka", "--include", "protobuf"]
+    subprocess.run([sys.executable, "-m", "zkconsumer", "pack-for-spark", str(archive), *include], check=True)
+    conf = {
+        "spark.archives": f"{archive}#packages",
+        "spark.executorEnv.PYTHONPATH": "packages",
+        "spark.executor.memory": "512m",
+        "spark.submit.pyFiles": str(Path(__file__).parent / "on_path" / "streams_topologies.py"),
+    }
+    for partition in range(2):
+        produce(zkconsumer_cluster.admin, source, partition, [b"a", b"b", b"a"])
+    output = Output(zkconsumer_cluster, sink)
+    with contextlib.ExitStack() as stack:
+        stack.callback(output.close)
+        spark = StandaloneCluster(folder, stack)
+        for name in ("first", "second"):
+            spark.add_worker(name, 1)
+        settings = {
+            "folder": str(folder),
+            "master": spark.master,
+            "conf": conf,
+            "checkpoint": str(folder / "checkpoint"),
+            "topology": "counting",
+            "source": source,
+            "sink": sink,
+            "group": group,
+            "properties": {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers},
+            "max_restarts": 0,
+        }
+        driver = stack.enter_context(running_driver("streams_driver", settings, folder))
+
+        def has_all() -> bool:
+            assert driver.poll() is None, spark.log("driver")[-4000:]
+            return len(counts()) == 3 * 2
+
+        def counts() -> list[tuple[bytes, int]]:
+            return sorted((key, int.from_bytes(value)) for key, value in output.read() if key != b"total")
+
+        wait_for(has_all, 120, what="all records are counted")
+        assert counts() == [(b"a", 1), (b"a", 1), (b"a", 2), (b"a", 2), (b"b", 1), (b"b", 1)]
+        driver.send_signal(signal.SIGTERM)
         assert driver.wait(60) == 0, spark.log("driver")[-4000:]
