@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import textwrap
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from zkconsumer.config import ConsumerConfig
 from zkconsumer.devcluster.java import cache_folder, java_home
+from zkconsumer.devcluster.process import free_port
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.rst", "docs/tutorial.rst")
@@ -32,10 +35,10 @@ class User(NamedTuple):
     folder: Path
     programs: list[str]
 
-    def program(self, text: str) -> Path:
+    def program(self, text: str, name: str = "test_program.py") -> Path:
         """Save the program that contains a text, and return its path."""
         [found] = [program for program in self.programs if text in program]
-        path = self.folder / "test_program.py"
+        path = self.folder / name
         path.write_text(found)
         return path
 
@@ -67,13 +70,24 @@ def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     }
     text = (ROOT / request.param).read_text()
     lines = "".join(map(textwrap.dedent, _SHELL.findall(text))).splitlines()
-    commands = [line for line in lines if line.startswith("zkconsumer ") and not line.endswith(" down")]
+    commands = [line for line in lines if line.startswith("zkconsumer cluster ") and not line.endswith(" down")]
     programs = [textwrap.dedent(block) for block in _PYTHON.findall(text)]
     try:
         subprocess.run(["bash", "-ec", "\n".join(commands)], cwd=folder, env=environment, timeout=90, check=True)
         yield User(environment, folder, programs)
     finally:
         subprocess.run(["bash", "-c", "zkconsumer cluster down"], cwd=folder, env=environment, timeout=60, check=True)
+
+
+def read_until(process: subprocess.Popen[str], pattern: str) -> None:
+    """Read the output of a process up to a line that matches a pattern."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if re.search(pattern, line):
+            return
+    raise AssertionError("".join(lines))
 
 
 def read_lines(process: subprocess.Popen[str], pattern: str, count: int) -> list[str]:
@@ -116,3 +130,49 @@ def test_pytest_with_the_fixture_passes(user: User) -> None:
     output, _ = test.communicate(timeout=120)
 
     assert "1 passed" in output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("user", ["docs/topology-tutorial.rst"], indirect=True)
+def test_application_of_topology_tutorial_continues_after_kill(user: User) -> None:
+    user.program("class Split", "wordcount.py")
+    program, port = user.program("StreamsApp", "run_wordcount.py"), free_port()
+    program.write_text(program.read_text().replace("8000", str(port)))
+    properties = ConsumerConfig.from_properties(user.folder / "consumer.properties")
+    read_counts = [
+        *(sys.executable, "-m", "zkconsumer", "console-consumer", "--zookeeper", properties.zookeeper_connect),
+        *("--topic", "counts", "--group", "reader", "--property", "print.key=true"),
+        *("--consumer-property", "isolation.level=read_committed"),
+    ]
+
+    def produce(sentences: str) -> None:
+        command = [sys.executable, "-m", "zkconsumer", "cluster", "produce", "--topic", "sentences"]
+        subprocess.run(command, input=sentences, text=True, cwd=user.folder, env=user.environment, check=True)
+
+    application = user.start(sys.executable, program)
+    try:
+        read_until(application, "REBALANCING -> RUNNING")
+        produce("more tea\nmore milk\n")
+        counts = read_lines(user.start(*read_counts, "--from-beginning"), r"^\w+\t\d+$", 4)
+        metrics = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+    finally:
+        application.kill()
+        application.communicate(timeout=60)
+    assert sorted(counts) == ["milk\t1", "more\t1", "more\t2", "tea\t1"]
+    assert "zkconsumer_spark_StreamingQuery_Lag" in metrics
+    assert re.search(r'metric="processed"', metrics)
+
+    produce("tea again\n")
+    application = user.start(sys.executable, program)
+    try:
+        counts = read_lines(user.start(*read_counts), r"^\w+\t\d+$", 2)
+        application.send_signal(signal.SIGINT)
+        output, _ = application.communicate(timeout=90)
+    finally:
+        application.kill()
+        application.wait(60)
+    assert sorted(counts) == ["again\t1", "tea\t2"]
+    assert "RUNNING -> PENDING_SHUTDOWN" in output
+    assert "Traceback" not in output
+    assert application.returncode == 0

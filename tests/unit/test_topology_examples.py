@@ -1,4 +1,4 @@
-"""The examples of topologies, and the programs of docs/topologies.rst."""
+"""The examples of topologies, and the programs of their guide and tutorial."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_handler_of_guide_works() -> None:
     assert config.processing_handler(context, KeyError()) is ErrorResponse.FAIL
 
 
-def test_programs_of_tutorial_run(tmp_path: Path) -> None:
+def test_programs_of_guide_run(tmp_path: Path) -> None:
     programs = dict(_PROGRAM.findall((ROOT / "docs" / "topologies.rst").read_text()))
     assert list(programs) == ["counting.py", "test_counting.py"]
     for name, text in programs.items():
@@ -113,3 +113,12 @@ def test_programs_of_tutorial_run(tmp_path: Path) -> None:
 
     assert described.stdout.startswith("Topologies:\n   Sub-topology: 0\n    Source: words (topics: [words-in])\n")
     run_pytest(tmp_path, "test_counting.py")
+
+
+def test_topology_of_tutorial_passes_its_test(tmp_path: Path) -> None:
+    programs = dict(_PROGRAM.findall((ROOT / "docs" / "topology-tutorial.rst").read_text()))
+    assert list(programs) == ["wordcount.py", "test_wordcount.py", "run_wordcount.py"]
+    for name, text in programs.items():
+        (tmp_path / name).write_text(textwrap.dedent(text))
+
+    run_pytest(tmp_path, "test_wordcount.py")
