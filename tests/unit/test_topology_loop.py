@@ -964,12 +964,16 @@ def test_calls_do_not_leak_memory() -> None:
             LoopCalls(_loop, loop_py, rng).run(1)
         gc.collect()
 
+    def measure_growth() -> int:
+        before = tracemalloc.get_traced_memory()[0]
+        repeat(300)
+        return tracemalloc.get_traced_memory()[0] - before
+
     repeat(300)
     tracemalloc.start()
     try:
-        before = tracemalloc.get_traced_memory()[0]
-        repeat(300)
-        growth = tracemalloc.get_traced_memory()[0] - before
+        # Another thread of the process, for example one of Spark, can allocate memory in one of the rounds.
+        growth = min(measure_growth() for _ in range(3))
     finally:
         tracemalloc.stop()
     assert growth < 40_000
