@@ -73,7 +73,7 @@ def test_partitions_move_to_consumer_and_back_exactly_once(
     [mine] = wait_for_shares(zk, group, name, [4])
     other = plain(name)
     theirs = next(owned for owner, owned in wait_for_shares(zk, group, name, [2, 2]).items() if owner != mine)
-    assert other.owned == theirs
+    wait_until_equal(lambda: other.owned, theirs)
     first = end_offsets(zkconsumer_cluster, name, 4)
     one.wait_for_more(200)
     other.wait_for_more(200)
@@ -322,8 +322,9 @@ def test_suspended_query_commits_no_lost_partition(
         os.kill(runner, signal.SIGCONT)
     shared = wait_for_shares(zk, group, name, [1, 1])
     assert len(shared) == 2
-    # The other member committed the offset of the released partition, and of its own one in the same rebalance.
-    [kept] = other.owned
+    # The other member committed the offset of the released partition, and of its own one in the same rebalance. Its
+    # assignment still has the released partition while the query claims it.
+    [kept] = wait_for(lambda: len(owned := other.owned) == 1 and owned, what="the other member owns one partition")
     one.wait_for_records(100)
     produce(admin, name, 1 - kept, numbers(50, 60))
     one.wait_for_records(110)

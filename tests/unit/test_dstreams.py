@@ -14,7 +14,7 @@ from waiting import wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, ConfigurationError, ZooKeeperUnavailableError
-from zkconsumer.spark.dstreams import DirectSource, GroupSource, Ledger, follow
+from zkconsumer.spark.dstreams import DirectSource, GroupSource, Ledger, batches, follow
 from zkconsumer.spark.dstreams.clients import ClientsBySource
 from zkconsumer.spark.dstreams.follower import Follower
 from zkconsumer.spark.dstreams.rates import RateLimits
@@ -213,7 +213,9 @@ class Unlimited(RateLimits):
         self._configured = self._estimated = 0.0
 
 
-def test_direct_stream_forgets_failed_batches() -> None:
+def test_direct_stream_forgets_failed_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The times of this test are earlier than batches that another test ran in this process.
+    monkeypatch.setattr(batches, "_latest_ms", 0)
     with FakeBroker() as broker:
         broker.partition_counts = {"t": 1}
         source = DirectSource(0.5, {"metadata.broker.list": str(broker.endpoint)}, ["t"], None)
