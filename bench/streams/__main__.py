@@ -61,7 +61,7 @@ def merge(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str
     """Return the rows of new measurements, and the old ones that were not measured again."""
 
     def key(row: dict[str, Any]) -> tuple[Any, ...]:
-        return row["keys"], list(APPLICATIONS).index(row["who"]), row["cached"]
+        return row["keys"], list(APPLICATIONS).index(row["who"]), row.get("cached"), row.get("local files kept")
 
     return sorted({key(row): row for row in [*old, *new]}.values(), key=key)
 
@@ -86,7 +86,9 @@ def main() -> None:
         if "latency" in parts:
             store(results, "latency", latency.measure(cluster, options.rounds))
         if "restore" in parts:
-            store(results, "restore", restore.measure(cluster, restore.KEYS, options.rounds))
+            for keys in restore.KEYS:
+                rows = restore.measure(cluster, options.only, keys, options.rounds)
+                store(results, "restore", merge(results.get("restore", []), rows))
         if "count" in parts:
             for keys in options.keys:
                 rows = count.CountBenchmark(cluster, options.records, keys).measure(options.only, options.rounds)

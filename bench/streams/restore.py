@@ -1,9 +1,9 @@
-"""The part ``restore``: seconds until an application with 1 GB of state continues on another machine.
+"""The part ``restore``: seconds until an application with 1 GB or 4 GB of state continues on another machine.
 
 The state is the last value of each key. After it has been written, the application is killed, and all its local files
-are deleted: those of Spark except the checkpoint, and those of Kafka Streams. After the session timeout of the consumer
-group, it starts again with one new record in each partition. The time until all of them have an output record is
-measured, with the start of the processes.
+are deleted: those of Spark except the checkpoint, and those of Kafka Streams. It starts again, Kafka Streams after the
+session timeout of its group, with one new record in each partition. The time until all of them have an output record is
+measured, with the start of the processes; runs with 1 MB of state show how long that takes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from bench.streams.applications import APPLICATIONS, Run, Running
 from bench.streams.cpu import CpuSampler
 from zkconsumer.devcluster import DevCluster
 
-VALUE_SIZE, KEYS = 1_000, 1_000_000
+VALUE_SIZE, KEYS = 1_000, (1_000, 1_000_000, 4_000_000)
 NAMES = ("zkconsumer", "Kafka Streams")
 
 #: Directory below that of the run which another machine can read, too.
@@ -40,10 +41,14 @@ _SESSION_S = 46.0
 _TIMEOUT_S = 600.0
 
 
-def measure(cluster: DevCluster, keys: int, rounds: int) -> list[dict[str, Any]]:
-    """Run the applications; return a row for each, and for Kafka Streams also one with its local files kept."""
+def measure(cluster: DevCluster, names: Collection[str], keys: int, rounds: int) -> list[dict[str, Any]]:
+    """Run those of the applications ``NAMES`` that are selected, with a number of keys.
+
+    Returns:
+        a row for each, and for Kafka Streams also one with its local files kept.
+    """
     rows = []
-    for name in NAMES:
+    for name in (one for one in NAMES if one in names):
         with tempfile.TemporaryDirectory(prefix="zkconsumer-bench-", ignore_cleanup_errors=True) as folder:
             benchmark = RestoreBenchmark(cluster, name, folder, keys)
             benchmark.write_state()
@@ -51,7 +56,8 @@ def measure(cluster: DevCluster, keys: int, rounds: int) -> list[dict[str, Any]]
                 runs = [benchmark.restart(keeps_files) for _ in range(rounds)]
                 row = {"who": name, "local files kept": keeps_files, "keys": keys, "runs": runs}
                 rows.append({**row, **{key: statistics.median(run[key] for run in runs) for key in runs[0]}})
-                print(f"  restore, {name}, local files kept: {keeps_files}: {runs}", file=sys.stderr, flush=True)
+                what = f"{name}, {keys} keys, local files kept: {keeps_files}"
+                print(f"  restore, {what}: {runs}", file=sys.stderr, flush=True)
             benchmark.delete_topics()
     return rows
 
@@ -68,6 +74,7 @@ class RestoreBenchmark:
 
     def __init__(self, cluster: DevCluster, name: str, folder: str, keys: int) -> None:
         self._cluster, self._application, self._keys, self._outputs = cluster, APPLICATIONS[name], keys, 0
+        self._has_session = name == "Kafka Streams"
         run_name = f"bench-{uuid.uuid4().hex[:8]}"
         self._run = Run(
             name=run_name,
@@ -94,7 +101,8 @@ class RestoreBenchmark:
             if path.is_dir() and path.name != _SHARED:
                 shutil.rmtree(path)
         workload.produce(self._cluster, self._run.input, np.arange(workload.PARTITIONS), VALUE_SIZE)
-        time.sleep(_SESSION_S)
+        if self._has_session:
+            time.sleep(_SESSION_S)
         started = time.time()
         with Running(self._application, self._run) as running, CpuSampler(running.pids) as cpu:
             self._wait(running, workload.PARTITIONS)
@@ -124,6 +132,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     """Return the medians in reStructuredText."""
     cells: list[tuple[str, ...]] = [
         (
+            f"{row['keys']:,}",
             row["who"],
             "yes" if row["local files kept"] else "no",
             f"{row['bytes of files'] / 1e9:.1f}",
@@ -132,4 +141,4 @@ def table(rows: list[dict[str, Any]]) -> str:
         )
         for row in rows
     ]
-    return str(grid(("restart", "local files kept", "GB of files", "seconds", "CPU s"), cells))
+    return str(grid(("keys", "restart", "local files kept", "GB of files", "seconds", "CPU s"), cells))
