@@ -56,7 +56,7 @@ class HealthReason:
         code: what is wrong: ``member_failed``, ``zookeeper_disconnected``, ``rebalancing``, ``rebalance_failed``,
             ``registration_invalid``, ``partition_not_released``, ``leader_not_found``, ``topic_authorization_failed``,
             ``group_authorization_failed``, ``fetch_failed``, ``commit_failed``, ``partitions_not_found`` or
-            ``planning_failed``; in the tool ``doctor`` also ``no_members``.
+            ``planning_failed``; of a ``StreamsApp``, ``query_failed``; in the tool ``doctor`` also ``no_members``.
         since: seconds since the epoch.
         message: details and remedy.
         partitions: the partitions concerned; empty if all are, or none.

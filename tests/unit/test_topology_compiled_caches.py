@@ -26,8 +26,11 @@ from zkconsumer.topology import (
     stores,
 )
 from zkconsumer.topology.stores.serde_map import Conversions
+from zkconsumer.version import IS_PURE
 
 TWIN = join_modules(cache_py, loop_py)
+
+pytestmark = pytest.mark.skipif(IS_PURE, reason="ZKCONSUMER_PURE=1 is set: there are no compiled entries")
 
 
 @pytest.mark.parametrize("seed", range(20))
