@@ -280,6 +280,16 @@ def test_memory_is_at_most_twice_that_of_encoded_pages(order: str) -> None:
     assert sys.getsizeof(entries) <= 2 * entries.memory_bytes
 
 
+def measure_growth(use: Callable[[], None]) -> int:
+    """Return how much more memory is allocated after 20 calls than before."""
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(20):
+        use()
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0] - before
+
+
 def test_rounds_of_use_leak_no_memory() -> None:
     name, value, stamped = b"a key", b"a value", ValueAndTimestamp(5, 1)
 
@@ -317,15 +327,11 @@ def test_rounds_of_use_leak_no_memory() -> None:
     tracemalloc.start()
     try:
         round_of_use()
-        gc.collect()
-        before = tracemalloc.get_traced_memory()[0]
-        for _ in range(20):
-            round_of_use()
-        gc.collect()
-        after = tracemalloc.get_traced_memory()[0]
+        # Another thread of the process can allocate memory in one of the rounds.
+        growth = min(measure_growth(round_of_use) for _ in range(3))
     finally:
         tracemalloc.stop()
-    assert after - before < 5_000
+    assert growth < 5_000
     found = [sys.getrefcount(item) for item in (name, value, stamped, None)]
     assert found[:3] == references[:3]
     assert abs(found[3] - references[3]) < 100
