@@ -14,7 +14,15 @@ from zkconsumer.topology.loop import Guarded, OutputColumns, Process, SinkWriter
 from zkconsumer.topology.nodes import ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.records import PUNCTUATION_METADATA, Record, SourceRecord, copy_headers
-from zkconsumer.topology.serdes import Deserializer, Serializer, deserializer_codec, serializer_codec
+from zkconsumer.topology.serdes import (
+    Deserializer,
+    Serializer,
+    choose_deserializer,
+    choose_serializer,
+    complete,
+    deserializer_codec,
+    serializer_codec,
+)
 from zkconsumer.topology.task_context import TaskContext
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.timestamps import TimestampExtractor
@@ -62,8 +70,8 @@ class RunningSource(RunningNode):
         super().__init__(node.name, self._forward)
         config = task.config
         self._errors = errors
-        self._key: Deserializer = node.key_deserializer or config.key_serde.deserialize
-        self._value: Deserializer = node.value_deserializer or config.value_serde.deserialize
+        self._key: Deserializer = choose_deserializer(node.key_deserializer, config.key_serde)
+        self._value: Deserializer = choose_deserializer(node.value_deserializer, config.value_serde)
         self._key_codec, self._value_codec = deserializer_codec(self._key), deserializer_codec(self._value)
         extract = node.timestamp_extractor or config.timestamp_extractor
         self._extract: TimestampExtractor = (lambda *_: clock()) if extract is timestamps.wall_clock else extract
@@ -114,9 +122,10 @@ class RunningSink(RunningNode):
     ) -> None:
         self._task, self._errors, self._output = task, errors, output
         self._partition_count = runtime.partition_count
-        self._topic, self._extractor, self._partitioner = node.topic, node.extractor, node.partitioner
-        self._key: Serializer = node.key_serializer or task.config.key_serde.serialize
-        self._value: Serializer = node.value_serializer or task.config.value_serde.serialize
+        self._topic, self._extractor, partitioner = node.topic, node.extractor, node.partitioner
+        self._partitioner = None if partitioner is None else complete(partitioner, task.config.key_serde)
+        self._key: Serializer = choose_serializer(node.key_serializer, task.config.key_serde)
+        self._value: Serializer = choose_serializer(node.value_serializer, task.config.value_serde)
         super().__init__(node.name, self._create_writer())
 
     def _create_writer(self) -> Process:

@@ -9,7 +9,7 @@ import enum
 import json as _json
 import struct
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from zkconsumer.topology.function_names import function_name
 
@@ -18,6 +18,9 @@ Deserializer = Callable[[str, bytes | None], Any]
 
 #: Returns the serialized bytes for the topic and an object, which may be None.
 Serializer = Callable[[str, Any], bytes | None]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Serde(NamedTuple):
@@ -33,6 +36,34 @@ class Serde(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Serde({function_name(self.serialize)}, {function_name(self.deserialize)})"
+
+
+def choose_serializer(serializer: Serializer | None, default: Serde) -> Serializer:
+    """Return a serializer, or that of the default if it is None.
+
+    Args:
+        serializer: the serializer. If it has a method ``with_default``, that returns the serializer, from the default.
+        default: serde of the application.
+    """
+    return default.serialize if serializer is None else complete(serializer, default)
+
+
+def choose_deserializer(deserializer: Deserializer | None, default: Serde) -> Deserializer:
+    """Return a deserializer, or that of the default if it is None; see ``choose_serializer``."""
+    return default.deserialize if deserializer is None else complete(deserializer, default)
+
+
+def choose_serde(serde: Serde | None, default: Serde) -> Serde:
+    """Return a serde, or the default if it is None; see ``choose_serializer``."""
+    if serde is None:
+        return default
+    return Serde(choose_serializer(serde.serialize, default), choose_deserializer(serde.deserialize, default))
+
+
+def complete(function: F, default: Serde) -> F:
+    """Return a function with the serde of the application, if it has a method ``with_default``."""
+    with_default: Callable[[Serde], F] | None = getattr(function, "with_default", None)
+    return function if with_default is None else with_default(default)
 
 
 _INTEGER, _LONG, _DOUBLE = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">d")

@@ -85,7 +85,7 @@ class StreamTask:
         self._nodes = TaskNodes(declaration.nodes, self._context, self._errors, runtime, self._output)
         self._stores = TaskStores(
             self.task_id,
-            declaration.stores,
+            (one.with_default_serdes(config.key_serde, config.value_serde) for one in declaration.stores),
             runtime,
             PageLimits(config.page_bytes, config.page_memory_bytes),
             lambda store: self._errors.drop(self._context.source_record, reason="expired", store=store),

@@ -6,7 +6,7 @@ Source: Kafka 3.9 org.apache.kafka.streams.state.Stores and StoreBuilder.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -66,8 +66,25 @@ class StoreBuilder:
         described = (f"{name}={value!r}" for name, value in arguments.items())
         return f"StoreBuilder({', '.join((repr(self.name), function_name(self.kind), *described))})"
 
+    def with_default_serdes(self, key: Serde, value: Serde) -> StoreBuilder:
+        """Return a builder with these serdes where it has none.
+
+        Args:
+            key: serde of keys.
+            value: serde of values.
+        """
+        given = self.parameters.get("serdes")
+        if given is None:
+            return self
+        chosen = serdes.choose_serde(given[0], key), serdes.choose_serde(given[1], value)
+        return self if chosen == given else replace(self, parameters={**self.parameters, "serdes": chosen})
+
     def create(self) -> StateStore:
-        """Return a new store."""
+        """Return a new store.
+
+        Raises:
+            TypeError: a serde is that of the application; see ``with_default_serdes``.
+        """
         kind = _CACHED[self.kind] if self.caching else self.kind
         return kind(self.name, **self.parameters)
 
@@ -84,8 +101,8 @@ _CACHED: dict[Callable[..., StateStore], Callable[..., StateStore]] = {
 
 def key_value(
     name: str,
-    key: Serde = serdes.BYTES,
-    value: Serde = serdes.BYTES,
+    key: Serde | None = serdes.BYTES,
+    value: Serde | None = serdes.BYTES,
     *,
     persistent: bool = True,
     logging: bool = True,
@@ -95,8 +112,8 @@ def key_value(
 
     Args:
         name: name of the store.
-        key: serde of keys.
-        value: serde of values.
+        key: serde of keys; None for that of the application.
+        value: serde of values; None for that of the application.
         persistent: False keeps the entries in memory.
         logging: see ``StoreBuilder``.
         caching: see ``StoreBuilder``.
@@ -106,8 +123,8 @@ def key_value(
 
 def timestamped_key_value(
     name: str,
-    key: Serde = serdes.BYTES,
-    value: Serde = serdes.BYTES,
+    key: Serde | None = serdes.BYTES,
+    value: Serde | None = serdes.BYTES,
     *,
     persistent: bool = True,
     logging: bool = True,
@@ -119,8 +136,8 @@ def timestamped_key_value(
 
 def versioned_key_value(
     name: str,
-    key: Serde = serdes.BYTES,
-    value: Serde = serdes.BYTES,
+    key: Serde | None = serdes.BYTES,
+    value: Serde | None = serdes.BYTES,
     *,
     history_ms: int,
     segment_interval_ms: int | None = None,
@@ -131,8 +148,8 @@ def versioned_key_value(
 
     Args:
         name: name of the store.
-        key: serde of keys.
-        value: serde of values.
+        key: serde of keys; None for that of the application.
+        value: serde of values; None for that of the application.
         history_ms: milliseconds for which old versions are kept.
         segment_interval_ms: milliseconds of a segment; None for one that depends on ``history_ms``.
         persistent: False keeps the entries in memory.
@@ -148,8 +165,8 @@ def versioned_key_value(
 
 def window(
     name: str,
-    key: Serde = serdes.BYTES,
-    value: Serde = serdes.BYTES,
+    key: Serde | None = serdes.BYTES,
+    value: Serde | None = serdes.BYTES,
     *,
     retention_ms: int,
     window_size_ms: int,
@@ -162,8 +179,8 @@ def window(
 
     Args:
         name: name of the store.
-        key: serde of keys.
-        value: serde of values.
+        key: serde of keys; None for that of the application.
+        value: serde of values; None for that of the application.
         retention_ms: milliseconds for which a window can be read; at least ``window_size_ms``.
         window_size_ms: milliseconds of a window.
         retain_duplicates: whether each put adds a value.
@@ -179,8 +196,8 @@ def window(
 
 def timestamped_window(
     name: str,
-    key: Serde = serdes.BYTES,
-    value: Serde = serdes.BYTES,
+    key: Serde | None = serdes.BYTES,
+    value: Serde | None = serdes.BYTES,
     *,
     retention_ms: int,
     window_size_ms: int,
@@ -198,8 +215,8 @@ def timestamped_window(
 
 def session(
     name: str,
-    key: Serde = serdes.BYTES,
-    value: Serde = serdes.BYTES,
+    key: Serde | None = serdes.BYTES,
+    value: Serde | None = serdes.BYTES,
     *,
     retention_ms: int,
     persistent: bool = True,
@@ -210,8 +227,8 @@ def session(
 
     Args:
         name: name of the store.
-        key: serde of keys.
-        value: serde of aggregates.
+        key: serde of keys; None for that of the application.
+        value: serde of aggregates; None for that of the application.
         retention_ms: milliseconds for which a session can be read.
         persistent: False keeps the entries in memory.
         logging: see ``StoreBuilder``.
@@ -224,7 +241,7 @@ def session(
 def _declare(
     kind: Callable[..., StateStore],
     name: str,
-    serdes: tuple[Serde, Serde],
+    serdes: tuple[Serde | None, Serde | None],
     is_persistent: bool,
     logging: bool,
     caching: bool,
