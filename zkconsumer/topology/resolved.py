@@ -123,6 +123,15 @@ def select_stores(nodes: Iterable[Node], stores: Mapping[str, StoreBuilder]) -> 
     return tuple(stores[name] for name in names)
 
 
+def _merge_overlapping(sets: Iterable[frozenset[str]]) -> list[frozenset[str]]:
+    """Return sets without common elements: those with one are united."""
+    merged: list[frozenset[str]] = []
+    for one in sets:
+        overlapping = [other for other in merged if one & other]
+        merged = [other for other in merged if not one & other] + [one.union(*overlapping)]
+    return merged
+
+
 def count_internal_partitions(
     subtopologies: Sequence[Subtopology],
     declared: Mapping[str, int | None],
@@ -142,7 +151,7 @@ def count_internal_partitions(
             known = [count for count in found if count is not None]
             counts[topic] = max(known) if known and len(known) == len(found) else None
     existing = {topic: count for one in subtopologies for topic, count in one.partition_counts.items()}
-    for topics in copartitioned:
+    for topics in _merge_overlapping(copartitioned):
         # The counts of other topics decide, then declared ones, then the largest one.
         others = [existing[topic] for topic in topics - counts.keys() if topic in existing]
         fixed = [count for topic in topics & counts.keys() if (count := declared[topic]) is not None]
