@@ -45,9 +45,19 @@ def guide_program(line: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("name", ["test_click_sessions.py", "test_idle_alarm.py"])
+@pytest.mark.parametrize(
+    "name",
+    ["test_click_sessions.py", "test_idle_alarm.py", "test_page_views_by_region.py", "test_fraud_alarm.py"],
+)
 def test_examples_pass_their_own_tests(name: str) -> None:
     run_pytest(ROOT, f"examples/{name}")
+
+
+def test_programs_of_dsl_guide_have_described_results() -> None:
+    programs = _CODE.findall((ROOT / "docs" / "streams-builder.rst").read_text())
+    assert len(programs) == 2
+    for program in programs:
+        exec(textwrap.dedent(program), {})
 
 
 def test_custom_store_of_guide_works() -> None:

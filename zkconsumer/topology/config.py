@@ -16,8 +16,13 @@ from zkconsumer.topology.timestamps import TimestampExtractor
 #: Default of ``statestore_cache_max_bytes``.
 DEFAULT_CACHE_BYTES = 10 * 1024 * 1024
 
-#: Settings that are numbers of bytes, and their minimums.
-_MINIMUMS = (("page_bytes", 1_024), ("page_memory_bytes", 0), ("statestore_cache_max_bytes", 0))
+#: Settings that are numbers, and their minimums.
+_MINIMUMS = (
+    ("page_bytes", 1_024),
+    ("page_memory_bytes", 0),
+    ("statestore_cache_max_bytes", 0),
+    ("emit_interval_ms", 0),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +46,8 @@ class ApplicationConfig:
         page_memory_bytes: maximum encoded bytes of the unchanged pages that a store keeps in memory. Default 64 MiB.
         statestore_cache_max_bytes: maximum bytes of the record caches of a task. Tasks with a ``TaskRuntime.cache`` use
             the limit of that cache instead, and share it. Default 10,485,760 (10 MiB); 0 disables the caches.
+        emit_interval_ms: minimum milliseconds of wall-clock time between two searches for closed windows, by joins of
+            streams and with ``Emit.ON_CLOSE``. Default 1,000; ``TopologyTestDriver`` uses 0.
         quarantine_topic: topic to which ``ErrorResponse.QUARANTINE`` sends records. Default None.
 
     Raises:
@@ -58,6 +65,7 @@ class ApplicationConfig:
     page_bytes: int = PageLimits().page_bytes
     page_memory_bytes: int = PageLimits().memory_bytes
     statestore_cache_max_bytes: int = DEFAULT_CACHE_BYTES
+    emit_interval_ms: int = 1_000
     quarantine_topic: str | None = None
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from os import PathLike
 from types import TracebackType
 from typing import Any
@@ -42,7 +43,7 @@ class TopologyTestDriver:
 
     Args:
         topology: the topology.
-        config: settings of the application.
+        config: settings of the application; ``emit_interval_ms`` is 0.
         now_ms: initial wall-clock time in milliseconds; None for the last one in ``state_file``, or 0.
         state_file: file of the persistent stores and of the state of the task. A driver that is created later with the
             same file and topology continues with entries, times, schedules and queued records. Schedules that are
@@ -62,7 +63,7 @@ class TopologyTestDriver:
         *,
         state_file: str | PathLike[str] | None = None,
     ) -> None:
-        self._config = config or ApplicationConfig()
+        self._config = replace(config or ApplicationConfig(), emit_interval_ms=0)
         self._to_sources: deque[SinkRecord] = deque()
         self._produced: set[str] = set()
         self._outputs: dict[str, deque[SinkRecord]] = {}

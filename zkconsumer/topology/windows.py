@@ -1,6 +1,7 @@
 """Windows of a record, and the time at which a window is closed.
 
-Source: Kafka 3.9 TimeWindows, SessionWindows, KStreamWindowAggregate and KStreamSessionWindowAggregate.
+Source: Kafka 3.9 TimeWindows, SessionWindows, SlidingWindows, JoinWindows, KStreamWindowAggregate and
+KStreamSessionWindowAggregate.
 """
 
 from __future__ import annotations
@@ -90,6 +91,67 @@ class SessionWindows:
     def is_closed(self, end_ms: int, stream_time_ms: int) -> bool:
         """Return whether a session whose last record has this timestamp rejects records at this stream time."""
         return end_ms < stream_time_ms - self.grace_ms - self.gap_ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlidingWindows:
+    """Windows that end at a record or start right after one, and contain records that are close together.
+
+    Attributes:
+        difference_ms: the greatest difference of the timestamps of two records in a window, in milliseconds.
+        grace_ms: milliseconds of stream time after the end of a window in which it accepts late records.
+
+    Raises:
+        ValueError: an attribute is invalid.
+    """
+
+    difference_ms: int
+    grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        _check("difference_ms", self.difference_ms, 0)
+        _check("grace_ms", self.grace_ms, 0)
+
+    @property
+    def retention_ms(self) -> int:
+        """The least retention of a window store that keeps windows while they accept records."""
+        return 2 * self.difference_ms + self.grace_ms
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinWindows:
+    """Which records of two streams are joined: those whose timestamps are close to each other.
+
+    Attributes:
+        before_ms: milliseconds by which a record of the other stream may be earlier.
+        after_ms: milliseconds by which it may be later.
+        grace_ms: milliseconds of stream time after the end of a window in which it accepts late records.
+
+    Raises:
+        ValueError: an attribute is invalid, or the end of a window is before its start.
+    """
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("before_ms", "after_ms"):
+            if not isinstance(getattr(self, name), int):
+                raise ValueError(f"{name} must be an integer, got {getattr(self, name)!r}")
+        _check("grace_ms", self.grace_ms, 0)
+        if self.size_ms < 0:
+            raise ValueError(f"before_ms + after_ms must not be negative, got {self.before_ms} and {self.after_ms}")
+
+    @property
+    def size_ms(self) -> int:
+        """Milliseconds of a window."""
+        return self.before_ms + self.after_ms
+
+    @property
+    def retention_ms(self) -> int:
+        """The retention of the stores of the join."""
+        return self.size_ms + self.grace_ms
 
 
 def _check(name: str, value: int, minimum: int) -> None:

@@ -98,6 +98,20 @@ class SessionStore(TimedStore, Generic[V]):
         found = self._segments.scan(earliest_end_ms, MAX_TIME, low, stop, reverse=reverse)
         return self._select(found, low, high, earliest_end_ms, latest_start_ms)
 
+    def find_ended_sessions(self, first_end_ms: int, last_end_ms: int) -> list[tuple[Windowed, V]]:
+        """Return the sessions of all keys that end from one time to another, by end, start and the bytes of the key.
+
+        They include sessions older than the retention that have not been removed yet.
+
+        Args:
+            first_end_ms: the first end, in milliseconds.
+            last_end_ms: the last end.
+        """
+        found = self._select(self._segments.scan(first_end_ms, last_end_ms), b"", None, first_end_ms, last_end_ms)
+        return sorted(
+            (entry for entry in found if entry[0].end <= last_end_ms), key=lambda entry: (entry[0].end, entry[0].start)
+        )
+
     def fetch(self, key: Any, *, reverse: bool = False) -> Iterator[tuple[Windowed, V]]:
         """Return all sessions of a key."""
         return self.find_sessions(key, 0, MAX_TIME, reverse=reverse)

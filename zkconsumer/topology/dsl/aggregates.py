@@ -1,0 +1,80 @@
+"""Processors that aggregate the records of a stream by key.
+
+Source: Kafka 3.9 KStreamAggregate and KStreamReduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange, TableStore
+from zkconsumer.topology.processor import Processor, ProcessorContext
+from zkconsumer.topology.records import Record
+
+#: Returns the aggregate before the first record.
+Initializer = Callable[[], Any]
+#: Returns the new aggregate from a key, a value and the aggregate.
+Aggregator = Callable[[Any, Any, Any], Any]
+#: Returns one value from the value so far and a new one.
+Reducer = Callable[[Any, Any], Any]
+
+#: Counter of the records that a node dropped.
+DROPPED = "dropped"
+
+
+def zero() -> int:
+    """Return the count before the first record."""
+    return 0
+
+
+def add_one(_key: Any, _value: Any, count: int) -> int:
+    """Return the count after another record."""
+    return count + 1
+
+
+def nothing() -> None:
+    """Return None, the result of ``reduce`` before the first record."""
+
+
+def reduce_values(reducer: Reducer, _key: Any, value: Any, so_far: Any) -> Any:
+    """Return the result of a reducer, as an aggregator; the first result is the first value."""
+    return value if so_far is None else reducer(so_far, value)
+
+
+class Aggregate(Processor):
+    """Aggregates values by key. Records without key or value are dropped and counted.
+
+    Args:
+        store: name of the store.
+        initializer: returns the aggregate before the first record; None to start with the value, as ``reduce`` does.
+        aggregator: returns the new aggregate from key, value and aggregate.
+        sends_old: whether later steps need old values.
+    """
+
+    def __init__(self, store: str, initializer: Initializer | None, aggregator: Aggregator, sends_old: bool) -> None:
+        self._name, self._initializer, self._aggregator = store, initializer, aggregator
+        self._sends_old = sends_old
+
+    def init(self, context: ProcessorContext) -> None:
+        """Open the store."""
+        self._context, self._store = context, TableStore(context, self._name)
+        self._forwarder = ChangeForwarder(context, self._store.store, self._sends_old)
+
+    def process(self, record: Record) -> None:
+        """Update the aggregate of the key, and forward the change."""
+        key, value, timestamp = record.key, record.value, record.timestamp
+        if key is None or value is None:
+            self._context.count(DROPPED)
+            return
+        found = self._store.get(key)
+        old = None if found is None else found.value
+        if found is not None and old is not None:
+            timestamp = max(timestamp, found.timestamp)
+        elif self._initializer is not None:
+            old = self._initializer()
+        is_first = self._initializer is None and old is None
+        new = value if is_first else self._aggregator(key, value, old)
+        is_latest = self._store.put(key, new, timestamp)
+        if is_latest is not None:
+            self._forwarder.forward(key, TableChange(new, old, is_latest), timestamp, record.headers)

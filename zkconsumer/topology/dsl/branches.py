@@ -1,0 +1,94 @@
+"""``BranchedKStream``: divides a stream by predicates.
+
+Source: Kafka 3.9 BranchedKStreamImpl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from zkconsumer.errors import TopologyError
+from zkconsumer.topology.dsl.graph import ProcessorGraphNode
+from zkconsumer.topology.dsl.names import check_name
+from zkconsumer.topology.dsl.stateless import Branch, PassThrough, Predicate
+
+if TYPE_CHECKING:
+    from zkconsumer.topology.dsl.stream import KStream
+
+#: Called with the stream of a branch. Its return value replaces the stream in the returned dict; None omits the branch.
+Chain = Callable[["KStream"], "KStream | None"]
+
+
+class BranchedKStream:
+    """Sends each record to the first branch that accepts it.
+
+    ::
+
+        streams = clicks.split(name="by-kind-").branch(is_order, name="orders").default_branch(name="others")
+        orders, others = streams["by-kind-orders"], streams["by-kind-others"]
+
+    Args:
+        stream: the stream.
+        name: start of the names of the branches.
+    """
+
+    def __init__(self, stream: KStream, name: str | None) -> None:
+        self._stream, self._names = stream, stream.graph.names
+        self._name = self._names.choose(name, "KSTREAM-BRANCH-")
+        self._predicates: list[Predicate] = []
+        self._children: list[str] = []
+        self._streams: dict[str, KStream] = {}
+        self._is_complete = False
+        self._node = ProcessorGraphNode(
+            self._name, lambda: partial(Branch, tuple(self._predicates), tuple(self._children))
+        )
+        stream.graph.add(self._node, stream.node)
+
+    def branch(self, predicate: Predicate, *, name: str | None = None, chain: Chain | None = None) -> BranchedKStream:
+        """Add a branch for the records for which a function of key and value returns true.
+
+        Args:
+            predicate: the function.
+            name: end of the name of the branch; None for its number, from 1.
+            chain: called with the stream of the branch; see ``Chain``.
+        """
+        self._require_incomplete()
+        self._predicates.append(predicate)
+        self._add(str(len(self._predicates)) if name is None else name, chain)
+        return self
+
+    def default_branch(self, *, name: str | None = None, chain: Chain | None = None) -> dict[str, KStream]:
+        """Add a branch for all other records, and return the streams of all branches by name.
+
+        Args:
+            name: end of the name of the branch; None for 0.
+            chain: see ``branch``.
+        """
+        self._require_incomplete()
+        self._add("0" if name is None else name, chain)
+        return self.no_default_branch()
+
+    def no_default_branch(self) -> dict[str, KStream]:
+        """Return the streams of all branches by name. Other records are dropped."""
+        self._is_complete = True
+        return self._streams
+
+    def _require_incomplete(self) -> None:
+        if self._is_complete:
+            raise TopologyError(
+                f"split {self._name!r}: a branch was added after default_branch() or no_default_branch()"
+            )
+
+    def _add(self, suffix: str, chain: Chain | None) -> None:
+        name = check_name(self._name + suffix)
+        self._children.append(name)
+        self._names.generate(name)  # as in Kafka Streams, the branch increments the counter
+        child = ProcessorGraphNode(name, lambda: PassThrough)
+        source = self._stream
+        source.graph.add(child, self._node)
+        stream = type(source)(source.graph, child, name, source.serdes, source.sources, source.is_rekeyed)
+        result = stream if chain is None else chain(stream)
+        if result is not None:
+            self._streams[name] = result

@@ -1,0 +1,206 @@
+"""``StreamsBuilder``: streams and tables, from which it builds a ``Topology``.
+
+Source: Kafka 3.9 org.apache.kafka.streams.StreamsBuilder and InternalStreamsBuilder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from zkconsumer.errors import TopologyError
+from zkconsumer.topology.builder import Topology
+from zkconsumer.topology.checks import to_tuple
+from zkconsumer.topology.dsl.endpoints import (
+    Consumed,
+    GlobalStoreGraphNode,
+    Serdes,
+    SourceGraphNode,
+    TableSourceGraphNode,
+)
+from zkconsumer.topology.dsl.global_table import GlobalKTable
+from zkconsumer.topology.dsl.graph import StateStoreGraphNode
+from zkconsumer.topology.dsl.materialized import StoreSettings, TableStoreSettings
+from zkconsumer.topology.dsl.operations import SourceOperation
+from zkconsumer.topology.dsl.optimizer import Optimization, optimize
+from zkconsumer.topology.dsl.step_graph import SOURCE, StepGraph
+from zkconsumer.topology.dsl.stream import KStream
+from zkconsumer.topology.dsl.table import KTable
+from zkconsumer.topology.dsl.tables import TableSource
+from zkconsumer.topology.dsl.writer import write
+from zkconsumer.topology.processor import ProcessorSupplier
+from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.timestamps import TimestampExtractor
+
+_TABLE_SOURCE = "KTABLE-SOURCE-"
+
+
+class StreamsBuilder:
+    """Collects steps, and builds a topology from them.
+
+    ::
+
+        builder = StreamsBuilder()
+        lines = builder.stream("lines", value_serde=serdes.STRING)
+        words = lines.flat_map_values(str.split).group_by(lambda key, word: word, key_serde=serdes.STRING)
+        words.count(store="counts").to_stream().to("word-counts")
+        topology = builder.build()
+
+    The names of nodes, stores and internal topics, and their order, are those of Kafka Streams.
+    """
+
+    def __init__(self) -> None:
+        self._graph = StepGraph(KStream, KTable)
+
+    def stream(
+        self,
+        topics: str | Sequence[str] = (),
+        *,
+        pattern: str | None = None,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        offset_reset: str | None = None,
+        name: str | None = None,
+    ) -> KStream:
+        """Read topics as a stream.
+
+        Args:
+            topics: a topic or several.
+            pattern: Java regular expression of topics, instead of ``topics``.
+            key_serde: serde of keys; None for that of the application.
+            value_serde: serde of values; None for that of the application.
+            timestamp_extractor: returns the timestamp of a record; None for that of the application.
+            offset_reset: ``earliest`` or ``latest``; None for the setting of the application.
+            name: name of the source.
+
+        Raises:
+            TopologyError: the arguments are invalid. What depends on other steps is checked by ``build``.
+        """
+        names = (topics,) if isinstance(topics, str) else to_tuple("topics of a stream", topics)
+        if bool(names) is (pattern is not None):
+            raise TopologyError(
+                f"stream() requires exactly one of topics and pattern, got topics={names!r} and pattern={pattern!r}"
+            )
+        chosen = self._graph.names.choose(name, SOURCE)
+        serdes = Serdes(key_serde, value_serde)
+        node = SourceGraphNode(chosen, names, pattern, Consumed(serdes, timestamp_extractor, offset_reset))
+        self._graph.add(node)
+        return KStream(self._graph, node, chosen, serdes, frozenset({chosen}))
+
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        timestamp_extractor: TimestampExtractor | None = None,
+        offset_reset: str | None = None,
+        store: StoreSettings = None,
+        name: str | None = None,
+    ) -> KTable:
+        """Read a topic as a table: a record changes the value of its key, and a value of None deletes the key.
+
+        Args:
+            topic: the topic.
+            key_serde: see ``stream``.
+            value_serde: see ``stream``.
+            timestamp_extractor: see ``stream``.
+            offset_reset: see ``stream``.
+            store: name or settings of its store, which it has if it is named or a later step needs it.
+            name: name of the step.
+        """
+        graph, serdes = self._graph, Serdes(key_serde, value_serde)
+        settings = TableStoreSettings.create(store, graph.names, f"{topic}-", serdes)
+        source, chosen = self._choose_names(name)
+        operation = SourceOperation(settings.name, settings.is_named)
+        node = TableSourceGraphNode(
+            chosen,
+            source,
+            topic,
+            Consumed(settings.serdes, timestamp_extractor, offset_reset),
+            operation.create_supplier,
+            lambda: settings.build_key_value() if operation.is_materialized else None,
+        )
+        node.is_versioned = settings.materialized.is_versioned
+        graph.add(node)
+        history_ms = settings.materialized.history_ms
+        return KTable(graph, node, settings.serdes, frozenset({source}), operation, history_ms)
+
+    def global_table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        store: StoreSettings = None,
+        name: str | None = None,
+    ) -> GlobalKTable:
+        """Read all partitions of a topic as a table, in each task.
+
+        Args:
+            topic: the topic.
+            key_serde: see ``stream``.
+            value_serde: see ``stream``.
+            store: name or settings of its store.
+            name: name of the step.
+
+        Raises:
+            TopologyError: the store is versioned.
+        """
+        graph = self._graph
+        settings = TableStoreSettings.create(store, graph.names, f"{topic}-", Serdes(key_serde, value_serde))
+        if settings.materialized.is_versioned:
+            raise TopologyError(f"global table {settings.name!r} cannot be versioned; remove history_ms")
+        source, chosen = self._choose_names(name)
+        supplier = partial(TableSource, settings.name, False)
+        builder = settings.build_key_value(is_global=True)
+        graph.add(GlobalStoreGraphNode(chosen, source, topic, Consumed(settings.serdes), supplier, builder))
+        return GlobalKTable(settings.name)
+
+    def add_state_store(self, builder: StoreBuilder) -> StreamsBuilder:
+        """Add a store that ``process`` and ``process_values`` can connect."""
+        self._graph.add(StateStoreGraphNode(builder))
+        return self
+
+    def add_global_store(
+        self,
+        builder: StoreBuilder,
+        topic: str,
+        supplier: ProcessorSupplier,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> StreamsBuilder:
+        """Add a global store; see ``Topology.add_global_store``.
+
+        Args:
+            builder: the store, with ``logging=False``.
+            topic: the topic.
+            supplier: returns a new processor, which writes to the store.
+            key_serde: see ``stream``.
+            value_serde: see ``stream``.
+            name: name of the step.
+        """
+        source, chosen = self._choose_names(name)
+        consumed = Consumed(Serdes(key_serde, value_serde))
+        self._graph.add(GlobalStoreGraphNode(chosen, source, topic, consumed, supplier, builder))
+        return self
+
+    def build(self, optimization: Optimization = Optimization.NONE) -> Topology:
+        """Return the topology.
+
+        Args:
+            optimization: which steps are combined.
+
+        Raises:
+            TopologyError: steps do not fit together, for example because two have the same name.
+        """
+        optimize(self._graph, optimization)
+        return write(self._graph)
+
+    def _choose_names(self, name: str | None) -> tuple[str, str]:
+        names = self._graph.names
+        return names.choose(name, SOURCE, "-source"), names.choose(name, _TABLE_SOURCE)

@@ -1,0 +1,128 @@
+"""The format of the changes of a table in a repartition topic.
+
+Source: Kafka 3.9 ChangedSerializer and ChangedDeserializer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from zkconsumer.errors import StreamsError
+from zkconsumer.topology.dsl.table_store import TableChange
+from zkconsumer.topology.function_names import function_name
+from zkconsumer.topology.serdes import Deserializer, Serde, Serializer, choose_deserializer, choose_serializer
+
+#: Last byte: which values the bytes before it contain.
+_OLD, _NEW, _BOTH = b"\0", b"\1", b"\2"
+
+
+@dataclass(frozen=True, repr=False)
+class SerializeChange:
+    """Serializes a change.
+
+    Args:
+        inner: serializer of values; None for that of the application.
+    """
+
+    inner: Serializer | None
+
+    def __repr__(self) -> str:
+        return f"SerializeChange({function_name(self.inner)})"  # part of the fingerprint of a topology
+
+    def with_default(self, default: Serde) -> SerializeChange:
+        """Return a serializer of the application's values, if there is no other one."""
+        return SerializeChange(choose_serializer(self.inner, default))
+
+    def __call__(self, topic: str, change: TableChange | None) -> bytes | None:
+        """Return the bytes.
+
+        They are the new or the old value, or if both exist, the length of the new value, and both. The last byte tells
+        which values are present.
+
+        Raises:
+            StreamsError: both are None.
+        """
+        if change is None:
+            return None
+        assert self.inner is not None
+        new = None if change.new is None else self.inner(topic, change.new)
+        old = None if change.old is None else self.inner(topic, change.old)
+        if new is not None and old is not None:
+            return _pack_length(len(new)) + new + old + _BOTH
+        if new is not None:
+            return new + _NEW
+        if old is not None:
+            return old + _OLD
+        raise StreamsError(f"topic {topic!r}: a table change must have a new or an old value")
+
+
+@dataclass(frozen=True, repr=False)
+class DeserializeChange:
+    """Reverses ``SerializeChange``.
+
+    Args:
+        inner: deserializer of values; None for that of the application.
+    """
+
+    inner: Deserializer | None
+
+    def __repr__(self) -> str:
+        return f"DeserializeChange({function_name(self.inner)})"
+
+    def with_default(self, default: Serde) -> DeserializeChange:
+        """Return a deserializer of the application's values, if there is no other one."""
+        return DeserializeChange(choose_deserializer(self.inner, default))
+
+    def __call__(self, topic: str, data: bytes | None) -> TableChange | None:
+        """Return the change.
+
+        Raises:
+            StreamsError: the bytes are malformed.
+        """
+        if data is None:
+            return None
+        kind, body = data[-1:], data[:-1]
+        if kind == _OLD:
+            return TableChange(None, self._decode(topic, body))
+        if kind == _NEW:
+            return TableChange(self._decode(topic, body))
+        if kind != _BOTH:
+            raise StreamsError(
+                f"topic {topic!r}: malformed table change: the last byte must be 0, 1 or 2, got {kind!r}"
+            )
+        length, start = _unpack_length(topic, body)
+        middle = start + length
+        return TableChange(self._decode(topic, body[start:middle]), self._decode(topic, body[middle:]))
+
+    def _decode(self, topic: str, data: bytes) -> Any:
+        assert self.inner is not None
+        return self.inner(topic, data)
+
+
+def create_change_serde(serde: Serde | None) -> Serde:
+    """Return a serde of changes; None for values with the serde of the application."""
+    if serde is None:
+        return Serde(SerializeChange(None), DeserializeChange(None))
+    return Serde(SerializeChange(serde.serialize), DeserializeChange(serde.deserialize))
+
+
+def _pack_length(length: int) -> bytes:
+    """Return a non-negative number in the format of Kafka's ``ByteUtils.writeVarint``."""
+    rest, packed = length << 1, bytearray()
+    while rest > 0x7F:
+        packed.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    packed.append(rest)
+    return bytes(packed)
+
+
+def _unpack_length(topic: str, data: bytes) -> tuple[int, int]:
+    """Return the number at the start of the bytes, and its number of bytes."""
+    value = shift = 0
+    for position, byte in enumerate(data):
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value >> 1, position + 1
+        shift += 7
+    raise StreamsError(f"topic {topic!r}: malformed table change: truncated length prefix in {data[:40]!r}")

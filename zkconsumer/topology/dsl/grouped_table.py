@@ -1,0 +1,174 @@
+"""``KGroupedTable``: aggregations of a table by new keys.
+
+Source: Kafka 3.9 KGroupedTableImpl, KTableAggregate, KTableReduce, ChangedSerializer and ChangedDeserializer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from zkconsumer.errors import StreamsError
+from zkconsumer.topology import serdes as standard
+from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer, Reducer, add_one, reduce_values, zero
+from zkconsumer.topology.dsl.change_serde import create_change_serde
+from zkconsumer.topology.dsl.endpoints import RepartitionGraphNode, RepartitionNames, Serdes
+from zkconsumer.topology.dsl.graph import GraphNode, ProcessorGraphNode
+from zkconsumer.topology.dsl.materialized import StoreSettings, TableStoreSettings
+from zkconsumer.topology.dsl.names import check_name
+from zkconsumer.topology.dsl.operations import AggregateOperation
+from zkconsumer.topology.dsl.step_graph import SINK, SOURCE, StepGraph
+from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange, TableStore
+from zkconsumer.topology.dsl.views import StoreView
+from zkconsumer.topology.processor import Processor, ProcessorContext
+from zkconsumer.topology.records import Record
+
+if TYPE_CHECKING:
+    from zkconsumer.topology.dsl.table import KTable
+
+_AGGREGATE = "KTABLE-AGGREGATE-"
+
+
+class KGroupedTable:
+    """The values of a table by new keys. Methods aggregate them: a changed value is removed, and the new one is added.
+
+    Args:
+        graph: the steps of the builder.
+        node: the step before.
+        serdes: serdes of the new keys and values.
+        topic: name of the repartition topic; None for that of the store.
+    """
+
+    def __init__(self, graph: StepGraph, node: GraphNode, serdes: Serdes, topic: str | None) -> None:
+        self._graph, self._node, self._serdes = graph, node, serdes
+        self._topic = None if topic is None else check_name(topic)
+        self._repartition: RepartitionGraphNode | None = None
+
+    def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+        """Count the values of each key.
+
+        Args:
+            store: name or settings of the store. Default serde of its values: ``serdes.LONG``.
+            name: name of the step.
+        """
+        settings = self._choose_store(store, Serdes(self._serdes.key, standard.LONG))
+        return self._aggregate(name, _AGGREGATE, settings, zero, add_one, subtract_one)
+
+    def reduce(
+        self, adder: Reducer, subtractor: Reducer, *, store: StoreSettings = None, name: str | None = None
+    ) -> KTable:
+        """Combine the values of each key.
+
+        Args:
+            adder: function of the result so far and a new value. The first value of a key is the first result.
+            subtractor: function of the result so far and a value that is removed.
+            store: name or settings of the store.
+            name: name of the step.
+        """
+        settings = self._choose_store(store, self._serdes)
+        add, remove = partial(reduce_values, adder), partial(reduce_values, subtractor)
+        return self._aggregate(name, "KTABLE-REDUCE-", settings, None, add, remove)
+
+    def aggregate(
+        self,
+        initializer: Initializer,
+        adder: Aggregator,
+        subtractor: Aggregator,
+        *,
+        store: StoreSettings = None,
+        name: str | None = None,
+    ) -> KTable:
+        """Aggregate the values of each key.
+
+        Args:
+            initializer: returns the aggregate before the first value of a key.
+            adder: function of key, new value and aggregate; returns the new aggregate.
+            subtractor: function of key, removed value and aggregate; returns the new aggregate.
+            store: name or settings of the store.
+            name: name of the step.
+        """
+        settings = self._choose_store(store, Serdes(self._serdes.key))
+        return self._aggregate(name, _AGGREGATE, settings, initializer, adder, subtractor)
+
+    def _choose_store(self, store: StoreSettings, serdes: Serdes) -> TableStoreSettings:
+        return TableStoreSettings.create(store, self._graph.names, _AGGREGATE, serdes)
+
+    def _aggregate(
+        self,
+        name: str | None,
+        prefix: str,
+        settings: TableStoreSettings,
+        initializer: Initializer | None,
+        adder: Aggregator,
+        subtractor: Aggregator,
+    ) -> KTable:
+        names = self._graph.names
+        sink, source = names.choose(name, SINK, "-sink"), names.choose(name, SOURCE, "-source")
+        chosen = names.choose(name, prefix)
+        if self._repartition is None or self._topic is None:
+            topic = f"{self._topic or settings.name}-repartition"
+            serdes = Serdes(self._serdes.key, create_change_serde(self._serdes.value))
+            self._repartition = RepartitionGraphNode(
+                RepartitionNames(topic, sink, source), serdes, is_optimizable=False
+            )
+        self._graph.add(self._repartition, self._node)
+        operation = AggregateOperation(
+            StoreView(settings.name), partial(AggregateTable, settings.name, initializer, adder, subtractor)
+        )
+        node = ProcessorGraphNode(chosen, operation.create_supplier, stores=lambda: [settings.build_key_value()])
+        node.is_versioned = settings.materialized.is_versioned
+        self._graph.add(node, self._repartition)
+        sources, history_ms = frozenset({self._repartition.name}), settings.materialized.history_ms
+        return self._graph.create_table(self._graph, node, settings.serdes, sources, operation, history_ms)
+
+
+class AggregateTable(Processor):
+    """Aggregates the changes of a table.
+
+    Args:
+        store: name of the store.
+        initializer: returns the aggregate before the first value; None to start with the value, as ``reduce`` does.
+        adder: see ``KGroupedTable.aggregate``.
+        subtractor: see ``KGroupedTable.aggregate``.
+        sends_old: whether later steps need old values.
+    """
+
+    def __init__(
+        self, store: str, initializer: Initializer | None, adder: Aggregator, subtractor: Aggregator, sends_old: bool
+    ) -> None:
+        self._name, self._initializer, self._sends_old = store, initializer, sends_old
+        self._adder, self._subtractor = adder, subtractor
+
+    def init(self, context: ProcessorContext) -> None:
+        """Open the store."""
+        self._context, self._store = context, TableStore(context, self._name)
+        self._forwarder = ChangeForwarder(context, self._store.store, self._sends_old)
+
+    def process(self, record: Record) -> None:
+        """Update the aggregate of the key, and forward the change.
+
+        Raises:
+            StreamsError: the record has no key.
+        """
+        key, change = record.key, record.value
+        if key is None:
+            raise StreamsError(f"node {self._context.node_name!r}: a record of a grouped table has no key")
+        found, timestamp = self._store.get(key), record.timestamp
+        old = None if found is None else found.value
+        new = old
+        if found is not None and (change.new is not None or change.old is not None):
+            timestamp = max(timestamp, found.timestamp)
+        if change.old is not None and old is not None:
+            new = self._subtractor(key, change.old, old)
+        if change.new is not None:
+            if new is None and self._initializer is not None:
+                new = self._initializer()
+            new = self._adder(key, change.new, new)
+        is_latest = self._store.put(key, new, timestamp)
+        if is_latest is not None:
+            self._forwarder.forward(key, TableChange(new, old, is_latest), timestamp, record.headers)
+
+
+def subtract_one(_key: Any, _value: Any, count: int) -> int:
+    """Return the count after a value was removed."""
+    return count - 1

@@ -1,0 +1,55 @@
+"""Names of the nodes, stores and repartition topics of a ``StreamsBuilder``.
+
+Source: Kafka 3.9 InternalStreamsBuilder, NamedInternal and Named.
+"""
+
+from __future__ import annotations
+
+import re
+
+from zkconsumer.errors import TopologyError
+
+_MAX_LENGTH = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class Names:
+    """Generates names with increasing numbers. As in Kafka Streams, a user-defined name also increments the counter."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def generate(self, prefix: str) -> str:
+        """Return a new name of a node."""
+        name = f"{prefix}{self._next:010d}"
+        self._next += 1
+        return name
+
+    def generate_store(self, prefix: str) -> str:
+        """Return a new name of a store."""
+        return self.generate(f"{prefix}STATE-STORE-")
+
+    def choose(self, name: str | None, prefix: str, suffix: str = "") -> str:
+        """Return the name of the user with a suffix, or a generated name if it is None.
+
+        Raises:
+            TopologyError: the name is invalid.
+        """
+        generated = self.generate(prefix)
+        return generated if name is None else check_name(name + suffix)
+
+
+def check_name(name: str) -> str:
+    """Return a name of the user.
+
+    Raises:
+        TopologyError: it is empty, too long, or has characters that are not allowed in names of topics.
+    """
+    if not isinstance(name, str):
+        raise TopologyError(f"a name must be a str, got {name!r}")
+    if name in ("", ".", "..") or len(name) > _MAX_LENGTH or not _LEGAL.fullmatch(name):
+        raise TopologyError(
+            f"a name must have 1 to {_MAX_LENGTH} ASCII letters, digits, '.', '_' or '-', and must not be '.' or '..', "
+            f"got {name!r}"
+        )
+    return name

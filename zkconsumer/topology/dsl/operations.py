@@ -1,0 +1,186 @@
+"""Table steps before the topology is built. Later steps decide whether a table is materialized.
+
+Source: Kafka 3.9 KTableProcessorSupplier, KStreamAggProcessorSupplier and KTableSource.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from zkconsumer.topology.dsl.stateless import Predicate
+from zkconsumer.topology.dsl.tables import FilterTable, MapTableValues, RegroupTable, TableSource
+from zkconsumer.topology.dsl.views import FilterView, MapView, StoreView, View
+from zkconsumer.topology.dsl.window_aggregates import Emit
+from zkconsumer.topology.processor import ProcessorSupplier
+
+if TYPE_CHECKING:
+    from zkconsumer.topology.dsl.table import KTable
+
+
+class TableOperation(ABC):
+    """A step whose output is a table.
+
+    Attributes:
+        sends_old: whether later steps need old values.
+    """
+
+    sends_old = False
+
+    @abstractmethod
+    def send_old_values(self, *, force: bool) -> bool:
+        """Make the step forward old values along with new ones.
+
+        Args:
+            force: materialize the table if necessary.
+
+        Returns:
+            whether old values are forwarded.
+        """
+
+    @abstractmethod
+    def view(self) -> View:
+        """Return a view of the values. A table of a topic gets a store for that."""
+
+    @abstractmethod
+    def create_supplier(self) -> ProcessorSupplier:
+        """Return the supplier of the processor, after all steps are known."""
+
+    def use_versions(self, parent: str) -> None:  # noqa: B027
+        """Record that a table before is versioned.
+
+        Args:
+            parent: name of its step.
+        """
+
+
+class SourceOperation(TableOperation):
+    """A table of a topic or of a stream.
+
+    Args:
+        store: name of the store that it has if a step needs it.
+        is_materialized: whether it has the store in any case.
+    """
+
+    def __init__(self, store: str, is_materialized: bool) -> None:
+        self._store, self.is_materialized = store, is_materialized
+
+    def send_old_values(self, *, force: bool) -> bool:
+        """See ``TableOperation``."""
+        if not force and not self.is_materialized:
+            return False
+        self.sends_old = self.is_materialized = True
+        return True
+
+    def view(self) -> View:
+        """See ``TableOperation``."""
+        self.is_materialized = True
+        return StoreView(self._store)
+
+    def create_supplier(self) -> ProcessorSupplier:
+        """See ``TableOperation``."""
+        return partial(TableSource, self._store if self.is_materialized else None, self.sends_old)
+
+
+class AggregateOperation(TableOperation):
+    """An aggregation of a stream or of a grouped table.
+
+    Args:
+        view: view of its store.
+        create: returns a processor, from ``sends_old``.
+        emit: when results of windows are forwarded.
+    """
+
+    def __init__(self, view: View, create: Callable[[bool], Any], emit: Emit = Emit.ON_UPDATE) -> None:
+        self._view, self._create, self.emit = view, create, emit
+
+    def send_old_values(self, *, force: bool) -> bool:  # noqa: ARG002
+        """See ``TableOperation``."""
+        self.sends_old = True
+        return True
+
+    def view(self) -> View:
+        """See ``TableOperation``."""
+        return self._view
+
+    def create_supplier(self) -> ProcessorSupplier:
+        """See ``TableOperation``."""
+        return partial(self._create, self.sends_old)
+
+
+class DerivedOperation(TableOperation):
+    """A step that computes each value from that of another table.
+
+    Args:
+        parent: the table before.
+        store: name of its store; None if it has none.
+    """
+
+    def __init__(self, parent: KTable, store: str | None) -> None:
+        self._parent, self._store = parent, store
+
+    def send_old_values(self, *, force: bool) -> bool:
+        """See ``TableOperation``."""
+        if self._store is not None or self._parent.send_old_values(force=force):
+            self.sends_old = True
+        return self.sends_old
+
+    def view(self) -> View:
+        """See ``TableOperation``."""
+        return self._derive_view(self._parent.view()) if self._store is None else StoreView(self._store)
+
+    @abstractmethod
+    def _derive_view(self, parent: View) -> View:
+        """Return the view of a step without a store."""
+
+
+class FilterOperation(DerivedOperation):
+    """``filter`` and ``filter_not`` of a table."""
+
+    def __init__(self, parent: KTable, store: str | None, predicate: Predicate, is_negated: bool) -> None:
+        super().__init__(parent, store)
+        self._predicate, self._is_negated, self._is_versioned = predicate, is_negated, False
+        self.sends_old = parent.send_old_values(force=False)
+
+    def use_versions(self, parent: str) -> None:  # noqa: ARG002
+        """See ``TableOperation``."""
+        self._is_versioned = True
+
+    def create_supplier(self) -> ProcessorSupplier:
+        """See ``TableOperation``."""
+        return partial(FilterTable, self._store, self.sends_old, self._predicate, self._is_negated, self._is_versioned)
+
+    def _derive_view(self, parent: View) -> View:
+        return FilterView(parent, self._predicate, self._is_negated)
+
+
+class MapOperation(DerivedOperation):
+    """``map_values`` of a table."""
+
+    def __init__(self, parent: KTable, store: str | None, mapper: Callable[[Any, Any], Any]) -> None:
+        super().__init__(parent, store)
+        self._mapper = mapper
+
+    def create_supplier(self) -> ProcessorSupplier:
+        """See ``TableOperation``."""
+        return partial(MapTableValues, self._store, self.sends_old, self._mapper)
+
+    def _derive_view(self, parent: View) -> View:
+        return MapView(parent, self._mapper)
+
+
+class RegroupOperation:
+    """``group_by`` of a table, which always needs old values."""
+
+    def __init__(self, mapper: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+        self._mapper, self._is_versioned = mapper, False
+
+    def use_versions(self, parent: str) -> None:  # noqa: ARG002
+        """See ``TableOperation``."""
+        self._is_versioned = True
+
+    def create_supplier(self) -> ProcessorSupplier:
+        """See ``TableOperation``."""
+        return partial(RegroupTable, self._mapper, self._is_versioned)

@@ -1,0 +1,91 @@
+"""The processor that aggregates the records of a stream by key and session.
+
+Source: Kafka 3.9 KStreamSessionWindowAggregate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zkconsumer.topology.dsl.aggregates import DROPPED, Aggregator, Initializer
+from zkconsumer.topology.dsl.table_store import SessionForwarder, TableChange
+from zkconsumer.topology.dsl.window_aggregates import ClosedWindows, Emit
+from zkconsumer.topology.processor import Processor, ProcessorContext
+from zkconsumer.topology.records import Record
+from zkconsumer.topology.stores.time_map import Windowed
+from zkconsumer.topology.windows import SessionWindows
+
+#: Returns one aggregate from a key and the aggregates of two sessions.
+Merger = Callable[[Any, Any, Any], Any]
+
+
+class SessionAggregate(Processor):
+    """Aggregates values by key and session. Records without a key are dropped and counted.
+
+    Args:
+        windows: the sessions.
+        store: name of the store.
+        emit: when results are forwarded.
+        functions: initializer, aggregator and merger.
+        sends_old: whether later steps need old values.
+    """
+
+    def __init__(
+        self,
+        windows: SessionWindows,
+        store: str,
+        emit: Emit,
+        functions: tuple[Initializer, Aggregator, Merger],
+        sends_old: bool,
+    ) -> None:
+        self._windows, self._name, self._emit, self._sends_old = windows, store, emit, sends_old
+        self._initializer, self._aggregator, self._merger = functions
+
+    def init(self, context: ProcessorContext) -> None:
+        """Open the store."""
+        self._context, self._store = context, context.get_state_store(self._name)
+        emits_updates = self._emit is Emit.ON_UPDATE
+        self._forwarder = SessionForwarder(context, self._store if emits_updates else None, self._sends_old)
+        self._closed = None if emits_updates else ClosedWindows(context, self._windows.gap_ms)
+        self._observed = context.remember("observed_time_ms", -1)
+
+    def process(self, record: Record) -> None:
+        """Add the record to its session, and merge sessions that it connects."""
+        key, timestamp, gap = record.key, record.timestamp, self._windows.gap_ms
+        if key is None:
+            self._context.count(DROPPED)
+            return
+        self._observed.value = max(self._observed.value, timestamp)
+        close_ms = self._observed.value - self._windows.grace_ms - gap
+        aggregate, start, end = self._initializer(), timestamp, timestamp
+        merged = list(self._store.find_sessions(key, timestamp - gap, timestamp + gap))
+        for session, value in merged:
+            aggregate = self._merger(key, aggregate, value)
+            start, end = min(start, session.start), max(end, session.end)
+        if end < close_ms:
+            self._context.count(DROPPED)
+        else:
+            if (start, end) != (timestamp, timestamp):
+                for session, value in merged:
+                    self._store.remove(session)
+                    self._forward(session, TableChange(None, value))
+            aggregate = self._aggregator(key, record.value, aggregate)
+            session = Windowed(key, start, end)
+            self._store.put(session, aggregate)
+            self._forward(session, TableChange(aggregate))
+        if self._closed is not None and self._closed.start_search(close_ms):
+            self._forward_closed(record, close_ms)
+
+    def _forward(self, session: Windowed, change: TableChange) -> None:
+        if self._closed is None:
+            self._forwarder.forward(session, change, session.end)
+
+    def _forward_closed(self, record: Record, close_ms: int) -> None:
+        assert self._closed is not None
+        first_ms, last_ms = max(0, self._closed.last_close_ms), close_ms - 1
+        if last_ms < max(first_ms, 0):
+            return
+        for session, value in self._store.find_ended_sessions(first_ms, last_ms):
+            self._forwarder.forward(session, TableChange(value), session.end, record.headers)
+        self._closed.finish(close_ms)

@@ -1,0 +1,175 @@
+"""The processor that aggregates the records of a stream by key and sliding window.
+
+Source: Kafka 3.9 KStreamSlidingWindowAggregate.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from zkconsumer.topology.dsl.aggregates import DROPPED, Aggregator, Initializer
+from zkconsumer.topology.dsl.window_aggregates import Emit, WindowedAggregate
+from zkconsumer.topology.records import Record
+from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
+from zkconsumer.topology.windows import SlidingWindows
+
+
+class _Neighbours(NamedTuple):
+    """Existing windows near a record.
+
+    Attributes:
+        starts: starts of the windows.
+        left: the aggregate of the window with the records before; None if there is none.
+        right: the aggregate of a window that also has later records; None if there is none.
+        has_left: whether the window that ends at the record exists.
+        has_right: whether the window that starts right after the record exists.
+        previous: timestamp of the record before; None if there is none.
+    """
+
+    starts: set[int]
+    left: ValueAndTimestamp | None
+    right: ValueAndTimestamp | None
+    has_left: bool
+    has_right: bool
+    previous: int | None
+
+
+class SlidingWindowAggregate(WindowedAggregate):
+    """Aggregates values by key and sliding window.
+
+    Args:
+        windows: the windows.
+        store: see ``WindowedAggregate``.
+        emit: see ``WindowedAggregate``.
+        initializer: see ``WindowedAggregate``.
+        aggregator: see ``WindowedAggregate``.
+        sends_old: see ``WindowedAggregate``.
+    """
+
+    ACCEPTS_NONE = False
+
+    def __init__(
+        self,
+        windows: SlidingWindows,
+        store: str,
+        emit: Emit,
+        initializer: Initializer,
+        aggregator: Aggregator,
+        sends_old: bool,
+    ) -> None:
+        super().__init__(store, emit, initializer, aggregator, sends_old)
+        self._windows, self._size = windows, windows.difference_ms
+
+    @property
+    def _step_ms(self) -> int:
+        return self._size
+
+    def _update(self, record: Record) -> None:
+        close_ms = self._observed.value - self._windows.grace_ms
+        if record.timestamp + self._size < close_ms:
+            self._context.count(DROPPED)
+            return
+        if record.timestamp < self._size:
+            self._update_early(record, close_ms)
+            return
+        found = self._update_existing(record, close_ms)
+        if found is not None:
+            self._create_windows(record, close_ms, found)
+        # As in Kafka Streams, early records forward no closed windows.
+        if self._closed is not None and self._closed.start_search(close_ms):
+            self._forward_closed_before(record, close_ms)
+
+    def _forward_closed_before(self, record: Record, close_ms: int) -> None:
+        assert self._closed is not None
+        last_close_ms, last_ms = self._closed.last_close_ms, close_ms - self._size - 1
+        first_ms = 0 if last_close_ms == -1 else max(0, last_close_ms - self._size)
+        if last_ms >= 0:
+            self._forward_closed(record, close_ms, first_ms, last_ms)
+
+    def _fetch(self, record: Record, first_ms: int, *, reverse: bool) -> list[tuple[int, ValueAndTimestamp]]:
+        last_ms = record.timestamp + 1
+        found = self._store.fetch_keys(record.key, record.key, max(0, first_ms), last_ms, reverse=reverse)
+        return [(window.start, value) for window, value in found]
+
+    def _update_existing(self, record: Record, close_ms: int) -> _Neighbours | None:
+        """Add the record to the windows that contain it; return None if no other windows are missing."""
+        starts: set[int] = set()
+        left = right = previous = None
+        has_left = has_right = False
+        for start, value in self._fetch(record, record.timestamp - 2 * self._size, reverse=True):
+            starts.add(start)
+            end = start + self._size
+            if start == record.timestamp + 1:
+                has_right = True
+            elif end > record.timestamp:
+                right = right or value
+                self._add(record, start, value, close_ms)
+            elif end == record.timestamp:
+                has_left = True
+                self._add(record, start, value, close_ms)
+                if value.timestamp >= record.timestamp:
+                    return None
+                previous = value.timestamp
+            else:
+                left, previous = value, value.timestamp
+                break
+        return _Neighbours(starts, left, right, has_left, has_right, previous)
+
+    def _update_early(self, record: Record, close_ms: int) -> None:
+        """Add a record whose left window would start before 0."""
+        starts: set[int] = set()
+        combined = right = previous = None
+        has_right = False
+        for start, value in self._fetch(record, 0, reverse=False):
+            starts.add(start)
+            if start == 0:
+                combined = value
+                if value.timestamp < record.timestamp:
+                    previous = value.timestamp
+            elif start <= record.timestamp:
+                right = value
+                self._add(record, start, value, close_ms)
+            else:
+                has_right = True
+        if right is None and combined is not None and combined.timestamp > record.timestamp:
+            right = combined
+        if not has_right and right is not None and right.timestamp > record.timestamp:
+            self._create_right(record, right)
+        if previous is not None and previous + 1 not in starts:
+            self._create(record, previous + 1, close_ms)
+        if combined is None:
+            self._create(record, 0, close_ms)
+        else:
+            self._add(record, 0, combined, close_ms)
+
+    def _create_windows(self, record: Record, close_ms: int, found: _Neighbours) -> None:
+        previous, timestamp = found.previous, record.timestamp
+        if previous is not None and previous + 1 not in found.starts and previous + 1 + self._size >= timestamp:
+            self._create(record, previous + 1, close_ms)
+        if not found.has_left:
+            start = timestamp - self._size
+            if previous is not None and start <= previous and found.left is not None:
+                self._add(record, start, ValueAndTimestamp(found.left.value, timestamp), close_ms)
+            else:
+                self._create(record, start, close_ms)
+        if not found.has_right and found.right is not None and found.right.timestamp > timestamp:
+            self._create_right(record, found.right)
+
+    def _create(self, record: Record, start: int, close_ms: int) -> None:
+        """Create a window with the record."""
+        self._add(record, start, ValueAndTimestamp(self._initializer(), record.timestamp), close_ms)
+
+    def _create_right(self, record: Record, value: ValueAndTimestamp) -> None:
+        """Create the window that starts right after the record, with the later records."""
+        start = record.timestamp + 1
+        self._put(record, start, start + self._size, None, value.value, value.timestamp)
+
+    def _add(self, record: Record, start: int, value: ValueAndTimestamp, close_ms: int) -> None:
+        """Add the record to a window, unless it is closed."""
+        end, old = start + self._size, value.value
+        if end < close_ms:
+            self._context.count(DROPPED)
+            return
+        new = self._aggregator(record.key, record.value, old)
+        timestamp = record.timestamp if old is None else max(record.timestamp, value.timestamp)
+        self._put(record, start, end, old, new, timestamp)

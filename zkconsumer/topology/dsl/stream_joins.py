@@ -1,0 +1,242 @@
+"""Joins of a stream with tables and other streams.
+
+Source: Kafka 3.9 KStreamImpl, KStreamImplJoin and KStreamKTableJoinProcessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+
+from zkconsumer.errors import TopologyError
+from zkconsumer.topology.dsl.aggregates import DROPPED
+from zkconsumer.topology.dsl.endpoints import Serdes
+from zkconsumer.topology.dsl.global_table import GlobalKTable
+from zkconsumer.topology.dsl.graph import ProcessorGraphNode, StateStoreGraphNode
+from zkconsumer.topology.dsl.join_buffer import JoinBuffer, build_join_buffer
+from zkconsumer.topology.dsl.join_kinds import Joiner, JoinKind
+from zkconsumer.topology.dsl.names import check_name
+from zkconsumer.topology.dsl.step_graph import unite
+from zkconsumer.topology.dsl.stream_stream_joins import (
+    JoinNames,
+    JoinSettings,
+    PutInWindow,
+    StreamJoinGraphNode,
+)
+from zkconsumer.topology.dsl.table import KTable
+from zkconsumer.topology.dsl.views import View
+from zkconsumer.topology.processor import Processor, ProcessorContext
+from zkconsumer.topology.records import Record
+from zkconsumer.topology.serdes import Serde
+from zkconsumer.topology.windows import JoinWindows
+
+if TYPE_CHECKING:
+    from zkconsumer.topology.dsl.stream import KStream
+
+#: What a stream can be joined with.
+Joinable: TypeAlias = "KStream | KTable | GlobalKTable"
+
+_JOIN = "KSTREAM-JOIN-"
+_LEFT_JOIN = "KSTREAM-LEFTJOIN-"
+
+
+class JoinArguments(TypedDict, total=False):
+    """Keyword arguments of joins.
+
+    Attributes:
+        windows: which records of two streams are joined.
+        key: function of key and value that returns the key to look up in a global table.
+        with_key: whether the joiner is a function of the key and both values.
+        key_serde: serde of keys, for repartition topics and stores; None for that of the stream.
+        value_serde: serde of this stream's values, for repartition topics and stores; None for that of the stream.
+        other_serde: serde of the values of the other stream; None for that of the stream.
+        grace_ms: milliseconds of stream time for which records wait for late changes of a versioned table; None to join
+            them at once.
+        store: prefix of the names of the stores of a join of two streams; None for generated names.
+        name: name of the step.
+    """
+
+    windows: JoinWindows | None
+    key: Callable[[Any, Any], Any] | None
+    with_key: bool
+    key_serde: Serde | None
+    value_serde: Serde | None
+    other_serde: Serde | None
+    grace_ms: int | None
+    store: str | None
+    name: str | None
+
+
+def join(
+    stream: KStream, other: Joinable, joiner: Callable[..., Any], kind: JoinKind, arguments: JoinArguments
+) -> KStream:
+    """Join a stream; see ``KStream.join``."""
+    _check_arguments(other, arguments)
+    function = joiner if arguments.get("with_key") else partial(ignore_key, joiner)
+    if isinstance(other, GlobalKTable):
+        return _join_global_table(stream, other, function, kind, arguments)
+    if isinstance(other, KTable):
+        return _join_table(stream, other, function, kind, arguments)
+    if isinstance(other, type(stream)):
+        return _join_streams(stream, other, function, kind, arguments)
+    raise TopologyError(f"the other side of a join must be a KStream, KTable or GlobalKTable, got {other!r}")
+
+
+def _check_arguments(other: object, arguments: JoinArguments) -> None:
+    """Check that the arguments are known and supported for the other side of a join."""
+    unknown = sorted(arguments.keys() - JoinArguments.__annotations__.keys())
+    if unknown:
+        raise TopologyError(f"a join has no argument {unknown[0]!r}")
+    if isinstance(other, GlobalKTable):
+        what, supported = "a global table", {"key"}
+    elif isinstance(other, KTable):
+        what, supported = "a table", {"key_serde", "value_serde", "grace_ms"}
+    else:
+        what, supported = "another stream", {"windows", "key_serde", "value_serde", "other_serde", "store"}
+    given = {name for name, value in arguments.items() if value is not None} - {"with_key", "name"}
+    if given - supported:
+        raise TopologyError(f"argument {min(given - supported)!r} is not supported by a join with {what}")
+
+
+def _join_streams(stream: KStream, other: KStream, joiner: Joiner, kind: JoinKind, arguments: JoinArguments) -> KStream:
+    windows, name, graph = arguments.get("windows"), arguments.get("name"), stream.graph
+    if windows is None:
+        raise TopologyError("a stream-stream join requires windows=JoinWindows(...)")
+    key = arguments.get("key_serde")
+    serdes = stream.serdes.override(key, arguments.get("value_serde"))
+    others = other.serdes.override(key, arguments.get("other_serde"))
+    left = stream.repartition_for_join(stream.name if name is None else f"{name}-left", serdes)
+    right = other.repartition_for_join(other.name if name is None else f"{name}-right", others)
+    sources = unite(left.sources, right.sources)
+    graph.copartitioned.append(sources)
+    names, waiting = _choose_join_names(stream, kind, name, arguments.get("store"))
+    for side, windowed, store in zip((left, right), names.windowed, names.stores, strict=True):
+        graph.add(ProcessorGraphNode(windowed, partial(partial, PutInWindow, store)), side.node)
+    settings = JoinSettings(windows, joiner, kind, waiting)
+    node = StreamJoinGraphNode(names, settings, (serdes.key, serdes.value, others.value))
+    graph.add(node, left.node, right.node)
+    return type(stream)(graph, node, names.merge, Serdes(serdes.key), sources)
+
+
+def _choose_join_names(
+    stream: KStream, kind: JoinKind, name: str | None, store: str | None
+) -> tuple[JoinNames, str | None]:
+    """Return the names of nodes and stores, and that of the store of waiting records."""
+    names, is_outer, is_inner = stream.graph.names, kind is JoinKind.OUTER, kind is JoinKind.INNER
+    this_suffix = "-outer-this-join" if is_outer else "-this-join"
+    other_suffix = "-other-join" if is_inner else "-outer-other-join"
+    windowed = (
+        names.choose(name, "KSTREAM-WINDOWED-", "-this-windowed"),
+        names.choose(name, "KSTREAM-WINDOWED-", "-other-windowed"),
+    )
+    this = names.generate("KSTREAM-OUTERTHIS-" if is_outer else "KSTREAM-JOINTHIS-")
+    other = names.generate("KSTREAM-JOINOTHER-" if is_inner else "KSTREAM-OUTEROTHER-")
+    joins = (this, other) if name is None else (check_name(name + this_suffix), check_name(name + other_suffix))
+    merge = names.choose(name, "KSTREAM-MERGE-", "-merge")
+    if store is None:
+        stores, waiting = (f"{this}-store", f"{other}-store"), f"KSTREAM-OUTERSHARED-{this[-10:]}-store"
+    else:
+        check_name(store)
+        stores = f"{store}{this_suffix}-store", f"{store}{other_suffix}-store"
+        waiting = f"{store}-{'outer' if is_outer else 'left'}-shared-join-store"
+    return JoinNames(windowed, joins, stores, merge), None if is_inner else waiting
+
+
+def _join_table(stream: KStream, table: KTable, joiner: Joiner, kind: JoinKind, arguments: JoinArguments) -> KStream:
+    name, grace_ms = arguments.get("name"), arguments.get("grace_ms")
+    _require_one_sided(kind, "table")
+    serdes = stream.serdes.override(arguments.get("key_serde"), arguments.get("value_serde"))
+    source = stream.repartition_for_join(name if name is not None else stream.name, serdes)
+    sources = unite(source.sources, table.sources)
+    stream.graph.copartitioned.append(sources)
+    is_left = kind is JoinKind.LEFT
+    chosen = stream.graph.names.choose(name, _LEFT_JOIN if is_left else _JOIN)
+    buffer = None if grace_ms is None else f"{chosen}-Buffer"
+    if grace_ms is not None and buffer is not None:
+        table.require_history(grace_ms)
+        stream.graph.add(StateStoreGraphNode(build_join_buffer(buffer, serdes.key, serdes.value, grace_ms)))
+    view = table.view()
+    node = ProcessorGraphNode(
+        chosen,
+        lambda: partial(JoinTable, view, joiner, None, is_left, buffer),
+        view.stores if buffer is None else (*view.stores, buffer),
+    )
+    node.allows_null_keys = is_left
+    return source.append(node, Serdes(serdes.key), sources=sources, is_rekeyed=False)
+
+
+def _join_global_table(
+    stream: KStream, table: GlobalKTable, joiner: Joiner, kind: JoinKind, arguments: JoinArguments
+) -> KStream:
+    key = arguments.get("key")
+    _require_one_sided(kind, "global table")
+    if key is None:
+        raise TopologyError(
+            "a join with a global table requires key, a function of key and value that returns the key of the table"
+        )
+    is_left = kind is JoinKind.LEFT
+    chosen = stream.graph.names.choose(arguments.get("name"), _LEFT_JOIN)
+    node = ProcessorGraphNode(chosen, lambda: partial(JoinTable, table.view, joiner, key, is_left))
+    node.allows_null_keys = is_left
+    return stream.append(node, Serdes(stream.serdes.key))
+
+
+def _require_one_sided(kind: JoinKind, other: str) -> None:
+    if kind is JoinKind.OUTER:
+        raise TopologyError(f"outer_join() is not supported with a {other}; use left_join()")
+
+
+class JoinTable(Processor):
+    """Joins each record with the value that a table has for a key.
+
+    Args:
+        table: the table.
+        joiner: function of the key and both values.
+        key: function of key and value that returns the key in the table; None for the key of the record.
+        is_left: whether records without a match are kept.
+        buffer: name of the store of the records that wait; None to join them at once.
+    """
+
+    def __init__(
+        self,
+        table: View,
+        joiner: Joiner,
+        key: Callable[[Any, Any], Any] | None,
+        is_left: bool,
+        buffer: str | None = None,
+    ) -> None:
+        self._table, self._joiner, self._key, self._is_left, self._name = table, joiner, key, is_left, buffer
+
+    def init(self, context: ProcessorContext) -> None:
+        """Open the view and the buffer."""
+        self._context, self._values = context, self._table.open(context)
+        self._buffer: JoinBuffer | None = None if self._name is None else context.get_state_store(self._name)
+
+    def process(self, record: Record) -> None:
+        """Forward the result, if there is one."""
+        key, value = record.key, record.value
+        mapped = key if self._key is None else self._key(key, value)
+        allows_null = self._is_left and key is None and value is not None
+        if not allows_null and (mapped is None or value is None):
+            self._context.count(DROPPED)
+        elif self._buffer is None or key is None or not self._buffer.put(record):
+            self._join(record, mapped)
+        else:
+            for one in self._buffer.take_due():
+                self._join(one, one.key)
+
+    def _join(self, record: Record, mapped: Any) -> None:
+        other = None if mapped is None else self._find(mapped, record.timestamp)
+        if self._is_left or other is not None:
+            self._context.forward(record.with_value(self._joiner(record.key, record.value, other)))
+
+    def _find(self, key: Any, timestamp: int) -> Any:
+        values = self._values
+        found = values.get_as_of(key, timestamp) if values.is_versioned else values.get(key)
+        return None if found is None else found.value
+
+
+def ignore_key(joiner: Callable[[Any, Any], Any], _key: Any, value: Any, other: Any) -> Any:
+    """Call a function of both values, as one of the key and both values."""
+    return joiner(value, other)

@@ -1,0 +1,236 @@
+"""``suppress`` of tables: holds back changes, and forwards the last one of each key.
+
+Source: Kafka 3.9 Suppressed, KTableSuppressProcessorSupplier and GraphGraceSearchUtil.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from zkconsumer.errors import StreamsError, TopologyError
+from zkconsumer.topology.dsl.graph import GraphNode, ProcessorGraphNode
+from zkconsumer.topology.dsl.operations import TableOperation
+from zkconsumer.topology.dsl.suppress_buffer import BufferedChange, SuppressBuffer
+from zkconsumer.topology.dsl.table_store import TableChange
+from zkconsumer.topology.dsl.views import OpenView, View
+from zkconsumer.topology.processor import Processor, ProcessorContext, ProcessorSupplier
+from zkconsumer.topology.records import Record
+from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
+
+if TYPE_CHECKING:
+    from zkconsumer.topology.dsl.table import KTable
+
+_UNLIMITED = (1 << 63) - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class UntilWindowCloses:
+    """Forward only the final result of each window.
+
+    Attributes:
+        max_records: maximum number of results that are held back; None for no limit. Beyond it, the task fails.
+        max_bytes: maximum bytes of results that are held back, as Kafka Streams counts them; None for no limit.
+    """
+
+    max_records: int | None = None
+    max_bytes: int | None = None
+
+    @property
+    def emits_early(self) -> bool:
+        """Whether results are forwarded early at a limit; otherwise, the task fails."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class UntilTimeLimit:
+    """Hold back the changes of a key, and forward the last one ``wait_ms`` after the first.
+
+    Attributes:
+        wait_ms: milliseconds of stream time.
+        max_records: maximum number of keys that are held back; None for no limit.
+        max_bytes: maximum bytes of changes that are held back, as Kafka Streams counts them; None for no limit.
+        emits_early: whether the oldest changes are forwarded early at a limit; otherwise, the task fails.
+    """
+
+    wait_ms: int
+    max_records: int | None = None
+    max_bytes: int | None = None
+    emits_early: bool = True
+
+
+#: Which changes ``suppress`` holds back, and for how long.
+Suppressed = UntilWindowCloses | UntilTimeLimit
+
+
+@dataclass(frozen=True)
+class SuppressRule:
+    """Settings of a ``Suppress`` processor.
+
+    Attributes:
+        wait_ms: milliseconds of stream time after the time of a change.
+        by_window: whether the time of a change is the end of its window; otherwise, it is its timestamp.
+        max_records: limit of the number of keys.
+        max_bytes: limit of their bytes.
+        emits_early: whether changes are forwarded early at a limit.
+    """
+
+    wait_ms: int
+    by_window: bool
+    max_records: int
+    max_bytes: int
+    emits_early: bool
+
+    @classmethod
+    def create(cls, suppressed: Suppressed, node: GraphNode) -> SuppressRule:
+        """Return the rule for the output of a step.
+
+        Raises:
+            TopologyError: the output has no windows, although ``suppressed`` needs them.
+        """
+        by_window = isinstance(suppressed, UntilWindowCloses)
+        wait_ms = find_grace(node) if isinstance(suppressed, UntilWindowCloses) else suppressed.wait_ms
+        if wait_ms is None:
+            raise TopologyError(
+                f"step {node.name!r}: UntilWindowCloses requires a windowed aggregation before suppress(); use "
+                "UntilTimeLimit for tables without windows"
+            )
+        records, size = suppressed.max_records, suppressed.max_bytes
+        limits = _UNLIMITED if records is None else records, _UNLIMITED if size is None else size
+        return cls(wait_ms, by_window, *limits, suppressed.emits_early)
+
+
+def find_grace(node: GraphNode) -> int | None:
+    """Return the milliseconds from the end of a window until it is closed, for the output of a step.
+
+    None if a step before it has no windows.
+    """
+    if node.grace_ms is not None:
+        return node.grace_ms
+    found = [find_grace(parent) for parent in node.parents]
+    known = [grace_ms for grace_ms in found if grace_ms is not None]
+    return max(known) if known and len(known) == len(found) else None
+
+
+class Suppress(Processor):
+    """Holds back changes.
+
+    Args:
+        store: name of the buffer.
+        rule: which changes are held back.
+    """
+
+    def __init__(self, store: str, rule: SuppressRule) -> None:
+        self._name, self._rule = store, rule
+
+    def init(self, context: ProcessorContext) -> None:
+        """Open the buffer."""
+        self._context = context
+        self._buffer: SuppressBuffer = context.get_state_store(self._name)
+        self._observed = context.remember("observed_time_ms", -1)
+
+    def process(self, record: Record) -> None:
+        """Add the change to the buffer, and forward those that are due.
+
+        Raises:
+            StreamsError: the buffer has reached a limit, and changes must not be forwarded early.
+        """
+        rule, buffer = self._rule, self._buffer
+        self._observed.value = max(self._observed.value, record.timestamp)
+        metadata = self._context.record_metadata
+        topic = None if metadata is None else metadata.topic
+        buffer.put(record.key.end if rule.by_window else record.timestamp, record, topic)
+        due_ms = self._observed.value - rule.wait_ms
+        buffer.evict_while(lambda: buffer.min_time_ms <= due_ms, self._emit)
+        if not rule.emits_early:
+            self._check("max_records", buffer.records, rule.max_records)
+            self._check("max_bytes", buffer.bytes, rule.max_bytes)
+        buffer.evict_while(self._is_full, self._emit)
+
+    def _is_full(self) -> bool:
+        return self._buffer.records > self._rule.max_records or self._buffer.bytes > self._rule.max_bytes
+
+    def _check(self, option: str, value: int, limit: int) -> None:
+        if value > limit:
+            raise StreamsError(
+                f"node {self._context.node_name!r}: the buffer of suppress() exceeded {option} ({limit}), got {value}; "
+                f"increase {option}"
+            )
+
+    def _emit(self, change: BufferedChange) -> None:
+        if change.new is not None or not self._rule.by_window:
+            value = TableChange(change.new, change.old)
+            self._context.forward(Record(change.key, value, change.timestamp, change.headers))
+
+
+class SuppressOperation(TableOperation):
+    """``suppress`` of a table.
+
+    Args:
+        parent: the table.
+        store: name of the buffer.
+        rule: which changes are held back.
+    """
+
+    def __init__(self, parent: KTable, store: str, rule: SuppressRule) -> None:
+        self._parent, self._store, self._rule = parent, store, rule
+        parent.send_old_values(force=True)
+
+    def send_old_values(self, *, force: bool) -> bool:
+        """See ``TableOperation``."""
+        return self._parent.send_old_values(force=force)
+
+    def view(self) -> View:
+        """See ``TableOperation``."""
+        return SuppressView(self._store, self._parent.view())
+
+    def create_supplier(self) -> ProcessorSupplier:
+        """See ``TableOperation``."""
+        return partial(Suppress, self._store, self._rule)
+
+
+@dataclass(frozen=True)
+class SuppressView:
+    """The values of a table before the changes that are held back."""
+
+    store: str
+    parent: View
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The buffer, and the stores of the table."""
+        return (self.store, *self.parent.stores)
+
+    def open(self, context: ProcessorContext) -> OpenView:
+        """Return the values."""
+        return _Suppressed(context.get_state_store(self.store), self.parent.open(context))
+
+
+class _Suppressed:
+    """The values of a table before the changes in a buffer."""
+
+    is_versioned = False
+
+    def __init__(self, buffer: SuppressBuffer, parent: OpenView) -> None:
+        self._buffer, self._parent = buffer, parent
+
+    def get(self, key: Any) -> ValueAndTimestamp | None:
+        """Return the value of a key, or None."""
+        if self._buffer.has(key):
+            value = self._buffer.get_prior(key)
+            return None if value is None else ValueAndTimestamp(value, -1)
+        return self._parent.get(key)
+
+    def get_as_of(self, _key: Any, _timestamp: int) -> ValueAndTimestamp | None:
+        """Raise an error: the values have no versions."""
+        raise NotImplementedError("the values of suppress() have no versions")
+
+
+class SuppressGraphNode(ProcessorGraphNode):
+    """The step of ``suppress``, whose input must not be versioned."""
+
+    def __init__(self, name: str, supplier: Callable[[], ProcessorSupplier], stores: Callable[[], Any]) -> None:
+        super().__init__(name, supplier, stores=stores)
+        self.is_versioned = False

@@ -1,0 +1,307 @@
+"""``KTable``: a table of the last value of each key.
+
+Source: Kafka 3.9 org.apache.kafka.streams.kstream.KTable and KTableImpl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from zkconsumer.errors import TopologyError
+from zkconsumer.topology.dsl.endpoints import Serdes
+from zkconsumer.topology.dsl.graph import GraphNode, ProcessorGraphNode
+from zkconsumer.topology.dsl.grouped_table import KGroupedTable
+from zkconsumer.topology.dsl.join_kinds import JoinKind
+from zkconsumer.topology.dsl.materialized import StoreSettings, TableStoreSettings, resolve_settings
+from zkconsumer.topology.dsl.names import check_name
+from zkconsumer.topology.dsl.operations import (
+    DerivedOperation,
+    FilterOperation,
+    MapOperation,
+    RegroupOperation,
+    TableOperation,
+)
+from zkconsumer.topology.dsl.stateless import MapValues, Predicate
+from zkconsumer.topology.dsl.step_graph import StepGraph, unite
+from zkconsumer.topology.dsl.suppress import Suppressed, SuppressGraphNode, SuppressOperation, SuppressRule
+from zkconsumer.topology.dsl.suppress_buffer import build_suppress_buffer
+from zkconsumer.topology.dsl.table_join_steps import JoinOperation, TableJoinGraphNode
+from zkconsumer.topology.dsl.table_store import TableChange
+from zkconsumer.topology.dsl.views import View
+from zkconsumer.topology.serdes import Serde
+
+if TYPE_CHECKING:
+    from zkconsumer.topology.dsl.stream import KStream
+
+_FILTER = "KTABLE-FILTER-"
+_MAP_VALUES = "KTABLE-MAPVALUES-"
+_MERGE = "KTABLE-MERGE-"
+_SUPPRESS = "KTABLE-SUPPRESS-"
+
+
+class KTable:
+    """A table: a record changes or deletes the value of its key. Methods add a step, and return its output.
+
+    Args:
+        graph: the steps of the builder.
+        node: the step whose output this is.
+        serdes: serdes of keys and values, as far as they are known.
+        sources: names of the sources from which the records come.
+        operation: the step.
+        history_ms: milliseconds for which old versions can be read; None if the table is not versioned.
+    """
+
+    def __init__(
+        self,
+        graph: StepGraph,
+        node: GraphNode,
+        serdes: Serdes,
+        sources: frozenset[str],
+        operation: TableOperation,
+        history_ms: int | None = None,
+    ) -> None:
+        self.history_ms = history_ms
+        self.graph, self.node, self.serdes, self.sources = graph, node, serdes, sources
+        self._operation, self._sends_old = operation, False
+
+    @property
+    def name(self) -> str:
+        """Name of the node from which later steps receive changes."""
+        return self.node.name
+
+    def filter(self, predicate: Predicate, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+        """Keep the values for which a function of key and value returns true; delete other keys.
+
+        Args:
+            predicate: the function; it is not called for deleted keys.
+            store: name or settings of a store for the result. Without a name, the result has none.
+            name: name of the step.
+        """
+        return self._filter(predicate, False, store, name)
+
+    def filter_not(self, predicate: Predicate, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+        """Keep the values for which a function of key and value returns false; see ``filter``."""
+        return self._filter(predicate, True, store, name)
+
+    def map_values(
+        self,
+        mapper: Callable[..., Any],
+        *,
+        with_key: bool = False,
+        store: StoreSettings = None,
+        name: str | None = None,
+    ) -> KTable:
+        """Replace each value by the result of a function.
+
+        Args:
+            mapper: function of the value, or of key and value; it is not called for deleted keys.
+            with_key: whether it is a function of key and value.
+            store: see ``filter``.
+            name: name of the step.
+        """
+        function = mapper if with_key else partial(call_with_value, mapper)
+        settings, chosen = self._choose_store(store, _MAP_VALUES), self.graph.names.choose(name, _MAP_VALUES)
+        value_serde = resolve_settings(store).value_serde
+        operation = MapOperation(self, _name_of(settings), function)
+        return self._derive(chosen, operation, store, settings, Serdes(self.serdes.key, value_serde))
+
+    def to_stream(self, key: Callable[[Any, Any], Any] | None = None, *, name: str | None = None) -> KStream:
+        """Return the stream of the changes: the value of a deleted key is None.
+
+        Args:
+            key: function of key and value that returns the new key of a record; None to keep the keys.
+            name: name of the step.
+        """
+        chosen = self.graph.names.choose(name, "KTABLE-TOSTREAM-")
+        node = ProcessorGraphNode(chosen, lambda: partial(MapValues, get_new_value))
+        self.graph.add(node, self.node)
+        stream = self.graph.create_stream(self.graph, node, chosen, self.serdes, self.sources)
+        return stream if key is None else stream.select_key(key)
+
+    def group_by(
+        self,
+        mapper: Callable[[Any, Any], tuple[Any, Any]],
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KGroupedTable:
+        """Group the values by new keys.
+
+        Args:
+            mapper: function of key and value; returns the new key and a value. If one is None, the entry is ignored.
+            key_serde: serde of the new keys; None for that of the application.
+            value_serde: serde of the new values; None for that of the application.
+            name: name of the repartition topic, without the application id and ``-repartition``.
+        """
+        chosen = self.graph.names.choose(name, "KTABLE-SELECT-")
+        operation = RegroupOperation(mapper)
+        node = ProcessorGraphNode(chosen, operation.create_supplier)
+        node.use_versions = operation.use_versions
+        self.graph.add(node, self.node)
+        self.send_old_values(force=True)
+        return KGroupedTable(self.graph, node, Serdes(key_serde, value_serde), name)
+
+    def suppress(self, suppressed: Suppressed, *, name: str | None = None) -> KTable:
+        """Hold back changes, and forward the last one of each key.
+
+        Args:
+            suppressed: which changes are held back, and for how long.
+            name: name of the step.
+
+        Raises:
+            TopologyError: the table is versioned, or it has no windows, although ``suppressed`` needs them.
+        """
+        if self.node.is_versioned:
+            raise TopologyError(f"table {self.name!r} is versioned, which suppress() does not support")
+        names = self.graph.names
+        chosen = names.generate(_SUPPRESS) if name is None else check_name(name)
+        rule = SuppressRule.create(suppressed, self.node)
+        store = names.generate_store(_SUPPRESS) if name is None else f"{name}-store"
+        operation = SuppressOperation(self, store, rule)
+        node = SuppressGraphNode(
+            chosen, operation.create_supplier, lambda: [build_suppress_buffer(store, *self.serdes)]
+        )
+        self.graph.add(node, self.node)
+        return KTable(self.graph, node, self.serdes, self.sources, operation)
+
+    # ---- joins ----
+
+    def join(
+        self, other: KTable, joiner: Callable[[Any, Any], Any], *, store: StoreSettings = None, name: str | None = None
+    ) -> KTable:
+        """Return the table of the keys that both tables have.
+
+        Args:
+            other: the other table, which must be co-partitioned with this one.
+            joiner: function of both values.
+            store: name or settings of a store for the result; None for no store.
+            name: name of the step.
+        """
+        return self._join(other, joiner, JoinKind.INNER, store, name)
+
+    def left_join(
+        self, other: KTable, joiner: Callable[[Any, Any], Any], *, store: StoreSettings = None, name: str | None = None
+    ) -> KTable:
+        """Return the table of all keys of this table.
+
+        The joiner gets None if the other table does not contain the key.
+        """
+        return self._join(other, joiner, JoinKind.LEFT, store, name)
+
+    def outer_join(
+        self, other: KTable, joiner: Callable[[Any, Any], Any], *, store: StoreSettings = None, name: str | None = None
+    ) -> KTable:
+        """Return the table of the keys that at least one table contains.
+
+        The joiner gets None for a table that does not contain the key.
+        """
+        return self._join(other, joiner, JoinKind.OUTER, store, name)
+
+    # ---- for other steps ----
+
+    def view(self) -> View:
+        """Return a view of the values; see ``TableOperation``."""
+        return self._operation.view()
+
+    def send_old_values(self, *, force: bool) -> bool:
+        """Let the step send old values; see ``TableOperation``."""
+        if not self._sends_old:
+            self._sends_old = self._operation.send_old_values(force=force)
+        return self._sends_old
+
+    def require_history(self, grace_ms: int) -> None:
+        """Check that the table keeps versions for a time.
+
+        Args:
+            grace_ms: the time, in milliseconds.
+
+        Raises:
+            TopologyError: the table is not versioned, or its history is shorter.
+        """
+        if self.history_ms is None or self.history_ms < grace_ms:
+            raise TopologyError(
+                f"grace_ms={grace_ms} requires a table with history_ms of at least {grace_ms}, got {self.history_ms} "
+                f"for table {self.name!r}"
+            )
+
+    def _filter(self, predicate: Predicate, is_negated: bool, store: StoreSettings, name: str | None) -> KTable:
+        settings, chosen = self._choose_store(store, _FILTER), self.graph.names.choose(name, _FILTER)
+        found = resolve_settings(store)
+        operation = FilterOperation(self, _name_of(settings), predicate, is_negated)
+        serdes = self.serdes.override(found.key_serde, found.value_serde)
+        return self._derive(chosen, operation, store, settings, serdes)
+
+    def _choose_store(self, store: StoreSettings, prefix: str) -> TableStoreSettings | None:
+        if store is None:
+            return None
+        found = resolve_settings(store)
+        if found.store is None:
+            self.graph.names.generate_store(prefix)  # as in Kafka Streams, the counter is incremented
+            return None
+        default = self.serdes if prefix == _FILTER else Serdes(self.serdes.key)
+        return TableStoreSettings.create(found, self.graph.names, prefix, default)
+
+    def _derive(
+        self,
+        name: str,
+        operation: DerivedOperation,
+        store: StoreSettings,
+        settings: TableStoreSettings | None,
+        serdes: Serdes,
+    ) -> KTable:
+        stores = () if settings is None else (settings,)
+        node = ProcessorGraphNode(
+            name, operation.create_supplier, stores=lambda: [one.build_key_value() for one in stores]
+        )
+        node.use_versions = operation.use_versions
+        history_ms = self.history_ms
+        if store is not None:
+            # As in Kafka Streams, settings without a name also make the output one without versions.
+            node.is_versioned = resolve_settings(store).is_versioned
+            history_ms = None if settings is None else settings.materialized.history_ms
+        self.graph.add(node, self.node)
+        return KTable(self.graph, node, serdes, self.sources, operation, history_ms)
+
+    def _join(
+        self,
+        other: KTable,
+        joiner: Callable[[Any, Any], Any],
+        kind: JoinKind,
+        store: StoreSettings,
+        name: str | None,
+    ) -> KTable:
+        names = self.graph.names
+        settings = None if store is None else TableStoreSettings.create(store, names, _MERGE, Serdes(self.serdes.key))
+        chosen = names.choose(name, _MERGE)
+        sources = unite(self.sources, other.sources)
+        self.graph.copartitioned.append(sources)
+        if kind is not JoinKind.INNER:
+            self.send_old_values(force=True)
+        if kind is JoinKind.OUTER:
+            other.send_old_values(force=True)
+        operation = JoinOperation(self, other, joiner, kind, _name_of(settings))
+        sides = (
+            names.choose(name, "KTABLE-JOINTHIS-", "-join-this"),
+            names.choose(name, "KTABLE-JOINOTHER-", "-join-other"),
+        )
+        node = TableJoinGraphNode(chosen, sides, operation, settings)
+        self.graph.add(node, self.node, other.node)
+        serdes = Serdes(self.serdes.key) if settings is None else settings.serdes
+        return KTable(self.graph, node, serdes, sources, operation)
+
+
+def call_with_value(mapper: Callable[[Any], Any], _key: Any, value: Any) -> Any:
+    """Call a function of the value, as one of key and value."""
+    return mapper(value)
+
+
+def get_new_value(change: TableChange) -> Any:
+    """Return the new value of a change."""
+    return change.new
+
+
+def _name_of(settings: TableStoreSettings | None) -> str | None:
+    return None if settings is None else settings.name

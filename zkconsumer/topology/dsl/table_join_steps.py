@@ -1,0 +1,254 @@
+"""Joins of two tables.
+
+Source: Kafka 3.9 KTableKTableInnerJoin, KTableKTableLeftJoin, KTableKTableRightJoin, KTableKTableOuterJoin,
+KTableKTableJoinMerger and KTableKTableJoinNode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from zkconsumer.topology.dsl.aggregates import DROPPED
+from zkconsumer.topology.dsl.graph import GraphNode
+from zkconsumer.topology.dsl.join_kinds import JoinKind
+from zkconsumer.topology.dsl.materialized import TableStoreSettings
+from zkconsumer.topology.dsl.operations import TableOperation
+from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange, TableStore
+from zkconsumer.topology.dsl.views import OpenView, StoreView, View
+from zkconsumer.topology.processor import Processor, ProcessorContext, ProcessorSupplier
+from zkconsumer.topology.records import Record
+from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
+
+if TYPE_CHECKING:
+    from zkconsumer.topology.builder import Topology
+    from zkconsumer.topology.dsl.table import KTable
+
+#: Returns the result of the values of both sides, which may be None.
+Join = Callable[[Any, Any], Any]
+
+#: Timestamp of a side without a value.
+_UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class JoinRule:
+    """For which values one side of a join calls the joiner.
+
+    Attributes:
+        needs_own: whether the value of this side must not be None.
+        needs_other: whether that of the other side must not be None.
+        joiner: function of the value of this side and of that of the other one.
+    """
+
+    needs_own: bool
+    needs_other: bool
+    joiner: Join
+
+    def join(self, own: Any, other: Any) -> Any:
+        """Return the result, or None if there is none."""
+        if own is None and (self.needs_own or other is None):
+            return None
+        if other is None and self.needs_other:
+            return None
+        return self.joiner(own, other)
+
+
+class JoinSide(Processor):
+    """Joins the changes of a table with the values of another one.
+
+    Args:
+        other: the other table.
+        rule: when the joiner is called.
+        sends_old: whether later steps need old values.
+        is_versioned: whether changes that are not the latest version are ignored.
+    """
+
+    def __init__(self, other: View, rule: JoinRule, sends_old: bool, is_versioned: bool) -> None:
+        self._other, self._rule, self._sends_old, self._is_versioned = other, rule, sends_old, is_versioned
+
+    def init(self, context: ProcessorContext) -> None:
+        """Open the view."""
+        self._context, self._values = context, self._other.open(context)
+
+    def process(self, record: Record) -> None:
+        """Forward the change of the result."""
+        change: TableChange = record.value
+        if record.key is None or (self._is_versioned and not change.is_latest):
+            self._context.count(DROPPED)
+            return
+        found, rule = self._values.get(record.key), self._rule
+        other = None if found is None else found.value
+        if other is None and (rule.needs_other or (change.new is None and change.old is None)):
+            return
+        timestamp = record.timestamp if found is None else max(record.timestamp, found.timestamp)
+        new = rule.join(change.new, other)
+        old = rule.join(change.old, other) if self._sends_old else None
+        self._context.forward(Record(record.key, TableChange(new, old, change.is_latest), timestamp, record.headers))
+
+
+class MergeJoin(Processor):
+    """Merges the changes of both sides of a join.
+
+    Args:
+        store: name of the store of the result; None if it has none.
+        sends_old: whether later steps need old values.
+    """
+
+    def __init__(self, store: str | None, sends_old: bool) -> None:
+        self._name, self._sends_old = store, sends_old
+        self._store: TableStore | None = None
+
+    def init(self, context: ProcessorContext) -> None:
+        """Open the store."""
+        self._context = context
+        if self._name is not None:
+            self._store = TableStore(context, self._name)
+            self._forwarder = ChangeForwarder(context, self._store.store, self._sends_old)
+
+    def process(self, record: Record) -> None:
+        """Update the store, and forward the change."""
+        change: TableChange = record.value
+        if self._store is None:
+            old = change.old if self._sends_old else None
+            self._context.forward(record.with_value(TableChange(change.new, old, change.is_latest)))
+            return
+        is_latest = self._store.put(record.key, change.new, record.timestamp)
+        if is_latest is not None:
+            result = TableChange(change.new, change.old, is_latest)
+            self._forwarder.forward(record.key, result, record.timestamp, record.headers)
+
+
+@dataclass(frozen=True)
+class JoinView:
+    """The values of a join without a store."""
+
+    left: View
+    right: View
+    rule: JoinRule
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The stores of both tables."""
+        return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
+
+    def open(self, context: ProcessorContext) -> OpenView:
+        """Return the values."""
+        return _Joined(self.left.open(context), self.right.open(context), self.rule)
+
+
+class _Joined:
+    """The values of a join, which have no versions."""
+
+    is_versioned = False
+
+    def __init__(self, left: OpenView, right: OpenView, rule: JoinRule) -> None:
+        self._left, self._right, self._rule = left, right, rule
+
+    def get(self, key: Any) -> ValueAndTimestamp | None:
+        """Return the value of a key, or None."""
+        left = self._left.get(key)
+        if left is None and self._rule.needs_own:
+            return None
+        right = self._right.get(key)
+        value = self._rule.join(left and left.value, right and right.value)
+        if value is None:
+            return None
+        times = (_UNKNOWN if one is None else one.timestamp for one in (left, right))
+        return ValueAndTimestamp(value, max(times))
+
+    def get_as_of(self, _key: Any, _timestamp: int) -> ValueAndTimestamp | None:
+        """Raise an error: the values have no versions."""
+        raise NotImplementedError("the values of a join have no versions")
+
+
+class JoinOperation(TableOperation):
+    """A join of two tables.
+
+    Args:
+        left: the table on which the join was called.
+        right: the other one.
+        joiner: function of both values.
+        kind: the keys of the result.
+        store: name of the store of the result; None if it has none.
+    """
+
+    def __init__(self, left: KTable, right: KTable, joiner: Join, kind: JoinKind, store: str | None) -> None:
+        self._tables, self._store = (left, right), store
+        self.views = (left.view(), right.view())
+        keeps_left, keeps_right = kind is not JoinKind.INNER, kind is JoinKind.OUTER
+        self._rules = (
+            JoinRule(not keeps_right, not keeps_left, joiner),
+            JoinRule(not keeps_left, not keeps_right, partial(swap, joiner)),
+        )
+        self._is_versioned = [False, False]
+
+    @property
+    def parents(self) -> tuple[str, str]:
+        """Names of the nodes from which both sides receive changes."""
+        left, right = self._tables
+        return left.name, right.name
+
+    def send_old_values(self, *, force: bool) -> bool:  # noqa: ARG002
+        """See ``TableOperation``."""
+        for table in self._tables:
+            table.send_old_values(force=True)
+        self.sends_old = True
+        return True
+
+    def use_versions(self, parent: str) -> None:
+        """See ``TableOperation``."""
+        for number, name in enumerate(self.parents):
+            if name == parent:
+                self._is_versioned[number] = True
+
+    def view(self) -> View:
+        """See ``TableOperation``."""
+        return StoreView(self._store) if self._store is not None else JoinView(*self.views, self._rules[0])
+
+    def create_side(self, number: int) -> ProcessorSupplier:
+        """Return the supplier of a side: 0 for the table on which the join was called, 1 for the other one."""
+        return partial(
+            JoinSide, self.views[1 - number], self._rules[number], self.sends_old, self._is_versioned[number]
+        )
+
+    def create_supplier(self) -> ProcessorSupplier:
+        """See ``TableOperation``."""
+        return partial(MergeJoin, self._store, self.sends_old)
+
+
+def swap(joiner: Join, first: Any, second: Any) -> Any:
+    """Call a function with both arguments in the other order."""
+    return joiner(second, first)
+
+
+class TableJoinGraphNode(GraphNode):
+    """The step of a join: a processor for each side, and one that merges their output.
+
+    Args:
+        name: name of the last processor.
+        sides: names of the others.
+        operation: the join.
+        store: settings of the store of the result; None if it has none.
+    """
+
+    def __init__(
+        self, name: str, sides: tuple[str, str], operation: JoinOperation, store: TableStoreSettings | None
+    ) -> None:
+        super().__init__(name)
+        self._sides, self._operation, self._store = sides, operation, store
+        self.is_versioned = store is not None and store.materialized.is_versioned
+        self.use_versions = operation.use_versions
+
+    def write(self, topology: Topology) -> None:
+        """Add the processors and the store."""
+        operation = self._operation
+        for number, (side, parent) in enumerate(zip(self._sides, operation.parents, strict=True)):
+            topology.add_processor(side, operation.create_side(number), parent)
+        topology.add_processor(self.name, operation.create_supplier(), *self._sides)
+        for number, side in enumerate(self._sides):
+            topology.connect_processor_and_state_stores(side, *operation.views[1 - number].stores)
+        if self._store is not None:
+            topology.add_state_store(self._store.build_key_value(), self.name)

@@ -1,0 +1,182 @@
+"""Processors of tables: those of a topic, of ``filter`` and of ``map_values``.
+
+Source: Kafka 3.9 KTableSource, KTableFilter, KTableMapValues and KTableRepartitionMap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zkconsumer.errors import StreamsError
+from zkconsumer.topology.dsl.aggregates import DROPPED
+from zkconsumer.topology.dsl.stateless import Predicate
+from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange, TableStore
+from zkconsumer.topology.processor import Processor, ProcessorContext
+from zkconsumer.topology.records import Record
+
+
+class TableSource(Processor):
+    """Converts records to table changes. Records without a key are dropped and counted.
+
+    Args:
+        store: name of the store; None if no step needs it.
+        sends_old: whether later steps need old values.
+    """
+
+    def __init__(self, store: str | None, sends_old: bool) -> None:
+        self._name, self._sends_old = store, sends_old
+        self._store: TableStore | None = None
+
+    def init(self, context: ProcessorContext) -> None:
+        """Open the store."""
+        self._context = context
+        if self._name is not None:
+            self._store = TableStore(context, self._name)
+            self._forwarder = ChangeForwarder(context, self._store.store, self._sends_old)
+
+    def process(self, record: Record) -> None:
+        """Forward the change."""
+        key, value, timestamp = record.key, record.value, record.timestamp
+        if key is None:
+            self._context.count(DROPPED)
+        elif self._store is None:
+            self._context.forward(record.with_value(TableChange(value)))
+        else:
+            found = self._store.get(key)
+            is_latest = self._store.put(key, value, timestamp)
+            if is_latest is not None:
+                old = None if found is None else found.value
+                self._forwarder.forward(key, TableChange(value, old, is_latest), timestamp, record.headers)
+
+
+class TableStep(Processor):
+    """Computes the values of a table from those of another one.
+
+    Args:
+        store: name of the store of the result; None if it has none.
+        sends_old: whether later steps need old values.
+    """
+
+    def __init__(self, store: str | None, sends_old: bool) -> None:
+        self._name, self._sends_old = store, sends_old
+        self._store: TableStore | None = None
+
+    def init(self, context: ProcessorContext) -> None:
+        """Open the store."""
+        self._context = context
+        if self._name is not None:
+            self._store = TableStore(context, self._name)
+            self._forwarder = ChangeForwarder(context, self._store.store, self._sends_old)
+
+    def process(self, record: Record) -> None:
+        """Compute the new value and the old one, and forward the change."""
+        change: TableChange = record.value
+        new = self._compute(record.key, change.new)
+        old = self._find_old(record.key, change) if self._sends_old else None
+        if not self._is_forwarded(new, old):
+            return
+        if self._store is None:
+            self._context.forward(record.with_value(TableChange(new, old, change.is_latest)))
+            return
+        is_latest = self._store.put(record.key, new, record.timestamp)
+        if is_latest is not None:
+            self._forwarder.forward(record.key, TableChange(new, old, is_latest), record.timestamp, record.headers)
+
+    def _compute(self, key: Any, value: Any) -> Any:
+        raise NotImplementedError
+
+    def _is_forwarded(self, _new: Any, _old: Any) -> bool:
+        return True
+
+    def _find_old(self, key: Any, change: TableChange) -> Any:
+        if self._store is None:
+            return self._compute(key, change.old)
+        found = self._store.get(key)
+        return None if found is None else found.value
+
+
+class FilterTable(TableStep):
+    """Removes the values that a predicate rejects.
+
+    Args:
+        store: see ``TableStep``.
+        sends_old: see ``TableStep``.
+        predicate: the predicate.
+        is_negated: remove the others instead.
+        is_versioned: whether the table before is versioned, so that each change is forwarded.
+    """
+
+    def __init__(
+        self, store: str | None, sends_old: bool, predicate: Predicate, is_negated: bool, is_versioned: bool
+    ) -> None:
+        super().__init__(store, sends_old)
+        self._predicate, self._is_negated, self._is_versioned = predicate, is_negated, is_versioned
+
+    def _compute(self, key: Any, value: Any) -> Any:
+        if value is None or bool(self._predicate(key, value)) is self._is_negated:
+            return None
+        return value
+
+    def _is_forwarded(self, new: Any, old: Any) -> bool:
+        return self._is_versioned or not self._sends_old or new is not None or old is not None
+
+
+class MapTableValues(TableStep):
+    """Replaces values by a function of key and value.
+
+    Args:
+        store: see ``TableStep``.
+        sends_old: see ``TableStep``.
+        mapper: the function; not called for deleted keys.
+    """
+
+    def __init__(self, store: str | None, sends_old: bool, mapper: Callable[[Any, Any], Any]) -> None:
+        super().__init__(store, sends_old)
+        self._mapper = mapper
+
+    def _compute(self, key: Any, value: Any) -> Any:
+        return None if value is None else self._mapper(key, value)
+
+
+class RegroupTable(Processor):
+    """Forwards changes of a table with new keys and values, for an aggregation.
+
+    Args:
+        mapper: returns key and value.
+        is_versioned: whether changes that are not the latest version are ignored.
+    """
+
+    def __init__(self, mapper: Callable[[Any, Any], tuple[Any, Any]], is_versioned: bool) -> None:
+        self._mapper, self._is_versioned = mapper, is_versioned
+
+    def init(self, context: ProcessorContext) -> None:
+        """Keep the context."""
+        self._context = context
+
+    def process(self, record: Record) -> None:
+        """Forward the removal of the old value and the addition of the new one.
+
+        Raises:
+            StreamsError: the record has no key.
+        """
+        if record.key is None:
+            raise StreamsError(f"node {self._context.node_name!r}: a record of a grouped table has no key")
+        change: TableChange = record.value
+        if self._is_versioned and not change.is_latest:
+            return
+        new, old = self._map(record.key, change.new), self._map(record.key, change.old)
+        if new is not None and old is not None and new[0] == old[0]:
+            self._forward(record, new[0], TableChange(new[1], old[1], change.is_latest))
+            return
+        if old is not None:
+            self._forward(record, old[0], TableChange(None, old[1], change.is_latest))
+        if new is not None:
+            self._forward(record, new[0], TableChange(new[1], None, change.is_latest))
+
+    def _map(self, key: Any, value: Any) -> tuple[Any, Any] | None:
+        pair = None if value is None else self._mapper(key, value)
+        return None if pair is None or pair[0] is None or pair[1] is None else pair
+
+    def _forward(self, record: Record, key: Any, change: TableChange) -> None:
+        self._context.forward(Record(key, change, record.timestamp, record.headers))

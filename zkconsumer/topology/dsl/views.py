@@ -1,0 +1,169 @@
+"""Views: the values of a table that later steps read, as data that is part of a topology.
+
+Source: Kafka 3.9 KTableValueGetterSupplier and its implementations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from zkconsumer.topology.dsl.stateless import Predicate
+from zkconsumer.topology.dsl.table_store import TableStore
+from zkconsumer.topology.processor import ProcessorContext
+from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
+
+
+class OpenView(Protocol):
+    """The values of a table in a task."""
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether ``get_as_of`` can be called."""
+
+    def get(self, key: Any) -> ValueAndTimestamp | None:
+        """Return the value of a key, or None."""
+
+    def get_as_of(self, key: Any, timestamp: int) -> ValueAndTimestamp | None:
+        """Return the value of a key at a time in milliseconds, or None."""
+
+
+class View(Protocol):
+    """A table, for the processors of later steps."""
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Names of the stores that a processor needs."""
+
+    def open(self, context: ProcessorContext) -> OpenView:
+        """Return the values, in ``init`` of a processor."""
+
+
+@dataclass(frozen=True)
+class StoreView:
+    """The values in a key-value store."""
+
+    store: str
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The store."""
+        return (self.store,)
+
+    def open(self, context: ProcessorContext) -> OpenView:
+        """Return the store."""
+        return TableStore(context, self.store)
+
+
+@dataclass(frozen=True)
+class FilterView:
+    """The values of a table that a predicate accepts, or rejects."""
+
+    parent: View
+    predicate: Predicate
+    is_negated: bool
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The stores of the table."""
+        return self.parent.stores
+
+    def open(self, context: ProcessorContext) -> OpenView:
+        """Return the values."""
+        return _Computed(self.parent.open(context), self._compute)
+
+    def _compute(self, key: Any, found: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
+        if found is None or bool(self.predicate(key, found.value)) is self.is_negated:
+            return None
+        return found
+
+
+@dataclass(frozen=True)
+class MapView:
+    """The values that a function of key and value returns for those of a table."""
+
+    parent: View
+    mapper: Callable[[Any, Any], Any]
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The stores of the table."""
+        return self.parent.stores
+
+    def open(self, context: ProcessorContext) -> OpenView:
+        """Return the values."""
+        return _Computed(self.parent.open(context), self._compute)
+
+    def _compute(self, key: Any, found: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
+        value = None if found is None else self.mapper(key, found.value)
+        return None if found is None or value is None else ValueAndTimestamp(value, found.timestamp)
+
+
+class _Computed:
+    """Values that are computed from those of another table."""
+
+    def __init__(
+        self, parent: OpenView, compute: Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]
+    ) -> None:
+        self._parent, self._compute, self.is_versioned = parent, compute, parent.is_versioned
+
+    def get(self, key: Any) -> ValueAndTimestamp | None:
+        """Return the value of a key, or None."""
+        return self._compute(key, self._parent.get(key))
+
+    def get_as_of(self, key: Any, timestamp: int) -> ValueAndTimestamp | None:
+        """Return the value of a key at a time in milliseconds, or None."""
+        return self._compute(key, self._parent.get_as_of(key, timestamp))
+
+
+@dataclass(frozen=True)
+class WindowView:
+    """The values in a window store, by windowed key."""
+
+    store: str
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The store."""
+        return (self.store,)
+
+    def open(self, context: ProcessorContext) -> OpenView:
+        """Return the values."""
+        store = context.get_state_store(self.store)
+        return _ByWindow(lambda key: store.fetch(key.key, key.start))
+
+
+@dataclass(frozen=True)
+class SessionView:
+    """The values in a session store, by windowed key."""
+
+    store: str
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """The store."""
+        return (self.store,)
+
+    def open(self, context: ProcessorContext) -> OpenView:
+        """Return the values."""
+        store = context.get_state_store(self.store)
+
+        def fetch(key: Any) -> ValueAndTimestamp | None:
+            value = store.fetch_session(key.key, key.start, key.end)
+            return None if value is None else ValueAndTimestamp(value, key.end)
+
+        return _ByWindow(fetch)
+
+
+class _ByWindow:
+    """Values by windowed key, which have no versions."""
+
+    is_versioned = False
+
+    def __init__(self, get: Callable[[Any], ValueAndTimestamp | None]) -> None:
+        self.get = get
+
+    def get_as_of(self, _key: Any, _timestamp: int) -> ValueAndTimestamp | None:
+        """Raise an error: the values have no versions."""
+        raise NotImplementedError("values of windows have no versions")

@@ -1,0 +1,176 @@
+"""Processors that aggregate the records of a stream by key and time window.
+
+Source: Kafka 3.9 AbstractKStreamTimeWindowAggregateProcessor and KStreamWindowAggregate.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import abstractmethod
+from typing import Any
+
+from zkconsumer.topology.dsl.aggregates import DROPPED, Aggregator, Initializer
+from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange
+from zkconsumer.topology.processor import Processor, ProcessorContext
+from zkconsumer.topology.records import Record
+from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
+from zkconsumer.topology.stores.time_map import Windowed
+from zkconsumer.topology.windows import TimeWindows
+
+
+class Emit(enum.Enum):
+    """When the results of windows are forwarded. Source: EmitStrategy."""
+
+    #: After each change.
+    ON_UPDATE = "on update"
+    #: Once, when the window is closed: stream time has passed its end and its grace period.
+    ON_CLOSE = "on close"
+
+
+class ClosedWindows:
+    """Remembers which closed windows were forwarded, and when to search for more.
+
+    Args:
+        context: context of the processor.
+        step_ms: milliseconds of stream time after which a search is due in any case. The wall clock stands still during
+            a batch of Spark, in which stream time can advance by many windows.
+    """
+
+    def __init__(self, context: ProcessorContext, step_ms: int) -> None:
+        self._context, self._step_ms = context, max(1, step_ms)
+        self._last_close = context.remember("last_close_ms", -1)
+        self._next_search = context.remember("next_search_ms", 0)
+
+    @property
+    def last_close_ms(self) -> int:
+        """Close time of the windows that were forwarded last; -1 before the first."""
+        return int(self._last_close.value)
+
+    def start_search(self, close_ms: int) -> bool:
+        """Return whether windows that end before a close time, in milliseconds, are to be searched now."""
+        now, step_ms = self._context.current_system_time_ms, self._step_ms
+        if now < self._next_search.value and close_ms // step_ms == self.last_close_ms // step_ms:
+            return False
+        self._next_search.value = now + self._context.config.emit_interval_ms
+        return self.last_close_ms < close_ms
+
+    def finish(self, close_ms: int) -> None:
+        """Record that the windows were forwarded."""
+        self._last_close.value = close_ms
+
+
+class WindowedAggregate(Processor):
+    """Aggregates values by key and window. Records without a key are dropped and counted.
+
+    Args:
+        store: name of the store.
+        emit: when results are forwarded.
+        initializer: returns the aggregate before the first record of a window.
+        aggregator: returns the new aggregate from key, value and aggregate.
+        sends_old: whether later steps need old values.
+    """
+
+    #: Whether a value of None is aggregated; otherwise, the record is dropped.
+    ACCEPTS_NONE = True
+
+    def __init__(
+        self, store: str, emit: Emit, initializer: Initializer, aggregator: Aggregator, sends_old: bool
+    ) -> None:
+        self._name, self._emit, self._sends_old = store, emit, sends_old
+        self._initializer, self._aggregator = initializer, aggregator
+
+    def init(self, context: ProcessorContext) -> None:
+        """Open the store."""
+        self._context, self._store = context, context.get_state_store(self._name)
+        emits_updates = self._emit is Emit.ON_UPDATE
+        self._forwarder = ChangeForwarder(context, self._store if emits_updates else None, self._sends_old)
+        self._closed = None if emits_updates else ClosedWindows(context, self._step_ms)
+        self._observed = context.remember("observed_time_ms", -1)
+
+    def process(self, record: Record) -> None:
+        """Update the windows of the record."""
+        if record.key is None or (record.value is None and not self.ACCEPTS_NONE):
+            self._context.count(DROPPED)
+            return
+        self._observed.value = max(self._observed.value, record.timestamp)
+        self._update(record)
+
+    @abstractmethod
+    def _update(self, record: Record) -> None:
+        """Update the windows of a record with a key."""
+
+    @property
+    @abstractmethod
+    def _step_ms(self) -> int:
+        """See ``ClosedWindows``."""
+
+    def _put(self, record: Record, start: int, end: int, old: Any, new: Any, timestamp: int) -> None:
+        """Set the aggregate of a window, and forward the change."""
+        self._store.put(record.key, None if new is None else ValueAndTimestamp(new, timestamp), start)
+        if self._closed is None:
+            key = Windowed(record.key, start, end)
+            self._forwarder.forward(key, TableChange(new, old), timestamp, record.headers)
+
+    def _forward_closed(self, record: Record, close_ms: int, first_ms: int, last_ms: int) -> None:
+        """Forward the windows that start from one time to another, in milliseconds."""
+        assert self._closed is not None
+        found = sorted(self._store.fetch_all(first_ms, last_ms), key=lambda entry: entry[0].start)
+        for key, value in found:
+            self._forwarder.forward(key, TableChange(value.value), value.timestamp, record.headers)
+        self._closed.finish(close_ms)
+
+
+class TimeWindowAggregate(WindowedAggregate):
+    """Aggregates values by key and tumbling or hopping window.
+
+    Args:
+        windows: the windows.
+        store: see ``WindowedAggregate``.
+        emit: see ``WindowedAggregate``.
+        initializer: see ``WindowedAggregate``.
+        aggregator: see ``WindowedAggregate``.
+        sends_old: see ``WindowedAggregate``.
+    """
+
+    def __init__(
+        self,
+        windows: TimeWindows,
+        store: str,
+        emit: Emit,
+        initializer: Initializer,
+        aggregator: Aggregator,
+        sends_old: bool,
+    ) -> None:
+        super().__init__(store, emit, initializer, aggregator, sends_old)
+        self._windows = windows
+
+    @property
+    def _step_ms(self) -> int:
+        return self._windows.advance_ms or self._windows.size_ms
+
+    def _update(self, record: Record) -> None:
+        close_ms = self._observed.value - self._windows.grace_ms
+        for start, end in self._windows.windows_for(record.timestamp):
+            if end <= close_ms:
+                self._context.count(DROPPED)
+                continue
+            found, timestamp = self._store.fetch(record.key, start), record.timestamp
+            if found is None:
+                old = self._initializer()
+            else:
+                old, timestamp = found.value, max(timestamp, found.timestamp)
+            new = self._aggregator(record.key, record.value, old)
+            self._put(record, start, end, old, new, timestamp)
+        if self._closed is not None and self._closed.start_search(close_ms):
+            self._forward_closed_before(record, close_ms)
+
+    def _forward_closed_before(self, record: Record, close_ms: int) -> None:
+        assert self._closed is not None
+        size, last_close_ms = self._windows.size_ms, self._closed.last_close_ms
+        last_ms = close_ms - size
+        first_ms = 0 if last_close_ms == -1 else max(0, last_close_ms - size) + 1
+        if last_ms < 0:
+            return
+        windows_for = self._windows.windows_for
+        if last_close_ms == -1 or windows_for(last_ms) != windows_for(first_ms - 1):
+            self._forward_closed(record, close_ms, first_ms, last_ms)

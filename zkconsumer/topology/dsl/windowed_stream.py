@@ -1,0 +1,98 @@
+"""``WindowedKStream``: aggregations of a stream by key and window.
+
+Source: Kafka 3.9 TimeWindowedKStreamImpl, SlidingWindowedKStreamImpl and SessionWindowedKStreamImpl.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from zkconsumer.topology.dsl.aggregate_steps import AGGREGATE, REDUCE, check_merger, create_windowed_operation
+from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer, Reducer, add_one, nothing, reduce_values, zero
+from zkconsumer.topology.dsl.endpoints import Serdes
+from zkconsumer.topology.dsl.materialized import StoreSettings, TableStoreSettings, Windows
+from zkconsumer.topology.dsl.session_aggregates import Merger
+from zkconsumer.topology.dsl.window_aggregates import Emit
+
+if TYPE_CHECKING:
+    from zkconsumer.topology.dsl.grouped_stream import KGroupedStream
+    from zkconsumer.topology.dsl.table import KTable
+
+
+class WindowedKStream:
+    """Records by key and window. Methods aggregate them to a table whose keys are ``Windowed`` objects.
+
+    Records without a key and records of closed windows are dropped. Records whose value is None are aggregated in time
+    and session windows, and dropped with sliding windows.
+
+    Args:
+        grouped: the records by key.
+        windows: the windows.
+        emit: when results are forwarded.
+    """
+
+    def __init__(self, grouped: KGroupedStream, windows: Windows, emit: Emit) -> None:
+        self._grouped, self._windows, self._emit, self._names = grouped, windows, emit, grouped.graph.names
+
+    def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+        """Count the records of each key and window; for the arguments see ``KGroupedStream.count``."""
+        settings = self._grouped.count_settings(store, self._windows)
+        return self._build(self._names.choose(name, AGGREGATE), settings, zero, add_one, add_counts)
+
+    def reduce(self, reducer: Reducer, *, store: StoreSettings = None, name: str | None = None) -> KTable:
+        """Combine the values of each key and window; for the arguments see ``KGroupedStream.reduce``.
+
+        With time and session windows, the reducer is also called with values of None.
+        """
+        settings = TableStoreSettings.create(store, self._names, REDUCE, self._grouped.serdes)
+        chosen = self._names.choose(name, REDUCE)
+        merger = partial(merge_reduced, reducer)
+        return self._build(chosen, settings, nothing, partial(reduce_values, reducer), merger)
+
+    def aggregate(
+        self,
+        initializer: Initializer,
+        aggregator: Aggregator,
+        merger: Merger | None = None,
+        *,
+        store: StoreSettings = None,
+        name: str | None = None,
+    ) -> KTable:
+        """Aggregate the values of each key and window.
+
+        Args:
+            initializer: returns the aggregate before the first record.
+            aggregator: function of key, value and aggregate; returns the new aggregate.
+            merger: only for session windows: function of the key and the aggregates of two sessions; returns the merged
+                aggregate.
+            store: name or settings of the store.
+            name: name of the step.
+
+        Raises:
+            TopologyError: ``merger`` is missing for session windows, or given for other windows.
+        """
+        check_merger(self._windows, merger)
+        settings = TableStoreSettings.create(store, self._names, AGGREGATE, Serdes(self._grouped.serdes.key))
+        return self._build(self._names.choose(name, AGGREGATE), settings, initializer, aggregator, merger)
+
+    def _build(
+        self,
+        name: str,
+        settings: TableStoreSettings,
+        initializer: Initializer,
+        aggregator: Aggregator,
+        merger: Merger | None,
+    ) -> KTable:
+        operation = create_windowed_operation(self._windows, settings.name, self._emit, initializer, aggregator, merger)
+        return self._grouped.build(name, operation, settings, self._windows)
+
+
+def add_counts(_key: Any, one: int, other: int) -> int:
+    """Return the count of two sessions."""
+    return one + other
+
+
+def merge_reduced(reducer: Reducer, _key: Any, one: Any, other: Any) -> Any:
+    """Return the result of two sessions from a reducer; None is the result of no records."""
+    return other if one is None else reducer(one, other)

@@ -1,0 +1,31 @@
+"""Writes the steps of a ``StreamsBuilder`` to a topology.
+
+Source: Kafka 3.9 InternalStreamsBuilder.buildAndOptimizeTopology.
+"""
+
+from __future__ import annotations
+
+from zkconsumer.topology.builder import Topology
+from zkconsumer.topology.dsl.graph import GraphNode
+from zkconsumer.topology.dsl.step_graph import StepGraph
+from zkconsumer.topology.java_order import PriorityQueue
+from zkconsumer.topology.nodes import SourceNode
+
+
+def write(graph: StepGraph) -> Topology:
+    """Return a topology of all steps, each after the steps before it, in the order of their priorities."""
+    topology, written = Topology(), {graph.root}
+    queue: PriorityQueue[GraphNode] = PriorityQueue(lambda node: node.priority)
+    for child in graph.root.children:
+        queue.add(child)
+    while (node := queue.poll()) is not None:
+        if node not in written and written.issuperset(node.parents):
+            node.write(topology)
+            written.add(node)
+        for child in node.children:
+            queue.add(child)
+    for names in graph.copartitioned:
+        sources = [name for name in topology.nodes if name in names and isinstance(topology.nodes[name], SourceNode)]
+        if len(sources) > 1:
+            topology.copartition(*sources)
+    return topology
