@@ -1,4 +1,4 @@
-"""Runs ``OracleRunner`` in a JVM with the jars of Kafka Streams' test driver."""
+"""Runs ``OracleRunner`` and ``DslRunner`` in a JVM with the jars of Kafka Streams' test driver."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ from zkconsumer.devcluster.java import java_home
 COORDINATE = "org.apache.kafka:kafka-streams-test-utils:3.9.2"
 
 _FOLDER = Path(__file__).parent
-_SOURCE, _PINNED = _FOLDER / "OracleRunner.java", _FOLDER / "oracle-runner.jar"
+_SOURCES, _PINNED = (_FOLDER / "OracleRunner.java", _FOLDER / "DslRunner.java"), _FOLDER / "oracle-runner.jar"
 
-#: Entry of the jar with the checksum of the source from which its classes were compiled.
-_CHECKSUM = "OracleRunner.java.sha256"
+#: Entry of the jar with the checksum of the sources from which its classes were compiled.
+_CHECKSUM = "sources.sha256"
 
 
 class Oracle:
-    """A JVM that answers requests one after another."""
+    """A JVM that answers requests one after another.
 
-    def __init__(self) -> None:
+    Args:
+        runner: name of the class that it runs.
+    """
+
+    def __init__(self, runner: str = "OracleRunner") -> None:
         memory = Path("/dev/shm")  # RocksDB flushes after each record, which is slow on a disk
         self._folder = Path(tempfile.mkdtemp(prefix="zkconsumer-oracle-", dir=memory if memory.is_dir() else None))
         libraries = [str(path) for path in jars.resolve(COORDINATE)]
@@ -37,7 +41,7 @@ class Oracle:
         command = [java_home() / "bin" / "java", "-Xmx512m", "-cp", os.pathsep.join([str(classes), *libraries])]
         self._log = (self._folder / "log").open("w")
         self._process = subprocess.Popen(
-            [*map(str, command), "OracleRunner", str(self._folder / "state")],
+            [*map(str, command), runner, str(self._folder / "state")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -77,25 +81,27 @@ class Oracle:
 
 
 def compiled(libraries: list[str], folder: Path) -> Path:
-    """Compile the runner into a folder, and return it."""
+    """Compile the runners into a folder, and return it."""
     command = [compiler(), "-nowarn", "-Xlint:-options", "--release", "11", "-cp", os.pathsep.join(libraries)]
-    subprocess.run([*map(str, command), "-d", str(folder), str(_SOURCE)], check=True, capture_output=True, text=True)
+    subprocess.run(
+        [*map(str, command), "-d", str(folder), *map(str, _SOURCES)], check=True, capture_output=True, text=True
+    )
     return folder
 
 
 def source_checksum() -> str:
-    """Return the SHA-256 of the runner's source."""
-    return hashlib.sha256(_SOURCE.read_bytes()).hexdigest()
+    """Return the SHA-256 of the sources of the runners."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()
 
 
 def pinned_checksum() -> str:
-    """Return the SHA-256 of the source from which the pinned classes were compiled."""
+    """Return the SHA-256 of the sources from which the pinned classes were compiled."""
     with zipfile.ZipFile(_PINNED) as archive:
         return archive.read(_CHECKSUM).decode()
 
 
 def pin_classes() -> None:
-    """Write the compiled runner and the checksum of its source to the jar that machines without a JDK use."""
+    """Write the compiled runners and the checksum of their sources to the jar that machines without a JDK use."""
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(_PINNED, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(compiled([str(path) for path in jars.resolve(COORDINATE)], Path(folder)).glob("*.class")):
             archive.writestr(zipfile.ZipInfo(path.name), path.read_bytes())

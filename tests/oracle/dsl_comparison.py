@@ -1,0 +1,77 @@
+"""Compares pipelines with Kafka Streams, and recognizes the known differences."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import random
+from typing import Any
+
+from zkconsumer.errors import StreamsError, TopologyError
+
+from . import dsl_programs
+from .oracle import Oracle
+
+Json = Any
+
+
+class Outcome(enum.Enum):
+    """How the answers of both sides compare."""
+
+    EQUAL = "equal"
+    #: Both failed.
+    BOTH_FAILED = "failed on both sides"
+    #: Caches of window and session stores in the JVM show expired entries; without these caches, the answers are equal.
+    EXPIRED_IN_CACHE = "expired entries in caches"
+    #: Kafka Streams fails if a record without a key reaches a left join with a grace period.
+    KEY_IN_GRACE = "records without a key in joins with a grace period"
+    DIFFERENT = "different"
+
+
+def compare(oracle: Oracle, request: Json) -> tuple[Outcome, Json, Json]:
+    """Return the outcome, and the answers of this package and of Kafka Streams."""
+    [expected] = oracle.send([request])
+    answer = _run(request)
+    outcome = _classify(request, answer, expected)
+    if outcome is Outcome.DIFFERENT and request.get("cache") and _has_windows(request):
+        uncached = _without_window_caches(request)
+        [expected_uncached] = oracle.send([uncached])
+        if _classify(uncached, _run(uncached), expected_uncached) is not Outcome.DIFFERENT:
+            outcome = Outcome.EXPIRED_IN_CACHE
+    return outcome, answer, expected
+
+
+def is_equal_if_rebuilt(request: Json, answer: Json, rng: random.Random) -> bool:
+    """Return whether the answer is the same if tasks are rebuilt at random events."""
+    numbers = sorted(rng.sample(range(1, len(request["events"])), 3))
+    return bool(_run({**request, "reopen": numbers}) == answer)
+
+
+def _run(request: Json) -> Json:
+    try:
+        return dsl_programs.run(request)
+    except (StreamsError, TopologyError) as error:
+        return {"error": type(error).__name__, "text": str(error)}
+
+
+def _classify(request: Json, answer: Json, expected: Json) -> Outcome:
+    if "error" in answer and "error" in expected:
+        return Outcome.BOTH_FAILED
+    if answer == expected:
+        return Outcome.EQUAL
+    has_grace = any(step["op"] == "join_table" and "grace" in step for step in request["steps"])
+    if "NullPointerException" in expected.get("error", ()) and has_grace:
+        return Outcome.KEY_IN_GRACE
+    return Outcome.DIFFERENT
+
+
+def _has_windows(request: Json) -> bool:
+    return any("windows" in step for step in request["steps"])
+
+
+def _without_window_caches(request: Json) -> Json:
+    changed = copy.deepcopy(request)
+    for step in changed["steps"]:
+        if "windows" in step:
+            step["store"] = {**(step.get("store") or {}), "caching": False}
+    return changed
