@@ -129,14 +129,15 @@ def app(spark: Any, zkconsumer_cluster: Cluster, group: str, checkpoint: Path) -
         group: str = group,
         checkpoint: Path = checkpoint,
         properties: Mapping[str, str] | None = None,
+        config: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> StreamsApp:
-        config = ApplicationConfig(application_id=group)
         of_cluster = {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers}
         if has_zookeeper:
             of_cluster = {**zkconsumer_cluster.consumer_properties, "zookeeper.sync.time.ms": "200"}
         wanted = {**of_cluster, **(properties or {})}
-        return StreamsApp(topology, config, spark, str(checkpoint), wanted, QuerySettings(**settings))
+        of_application = ApplicationConfig(application_id=group, **(config or {}))
+        return StreamsApp(topology, of_application, spark, str(checkpoint), wanted, QuerySettings(**settings))
 
     with started(make, StreamsApp.close) as start:
         yield start

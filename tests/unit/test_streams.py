@@ -428,6 +428,9 @@ class FailingQuery:
         count = int(self._starts in self._processed)
         return [{"observedMetrics": {"zkconsumer_tasks": {"metrics": [json.dumps({"0_0": {"processed": count}})]}}}]
 
+    def purge(self, _report: dict[str, Any]) -> None:
+        pass
+
     def find_new_topics(self, **_: bool) -> list[str]:
         return []
 

@@ -241,9 +241,12 @@ class StreamsApp:
                     return
 
     def clean_up(self) -> list[str]:
-        """Delete the checkpoint with the stores, and the committed offsets of the group; return what was deleted.
+        """Delete the checkpoint with the stores, the committed offsets of the group, and the internal topics.
 
-        The next start processes the topics from their starting offsets. Topics and their records are not deleted.
+        The next start processes the other topics, which are not deleted, from their starting offsets.
+
+        Returns:
+            what was deleted.
 
         Raises:
             StreamsError: the application is running.
@@ -357,6 +360,7 @@ class StreamsApp:
         count = 0
         for report in self._query.take_reports():
             count += self._reports.add(report)
+            self._query.purge(report)
             if self._progress_listener is not None:
                 self._notify(self._progress_listener, self._reports.progress())
         return count

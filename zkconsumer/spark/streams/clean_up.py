@@ -1,4 +1,4 @@
-"""Deletes the checkpoint and the committed offsets of an application. Topics are not deleted."""
+"""Deletes the checkpoint, the committed offsets and the internal topics of an application."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import Any
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.spark.streams.checkpoint import delete_checkpoint
 from zkconsumer.spark.streams.cluster import ApplicationCluster
+from zkconsumer.spark.streams.internal_topics import InternalTopics, wait_for_error
 from zkconsumer.spark.streams.owner import ApplicationOwner
 from zkconsumer.zookeeper.registry import GroupPaths
 
 _TIMEOUT_S = 30.0
 
 
-def clean_up(spark: Any, checkpoint: str, cluster: ApplicationCluster) -> list[str]:
-    """Delete the checkpoint and the committed offsets of an application; return what was deleted.
+def clean_up(spark: Any, checkpoint: str, cluster: ApplicationCluster, internal: InternalTopics) -> list[str]:
+    """Delete the checkpoint, the committed offsets and the internal topics of an application; return what was deleted.
 
     Args:
         spark: a Spark session.
         checkpoint: directory of the checkpoint.
         cluster: the cluster of the application.
+        internal: its internal topics.
 
     Raises:
         StreamsError: the application is running. This is not detected without ZooKeeper.
@@ -32,10 +34,10 @@ def clean_up(spark: Any, checkpoint: str, cluster: ApplicationCluster) -> list[s
             owner = ApplicationOwner(cluster.config)
             closing.callback(owner.close)
             owner.acquire()
-        return _delete_all(spark, checkpoint, cluster)
+        return _delete_all(spark, checkpoint, cluster, internal)
 
 
-def _delete_all(spark: Any, checkpoint: str, cluster: ApplicationCluster) -> list[str]:
+def _delete_all(spark: Any, checkpoint: str, cluster: ApplicationCluster, internal: InternalTopics) -> list[str]:
     deleted, group = [], cluster.config.group_id
     with cluster.open() as access:
         if cluster.has_zookeeper:
@@ -46,6 +48,7 @@ def _delete_all(spark: Any, checkpoint: str, cluster: ApplicationCluster) -> lis
         brokers = access.cluster.brokers()
     if _delete_group(cluster.client_settings(brokers), group):
         deleted.append(f"committed offsets in Kafka, group {group!r}")
+    deleted += [f"internal topic {topic}" for topic in internal.delete()]
     # The checkpoint is the last one: if this is interrupted, the call can be repeated.
     if delete_checkpoint(spark, checkpoint):
         deleted.append(f"checkpoint {checkpoint}")
@@ -54,15 +57,14 @@ def _delete_all(spark: Any, checkpoint: str, cluster: ApplicationCluster) -> lis
 
 def _delete_group(client: Mapping[str, Any], group: str) -> bool:
     """Delete a group from Kafka; return whether it existed."""
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient(dict(client))  # without this reference, its thread would end
     [deleted] = admin.delete_consumer_groups([group], request_timeout=_TIMEOUT_S).values()
-    try:
-        deleted.result(_TIMEOUT_S + 5)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return False
-        raise BrokerUnavailableError(f"group {group!r} was not deleted: {error.args[0].str()}") from error
-    return True
+    error = wait_for_error(deleted, f"deletion of group {group!r}")
+    if error is None:
+        return True
+    if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+        return False
+    raise BrokerUnavailableError(f"group {group!r} was not deleted: {error.str()}")

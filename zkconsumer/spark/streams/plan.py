@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.spark.streams.global_stores import GlobalPlan
+from zkconsumer.spark.streams.internal_topics import format_creation_command
 from zkconsumer.spark.streams.packing import choose_keys
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.resolved import ResolvedTopology
@@ -131,6 +132,20 @@ class ApplicationPlan:
         return name_internal_topic(self.config.application_id, topic) if is_internal else topic
 
 
+def find_missing_topics(
+    topology: ResolvedTopology, config: ApplicationConfig, counts: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the numbers of partitions of the internal topics that do not exist, by name.
+
+    Args:
+        topology: the topology.
+        config: settings of the application.
+        counts: number of partitions by topic.
+    """
+    topics = {name_internal_topic(config.application_id, topic): n for topic, n in topology.internal_topics.items()}
+    return {name: count for name, count in topics.items() if count is not None and name not in counts}
+
+
 def select_subtopologies(
     topology: ResolvedTopology, config: ApplicationConfig, counts: Mapping[str, int]
 ) -> dict[int, Subtopology]:
@@ -150,8 +165,7 @@ def select_subtopologies(
         name = name_internal_topic(config.application_id, topic)
         if name not in counts:
             raise StreamsError(
-                f"internal topic {name!r} does not exist; create it: kafka-topics.sh --bootstrap-server HOST:PORT "
-                f"--create --topic {name} --partitions {count} --config retention.ms=-1"
+                f"internal topic {name!r} does not exist; create it: {format_creation_command(name, count or 1)}"
             )
         if counts[name] != count:
             raise StreamsError(

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from zkconsumer.health import HealthReason, HealthState
+from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Kind, MetricName, declare
 from zkconsumer.spark.driver.lag import offset_object
+from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.streams.dataframe import METRICS, METRICS_COLUMN
 
 _COUNT = declare(
@@ -119,6 +121,16 @@ class ProgressReports:
             reasons = dict(self._reasons)
         for code, since in reasons.items():
             yield HealthReason(HealthState.STALLED, code, since, "see the log of the planning process")
+
+
+def find_ends(report: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Return the offset after the last record of each partition that a batch has processed.
+
+    Args:
+        report: progress report of the batch.
+    """
+    found = (offset_object(source.get("endOffset")) for source in report.get("sources", ()))
+    return {partition: until for one in found if "ranges" in one for partition, (_, until) in from_offset(one).items()}
 
 
 def _find_source(report: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -20,14 +20,18 @@ from zkconsumer.spark.streams import ticks
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.checkpoint import is_used, open_application
 from zkconsumer.spark.streams.clean_up import clean_up
-from zkconsumer.spark.streams.cluster import ApplicationCluster
+from zkconsumer.spark.streams.cluster import ApplicationCluster, ClusterState
 from zkconsumer.spark.streams.dataframe import QueryPlan, plan_global_stores, start_query
+from zkconsumer.spark.streams.internal_topics import InternalTopics
 from zkconsumer.spark.streams.owner import ApplicationOwner
 from zkconsumer.spark.streams.pickling import check_picklable
-from zkconsumer.spark.streams.plan import ApplicationPlan, select_subtopologies
+from zkconsumer.spark.streams.plan import ApplicationPlan, find_missing_topics, select_subtopologies
+from zkconsumer.spark.streams.progress import find_ends
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.resolved import ResolvedTopology
+from zkconsumer.topology.subtopology import name_internal_topic
 
 #: Settings of the session of the query.
 _CONF = {
@@ -40,6 +44,8 @@ _CONF = {
     "spark.sql.streaming.stopTimeout": "30s",
 }
 _POLL_S = 0.02
+#: Maximum seconds until all brokers know new internal topics, and between two lookups.
+_TOPICS_TIMEOUT_S, _TOPICS_POLL_S = 30.0, 0.2
 
 
 class TopologyQuery:
@@ -79,6 +85,7 @@ class TopologyQuery:
         self._new_topics: list[str] = []
         self._cluster: ApplicationCluster | None = None
         self._owner: ApplicationOwner | None = None
+        self._internal_topics: InternalTopics | None = None
         self._log = get_logger("zkconsumer.spark")
         self._waiting = threading.Event()  # never set: only its timeout is used
 
@@ -88,14 +95,14 @@ class TopologyQuery:
         Raises:
             StreamsError: the checkpoint belongs to another application or topology.
             ConfigurationError: a property is invalid, or ``zookeeper.connect`` and ``bootstrap.servers`` are missing.
-            TopologyError: a topic does not exist, or a part of the topology cannot be pickled.
+            TopologyError: a source topic does not exist, or a part of the topology cannot be pickled.
         """
         _check_requirements()
         self._new_topics = []
         cluster = self._cluster = ApplicationCluster(self._properties)
         self._acquire(cluster)
-        state = cluster.describe()
-        settings, counts = self._settings, state.partition_counts
+        settings, state = self._settings, self._create_internal_topics(cluster)
+        counts = state.partition_counts
         resolved = self._topology.resolve(counts)
         self._read_counts = {topic: counts.get(topic, 0) for topic in resolved.source_topics}
         self._checked_at = time.monotonic()
@@ -125,6 +132,46 @@ class TopologyQuery:
         query = QueryPlan(plan, settings, self._properties, cluster, state.brokers)
         with _active(session):  # Spark looks up formats in it
             self._query = start_query(session, query, self._checkpoint)
+
+    def _create_internal_topics(self, cluster: ApplicationCluster) -> ClusterState:
+        """Create the internal topics that do not exist, and return the topics and brokers with them.
+
+        Raises:
+            StreamsError: a topic could not be created.
+            TopologyError: a source topic does not exist, or a part of the topology cannot be pickled.
+        """
+        state, config = cluster.describe(), self._config
+        resolved = self._topology.resolve(state.partition_counts)
+        self._internal_topics = None
+        if not resolved.internal_topics:
+            return state
+        # These are checked before topics are created, whose number of partitions cannot be corrected later.
+        resolved.check_partition_counts(state.partition_counts)
+        check_picklable(resolved.subtopologies, config)
+        topics = self._internal_topics = self._open_internal_topics(cluster, state, resolved)
+        topics.create(find_missing_topics(resolved, config, state.partition_counts))
+        deadline = time.monotonic() + _TOPICS_TIMEOUT_S
+        while find_missing_topics(resolved, config, state.partition_counts) and time.monotonic() < deadline:
+            self._waiting.wait(_TOPICS_POLL_S)
+            state = cluster.describe()
+        return state  # a topic that is still missing is an error of the plan
+
+    def _open_internal_topics(
+        self, cluster: ApplicationCluster, state: ClusterState, resolved: ResolvedTopology
+    ) -> InternalTopics:
+        application = self._config.application_id
+        names = {name_internal_topic(application, topic) for topic in resolved.internal_topics}
+        client = cluster.client_settings(state.brokers)
+        return InternalTopics(client, application, names, self._settings.purge_interval_ms)
+
+    def purge(self, report: Mapping[str, Any]) -> None:
+        """Delete the records of internal topics that a batch and those before have processed.
+
+        Args:
+            report: progress report of the batch, which Spark sends after it has committed the batch.
+        """
+        if self._internal_topics is not None:
+            self._internal_topics.purge(find_ends(report))
 
     def _acquire(self, cluster: ApplicationCluster) -> None:
         """Ensure that no other application with the same id runs, if ``zookeeper.connect`` is set."""
@@ -199,7 +246,10 @@ class TopologyQuery:
 
     def clean_up(self) -> list[str]:
         """Delete what a query that does not run has stored; see ``clean_up.clean_up``."""
-        return clean_up(self._spark, self._checkpoint, ApplicationCluster(self._properties))
+        cluster = ApplicationCluster(self._properties)
+        state = cluster.describe()
+        internal = self._open_internal_topics(cluster, state, self._topology.resolve(state.partition_counts))
+        return clean_up(self._spark, self._checkpoint, cluster, internal)
 
     def stop(self, timeout_s: float, *, keeps_owner: bool = False) -> None:
         """Stop the query, if it runs, after the current batch. A batch that does not end in time is repeated later.
@@ -213,6 +263,7 @@ class TopologyQuery:
                 self._wait_for_end_of_batch(timeout_s)
                 self._query.stop()
         finally:
+            self._internal_topics = None  # its connections are closed
             self._close_listener()
             if not keeps_owner:
                 self._release()

@@ -12,6 +12,15 @@ from zkconsumer.spark.streams.output import ProcessingGuarantee
 #: Settings of the producer on which the processing guarantees depend.
 _RESERVED = {"acks", "bootstrap.servers", "enable.idempotence", "on_delivery", "partitioner", "transactional.id"}
 
+_POSITIVE = (
+    "trigger_ms",
+    "tick_interval_ms",
+    "partitions",
+    "max_records_per_task",
+    "max_bytes_per_task",
+    "purge_interval_ms",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class QuerySettings:
@@ -30,6 +39,7 @@ class QuerySettings:
             those of other partitions.
         max_bytes_per_task: maximum size of the keys and values of the records of a task in a batch, estimated from the
             next records. The records and the output of a task in a batch are in the memory of one worker.
+        purge_interval_ms: minimum milliseconds between two deletions of the processed records of internal topics.
         producer: settings of librdkafka's producer.
         processing_guarantee: ``at_least_once``, the default, or ``exactly_once_v2``, which requires Kafka 2.5 and
             deterministic processors.
@@ -49,6 +59,7 @@ class QuerySettings:
     partitions: int | None = None
     max_records_per_task: int = 200_000
     max_bytes_per_task: int = 64 << 20
+    purge_interval_ms: int = 30_000
     producer: Mapping[str, Any] = field(default_factory=dict)
     processing_guarantee: ProcessingGuarantee | str = ProcessingGuarantee.AT_LEAST_ONCE
     sequence_headers: bool | None = None
@@ -65,7 +76,7 @@ class QuerySettings:
         reserved = sorted(_RESERVED & self.producer.keys())
         if reserved:
             raise ConfigurationError(f"producer must not contain {', '.join(reserved)}, which the application sets")
-        for name in ("trigger_ms", "tick_interval_ms", "partitions", "max_records_per_task", "max_bytes_per_task"):
+        for name in _POSITIVE:
             value = getattr(self, name)
             is_default = value is None and name == "partitions"
             if not is_default and (not isinstance(value, int) or value < 1):

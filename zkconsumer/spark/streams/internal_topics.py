@@ -1,0 +1,152 @@
+"""Creates the internal topics of an application, and deletes their processed records.
+
+Source: Kafka 3.9 InternalTopicManager, RepartitionTopicConfig and TaskManager.maybePurgeCommittedRecords.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from zkconsumer.errors import BrokerUnavailableError, StreamsError
+from zkconsumer.log import get_logger
+from zkconsumer.message import TopicPartition
+
+#: Settings of an internal topic: only the application deletes its records.
+_CONFIG = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "message.timestamp.type": "CreateTime",
+    "segment.bytes": str(50 << 20),
+}
+_TIMEOUT_S = 30.0
+
+
+class InternalTopics:
+    """Creates internal topics, and deletes their processed records. It runs in the driver, and is not thread-safe.
+
+    Args:
+        client: librdkafka client configuration.
+        application: application id, for the log.
+        names: names of the internal topics.
+        purge_interval_ms: minimum time between two deletions, in milliseconds.
+    """
+
+    def __init__(
+        self, client: Mapping[str, Any], application: str, names: Collection[str], purge_interval_ms: int
+    ) -> None:
+        from confluent_kafka.admin import AdminClient  # it needs the extra
+
+        self._admin, self._names = AdminClient(dict(client)), frozenset(names)
+        self._interval_s, self._next_purge = purge_interval_ms / 1_000, 0.0
+        self._pending: Mapping[Any, Future[Any]] = {}
+        self._reported: set[tuple[str, str]] = set()
+        self._log = get_logger("zkconsumer.spark").bind(group=application)
+
+    def create(self, topics: Mapping[str, int]) -> None:
+        """Create topics with the default replication factor of the brokers; existing topics are not changed.
+
+        Args:
+            topics: numbers of partitions by topic.
+
+        Raises:
+            StreamsError: a topic could not be created.
+            BrokerUnavailableError: the brokers do not respond.
+        """
+        from confluent_kafka import KafkaError
+        from confluent_kafka.admin import NewTopic
+
+        new = [NewTopic(topic, count, -1, config=_CONFIG) for topic, count in sorted(topics.items())]
+        timeouts = {"operation_timeout": _TIMEOUT_S, "request_timeout": _TIMEOUT_S}
+        requests = self._admin.create_topics(new, **timeouts) if new else {}
+        for topic, created in requests.items():
+            error = wait_for_error(created, f"creation of internal topic {topic!r}")
+            if error is None:
+                self._log.info("internal_topic_created", topic=topic, counts={topic: topics[topic]})
+            elif error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise StreamsError(
+                    f"creation of internal topic {topic!r} failed: {error.name()} ({error.code()}): {error.str()}; "
+                    f"create it: {format_creation_command(topic, topics[topic])}"
+                )
+
+    def purge(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Delete processed records if the interval has elapsed and no request is pending; a later call logs errors.
+
+        Args:
+            ends: offset after the last processed record of each partition; other topics are ignored.
+        """
+        from confluent_kafka import KafkaException
+        from confluent_kafka import TopicPartition as Position
+
+        if time.monotonic() < self._next_purge or not all(one.done() for one in self._pending.values()):
+            return
+        self._report_failures()
+        self._next_purge = time.monotonic() + self._interval_s
+        internal = {one: offset for one, offset in ends.items() if one.topic in self._names and offset > 0}
+        positions = [Position(one.topic, one.partition, offset) for one, offset in internal.items()]
+        try:
+            self._pending = self._admin.delete_records(positions, request_timeout=_TIMEOUT_S) if positions else {}
+        except KafkaException as error:
+            self._report("", error)
+
+    def delete(self) -> list[str]:
+        """Delete the internal topics, and return the names of those that existed.
+
+        Raises:
+            BrokerUnavailableError: a topic could not be deleted.
+        """
+        from confluent_kafka import KafkaError
+
+        deleted, names = [], sorted(self._names)
+        timeouts = {"operation_timeout": _TIMEOUT_S, "request_timeout": _TIMEOUT_S}
+        for topic, request in (self._admin.delete_topics(names, **timeouts) if names else {}).items():
+            error = wait_for_error(request, f"deletion of internal topic {topic!r}")
+            if error is None:
+                deleted.append(topic)
+            elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise BrokerUnavailableError(f"internal topic {topic!r} was not deleted: {error.str()}")
+        return deleted
+
+    def _report_failures(self) -> None:
+        """Log why records were not deleted, once for each topic and reason."""
+        for position, deleted in self._pending.items():
+            error = deleted.exception()
+            if error is not None:
+                self._report(position.topic, error)
+
+    def _report(self, topic: str, error: BaseException) -> None:
+        cause: Any = error.args[0] if error.args else error
+        reason = f"{cause.name()} ({cause.code()}): {cause.str()}" if hasattr(cause, "code") else str(error)
+        if (topic, reason) not in self._reported:
+            self._reported.add((topic, reason))
+            self._log.warning("internal_records_not_deleted", topic=topic, error=reason)
+
+
+def wait_for_error(request: Future[Any], action: str) -> Any:
+    """Return the error of an administrative request, a ``KafkaError``, or None if it succeeded.
+
+    The error is not raised: its traceback would keep the client, with its connections, until the next garbage
+    collection.
+
+    Args:
+        request: the request.
+        action: what it does, for the message of an error.
+
+    Raises:
+        BrokerUnavailableError: there is no response.
+    """
+    try:
+        error = request.exception(_TIMEOUT_S + 5)
+    except TimeoutError:
+        raise BrokerUnavailableError(f"{action} timed out after {_TIMEOUT_S + 5:g} s") from None
+    return None if error is None else error.args[0]
+
+
+def format_creation_command(topic: str, partitions: int) -> str:
+    """Return the command that creates an internal topic."""
+    return (
+        f"kafka-topics.sh --bootstrap-server HOST:PORT --create --topic {topic} --partitions {partitions} "
+        + " ".join(f"--config {name}={value}" for name, value in _CONFIG.items())
+    )
