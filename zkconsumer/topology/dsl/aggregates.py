@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange, TableStore
+from zkconsumer.topology.dsl.table_store import TableOutput
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.records import Record
 
@@ -58,8 +58,7 @@ class Aggregate(Processor):
 
     def init(self, context: ProcessorContext) -> None:
         """Open the store."""
-        self._context, self._store = context, TableStore(context, self._name)
-        self._forwarder = ChangeForwarder(context, self._store.store, self._sends_old)
+        self._context, self._table = context, TableOutput(context, self._name, self._sends_old)
 
     def process(self, record: Record) -> None:
         """Update the aggregate of the key, and forward the change."""
@@ -67,7 +66,7 @@ class Aggregate(Processor):
         if key is None or value is None:
             self._context.count(DROPPED)
             return
-        found = self._store.get(key)
+        found = self._table.get(key)
         old = None if found is None else found.value
         if found is not None and old is not None:
             timestamp = max(timestamp, found.timestamp)
@@ -75,6 +74,4 @@ class Aggregate(Processor):
             old = self._initializer()
         is_first = self._initializer is None and old is None
         new = value if is_first else self._aggregator(key, value, old)
-        is_latest = self._store.put(key, new, timestamp)
-        if is_latest is not None:
-            self._forwarder.forward(key, TableChange(new, old, is_latest), timestamp, record.headers)
+        self._table.update(key, new, old, timestamp, record.headers)

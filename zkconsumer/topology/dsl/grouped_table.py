@@ -18,7 +18,7 @@ from zkconsumer.topology.dsl.materialized import StoreSettings, TableStoreSettin
 from zkconsumer.topology.dsl.names import check_name
 from zkconsumer.topology.dsl.operations import AggregateOperation
 from zkconsumer.topology.dsl.step_graph import SINK, SOURCE, StepGraph
-from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange, TableStore
+from zkconsumer.topology.dsl.table_store import TableOutput
 from zkconsumer.topology.dsl.views import StoreView
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.records import Record
@@ -141,8 +141,7 @@ class AggregateTable(Processor):
 
     def init(self, context: ProcessorContext) -> None:
         """Open the store."""
-        self._context, self._store = context, TableStore(context, self._name)
-        self._forwarder = ChangeForwarder(context, self._store.store, self._sends_old)
+        self._context, self._table = context, TableOutput(context, self._name, self._sends_old)
 
     def process(self, record: Record) -> None:
         """Update the aggregate of the key, and forward the change.
@@ -153,7 +152,7 @@ class AggregateTable(Processor):
         key, change = record.key, record.value
         if key is None:
             raise StreamsError(f"node {self._context.node_name!r}: a record of a grouped table has no key")
-        found, timestamp = self._store.get(key), record.timestamp
+        found, timestamp = self._table.get(key), record.timestamp
         old = None if found is None else found.value
         new = old
         if found is not None and (change.new is not None or change.old is not None):
@@ -164,9 +163,7 @@ class AggregateTable(Processor):
             if new is None and self._initializer is not None:
                 new = self._initializer()
             new = self._adder(key, change.new, new)
-        is_latest = self._store.put(key, new, timestamp)
-        if is_latest is not None:
-            self._forwarder.forward(key, TableChange(new, old, is_latest), timestamp, record.headers)
+        self._table.update(key, new, old, timestamp, record.headers)
 
 
 def subtract_one(_key: Any, _value: Any, count: int) -> int:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from zkconsumer.topology.dsl.aggregates import DROPPED, Aggregator, Initializer
-from zkconsumer.topology.dsl.window_aggregates import Emit, WindowedAggregate
+from zkconsumer.topology.dsl.aggregates import DROPPED
+from zkconsumer.topology.dsl.window_aggregates import WindowedAggregate
+from zkconsumer.topology.processor import ProcessorContext
 from zkconsumer.topology.records import Record
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
 from zkconsumer.topology.windows import SlidingWindows
@@ -34,31 +35,15 @@ class _Neighbours(NamedTuple):
     previous: int | None
 
 
-class SlidingWindowAggregate(WindowedAggregate):
-    """Aggregates values by key and sliding window.
-
-    Args:
-        windows: the windows.
-        store: see ``WindowedAggregate``.
-        emit: see ``WindowedAggregate``.
-        initializer: see ``WindowedAggregate``.
-        aggregator: see ``WindowedAggregate``.
-        sends_old: see ``WindowedAggregate``.
-    """
+class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
+    """Aggregates values by key and sliding window."""
 
     ACCEPTS_NONE = False
 
-    def __init__(
-        self,
-        windows: SlidingWindows,
-        store: str,
-        emit: Emit,
-        initializer: Initializer,
-        aggregator: Aggregator,
-        sends_old: bool,
-    ) -> None:
-        super().__init__(store, emit, initializer, aggregator, sends_old)
-        self._windows, self._size = windows, windows.difference_ms
+    def init(self, context: ProcessorContext) -> None:
+        """Open the store."""
+        self._size = self._windows.difference_ms
+        super().init(context)
 
     @property
     def _step_ms(self) -> int:

@@ -15,7 +15,7 @@ from zkconsumer.topology.dsl.graph import GraphNode, ProcessorGraphNode
 from zkconsumer.topology.dsl.operations import TableOperation
 from zkconsumer.topology.dsl.suppress_buffer import BufferedChange, SuppressBuffer
 from zkconsumer.topology.dsl.table_store import TableChange
-from zkconsumer.topology.dsl.views import OpenView, View
+from zkconsumer.topology.dsl.views import OpenView, Unversioned, View
 from zkconsumer.topology.processor import Processor, ProcessorContext, ProcessorSupplier
 from zkconsumer.topology.records import Record
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
@@ -208,10 +208,8 @@ class SuppressView:
         return _Suppressed(context.get_state_store(self.store), self.parent.open(context))
 
 
-class _Suppressed:
+class _Suppressed(Unversioned):
     """The values of a table before the changes in a buffer."""
-
-    is_versioned = False
 
     def __init__(self, buffer: SuppressBuffer, parent: OpenView) -> None:
         self._buffer, self._parent = buffer, parent
@@ -222,10 +220,6 @@ class _Suppressed:
             value = self._buffer.get_prior(key)
             return None if value is None else ValueAndTimestamp(value, -1)
         return self._parent.get(key)
-
-    def get_as_of(self, _key: Any, _timestamp: int) -> ValueAndTimestamp | None:
-        """Raise an error: the values have no versions."""
-        raise NotImplementedError("the values of suppress() have no versions")
 
 
 class SuppressGraphNode(ProcessorGraphNode):

@@ -16,8 +16,9 @@ from zkconsumer.topology.dsl.graph import GraphNode
 from zkconsumer.topology.dsl.join_kinds import JoinKind
 from zkconsumer.topology.dsl.materialized import TableStoreSettings
 from zkconsumer.topology.dsl.operations import TableOperation
-from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange, TableStore
-from zkconsumer.topology.dsl.views import OpenView, StoreView, View
+from zkconsumer.topology.dsl.table_store import TableChange
+from zkconsumer.topology.dsl.tables import TableProcessor
+from zkconsumer.topology.dsl.views import OpenView, StoreView, Unversioned, View
 from zkconsumer.topology.processor import Processor, ProcessorContext, ProcessorSupplier
 from zkconsumer.topology.records import Record
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
@@ -89,36 +90,13 @@ class JoinSide(Processor):
         self._context.forward(Record(record.key, TableChange(new, old, change.is_latest), timestamp, record.headers))
 
 
-class MergeJoin(Processor):
-    """Merges the changes of both sides of a join.
-
-    Args:
-        store: name of the store of the result; None if it has none.
-        sends_old: whether later steps need old values.
-    """
-
-    def __init__(self, store: str | None, sends_old: bool) -> None:
-        self._name, self._sends_old = store, sends_old
-        self._store: TableStore | None = None
-
-    def init(self, context: ProcessorContext) -> None:
-        """Open the store."""
-        self._context = context
-        if self._name is not None:
-            self._store = TableStore(context, self._name)
-            self._forwarder = ChangeForwarder(context, self._store.store, self._sends_old)
+class MergeJoin(TableProcessor):
+    """Merges the changes of both sides of a join. The arguments are those of ``TableProcessor``."""
 
     def process(self, record: Record) -> None:
         """Update the store, and forward the change."""
         change: TableChange = record.value
-        if self._store is None:
-            old = change.old if self._sends_old else None
-            self._context.forward(record.with_value(TableChange(change.new, old, change.is_latest)))
-            return
-        is_latest = self._store.put(record.key, change.new, record.timestamp)
-        if is_latest is not None:
-            result = TableChange(change.new, change.old, is_latest)
-            self._forwarder.forward(record.key, result, record.timestamp, record.headers)
+        self._update(record, change if self._sends_old else TableChange(change.new, None, change.is_latest))
 
 
 @dataclass(frozen=True)
@@ -139,10 +117,8 @@ class JoinView:
         return _Joined(self.left.open(context), self.right.open(context), self.rule)
 
 
-class _Joined:
-    """The values of a join, which have no versions."""
-
-    is_versioned = False
+class _Joined(Unversioned):
+    """The values of a join."""
 
     def __init__(self, left: OpenView, right: OpenView, rule: JoinRule) -> None:
         self._left, self._right, self._rule = left, right, rule
@@ -158,10 +134,6 @@ class _Joined:
             return None
         times = (_UNKNOWN if one is None else one.timestamp for one in (left, right))
         return ValueAndTimestamp(value, max(times))
-
-    def get_as_of(self, _key: Any, _timestamp: int) -> ValueAndTimestamp | None:
-        """Raise an error: the values have no versions."""
-        raise NotImplementedError("the values of a join have no versions")
 
 
 class JoinOperation(TableOperation):

@@ -105,3 +105,23 @@ class SessionForwarder(ChangeForwarder):
     def _forward_cached(self, record: Record) -> None:
         change: Change = record.value
         self._context.forward(Record(record.key, TableChange(change.new, change.old), record.key.end, record.headers))
+
+
+class TableOutput(TableStore):
+    """The store of a table, whose changes are forwarded.
+
+    Args:
+        context: context of the processor.
+        name: name of the store.
+        sends_old: whether the changes contain old values.
+    """
+
+    def __init__(self, context: ProcessorContext, name: str, sends_old: bool) -> None:
+        super().__init__(context, name)
+        self._forwarder = ChangeForwarder(context, self.store, sends_old)
+
+    def update(self, key: Any, new: Any, old: Any, timestamp: int, headers: Iterable[Header]) -> None:
+        """Set the value of a key, and forward the change, unless a versioned store dropped it."""
+        is_latest = self.put(key, new, timestamp)
+        if is_latest is not None:
+            self._forwarder.forward(key, TableChange(new, old, is_latest), timestamp, headers)

@@ -11,77 +11,60 @@ from typing import Any
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.dsl.aggregates import DROPPED
 from zkconsumer.topology.dsl.stateless import Predicate
-from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange, TableStore
+from zkconsumer.topology.dsl.table_store import TableChange, TableOutput
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.records import Record
 
 
-class TableSource(Processor):
-    """Converts records to table changes. Records without a key are dropped and counted.
+class TableProcessor(Processor):
+    """Forwards the changes of a table, which has a store if a step needs it.
 
     Args:
-        store: name of the store; None if no step needs it.
+        store: name of the store; None if there is none.
         sends_old: whether later steps need old values.
     """
 
     def __init__(self, store: str | None, sends_old: bool) -> None:
         self._name, self._sends_old = store, sends_old
-        self._store: TableStore | None = None
 
     def init(self, context: ProcessorContext) -> None:
         """Open the store."""
         self._context = context
-        if self._name is not None:
-            self._store = TableStore(context, self._name)
-            self._forwarder = ChangeForwarder(context, self._store.store, self._sends_old)
+        self._store = None if self._name is None else TableOutput(context, self._name, self._sends_old)
+
+    def _update(self, record: Record, change: TableChange) -> None:
+        """Update the store, and forward the change that a record causes."""
+        if self._store is None:
+            self._context.forward(record.with_value(change))
+        else:
+            self._store.update(record.key, change.new, change.old, record.timestamp, record.headers)
+
+
+class TableSource(TableProcessor):
+    """Converts records to table changes. Records without a key are dropped and counted.
+
+    The arguments are those of ``TableProcessor``.
+    """
 
     def process(self, record: Record) -> None:
         """Forward the change."""
-        key, value, timestamp = record.key, record.value, record.timestamp
-        if key is None:
+        if record.key is None:
             self._context.count(DROPPED)
-        elif self._store is None:
-            self._context.forward(record.with_value(TableChange(value)))
-        else:
-            found = self._store.get(key)
-            is_latest = self._store.put(key, value, timestamp)
-            if is_latest is not None:
-                old = None if found is None else found.value
-                self._forwarder.forward(key, TableChange(value, old, is_latest), timestamp, record.headers)
+            return
+        found = None if self._store is None else self._store.get(record.key)
+        self._update(record, TableChange(record.value, None if found is None else found.value))
 
 
-class TableStep(Processor):
-    """Computes the values of a table from those of another one.
-
-    Args:
-        store: name of the store of the result; None if it has none.
-        sends_old: whether later steps need old values.
-    """
-
-    def __init__(self, store: str | None, sends_old: bool) -> None:
-        self._name, self._sends_old = store, sends_old
-        self._store: TableStore | None = None
-
-    def init(self, context: ProcessorContext) -> None:
-        """Open the store."""
-        self._context = context
-        if self._name is not None:
-            self._store = TableStore(context, self._name)
-            self._forwarder = ChangeForwarder(context, self._store.store, self._sends_old)
+class TableStep(TableProcessor):
+    """Computes the values of a table from those of another one. The arguments are those of ``TableProcessor``."""
 
     def process(self, record: Record) -> None:
         """Compute the new value and the old one, and forward the change."""
         change: TableChange = record.value
         new = self._compute(record.key, change.new)
         old = self._find_old(record.key, change) if self._sends_old else None
-        if not self._is_forwarded(new, old):
-            return
-        if self._store is None:
-            self._context.forward(record.with_value(TableChange(new, old, change.is_latest)))
-            return
-        is_latest = self._store.put(record.key, new, record.timestamp)
-        if is_latest is not None:
-            self._forwarder.forward(record.key, TableChange(new, old, is_latest), record.timestamp, record.headers)
+        if self._is_forwarded(new, old):
+            self._update(record, TableChange(new, old, change.is_latest))
 
     def _compute(self, key: Any, value: Any) -> Any:
         raise NotImplementedError
@@ -100,8 +83,8 @@ class FilterTable(TableStep):
     """Removes the values that a predicate rejects.
 
     Args:
-        store: see ``TableStep``.
-        sends_old: see ``TableStep``.
+        store: see ``TableProcessor``.
+        sends_old: see ``TableProcessor``.
         predicate: the predicate.
         is_negated: remove the others instead.
         is_versioned: whether the table before is versioned, so that each change is forwarded.
@@ -126,8 +109,8 @@ class MapTableValues(TableStep):
     """Replaces values by a function of key and value.
 
     Args:
-        store: see ``TableStep``.
-        sends_old: see ``TableStep``.
+        store: see ``TableProcessor``.
+        sends_old: see ``TableProcessor``.
         mapper: the function; not called for deleted keys.
     """
 

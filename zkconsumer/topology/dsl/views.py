@@ -5,6 +5,7 @@ Source: Kafka 3.9 KTableValueGetterSupplier and its implementations.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -41,9 +42,7 @@ class View(Protocol):
 
 
 @dataclass(frozen=True)
-class StoreView:
-    """The values in a key-value store."""
-
+class _OneStore:
     store: str
 
     @property
@@ -51,18 +50,19 @@ class StoreView:
         """The store."""
         return (self.store,)
 
+
+@dataclass(frozen=True)
+class StoreView(_OneStore):
+    """The values in a key-value store."""
+
     def open(self, context: ProcessorContext) -> OpenView:
         """Return the store."""
         return TableStore(context, self.store)
 
 
 @dataclass(frozen=True)
-class FilterView:
-    """The values of a table that a predicate accepts, or rejects."""
-
+class _DerivedView(ABC):
     parent: View
-    predicate: Predicate
-    is_negated: bool
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -72,6 +72,18 @@ class FilterView:
     def open(self, context: ProcessorContext) -> OpenView:
         """Return the values."""
         return _Computed(self.parent.open(context), self._compute)
+
+    @abstractmethod
+    def _compute(self, key: Any, found: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
+        """Return the value of a key from that of the parent."""
+
+
+@dataclass(frozen=True)
+class FilterView(_DerivedView):
+    """The values of a table that a predicate accepts, or rejects."""
+
+    predicate: Predicate
+    is_negated: bool
 
     def _compute(self, key: Any, found: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
         if found is None or bool(self.predicate(key, found.value)) is self.is_negated:
@@ -80,20 +92,10 @@ class FilterView:
 
 
 @dataclass(frozen=True)
-class MapView:
+class MapView(_DerivedView):
     """The values that a function of key and value returns for those of a table."""
 
-    parent: View
     mapper: Callable[[Any, Any], Any]
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        """The stores of the table."""
-        return self.parent.stores
-
-    def open(self, context: ProcessorContext) -> OpenView:
-        """Return the values."""
-        return _Computed(self.parent.open(context), self._compute)
 
     def _compute(self, key: Any, found: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
         value = None if found is None else self.mapper(key, found.value)
@@ -118,15 +120,8 @@ class _Computed:
 
 
 @dataclass(frozen=True)
-class WindowView:
+class WindowView(_OneStore):
     """The values in a window store, by windowed key."""
-
-    store: str
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        """The store."""
-        return (self.store,)
 
     def open(self, context: ProcessorContext) -> OpenView:
         """Return the values."""
@@ -135,15 +130,8 @@ class WindowView:
 
 
 @dataclass(frozen=True)
-class SessionView:
+class SessionView(_OneStore):
     """The values in a session store, by windowed key."""
-
-    store: str
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        """The store."""
-        return (self.store,)
 
     def open(self, context: ProcessorContext) -> OpenView:
         """Return the values."""
@@ -156,14 +144,18 @@ class SessionView:
         return _ByWindow(fetch)
 
 
-class _ByWindow:
-    """Values by windowed key, which have no versions."""
+class Unversioned:
+    """Values without versions."""
 
     is_versioned = False
 
+    def get_as_of(self, _key: Any, _timestamp: int) -> ValueAndTimestamp | None:
+        """Raise an error: ``is_versioned`` is false."""
+        raise NotImplementedError("the values have no versions")
+
+
+class _ByWindow(Unversioned):
+    """Values by windowed key."""
+
     def __init__(self, get: Callable[[Any], ValueAndTimestamp | None]) -> None:
         self.get = get
-
-    def get_as_of(self, _key: Any, _timestamp: int) -> ValueAndTimestamp | None:
-        """Raise an error: the values have no versions."""
-        raise NotImplementedError("values of windows have no versions")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from zkconsumer.topology.dsl.aggregates import DROPPED, Aggregator, Initializer
 from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange
@@ -16,6 +16,8 @@ from zkconsumer.topology.records import Record
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
 from zkconsumer.topology.stores.time_map import Windowed
 from zkconsumer.topology.windows import TimeWindows
+
+W = TypeVar("W")
 
 
 class Emit(enum.Enum):
@@ -59,10 +61,11 @@ class ClosedWindows:
         self._last_close.value = close_ms
 
 
-class WindowedAggregate(Processor):
+class WindowedAggregate(Processor, Generic[W]):
     """Aggregates values by key and window. Records without a key are dropped and counted.
 
     Args:
+        windows: the windows.
         store: name of the store.
         emit: when results are forwarded.
         initializer: returns the aggregate before the first record of a window.
@@ -74,9 +77,15 @@ class WindowedAggregate(Processor):
     ACCEPTS_NONE = True
 
     def __init__(
-        self, store: str, emit: Emit, initializer: Initializer, aggregator: Aggregator, sends_old: bool
+        self,
+        windows: W,
+        store: str,
+        emit: Emit,
+        initializer: Initializer,
+        aggregator: Aggregator,
+        sends_old: bool,
     ) -> None:
-        self._name, self._emit, self._sends_old = store, emit, sends_old
+        self._windows, self._name, self._emit, self._sends_old = windows, store, emit, sends_old
         self._initializer, self._aggregator = initializer, aggregator
 
     def init(self, context: ProcessorContext) -> None:
@@ -120,29 +129,8 @@ class WindowedAggregate(Processor):
         self._closed.finish(close_ms)
 
 
-class TimeWindowAggregate(WindowedAggregate):
-    """Aggregates values by key and tumbling or hopping window.
-
-    Args:
-        windows: the windows.
-        store: see ``WindowedAggregate``.
-        emit: see ``WindowedAggregate``.
-        initializer: see ``WindowedAggregate``.
-        aggregator: see ``WindowedAggregate``.
-        sends_old: see ``WindowedAggregate``.
-    """
-
-    def __init__(
-        self,
-        windows: TimeWindows,
-        store: str,
-        emit: Emit,
-        initializer: Initializer,
-        aggregator: Aggregator,
-        sends_old: bool,
-    ) -> None:
-        super().__init__(store, emit, initializer, aggregator, sends_old)
-        self._windows = windows
+class TimeWindowAggregate(WindowedAggregate[TimeWindows]):
+    """Aggregates values by key and tumbling or hopping window."""
 
     @property
     def _step_ms(self) -> int:
