@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
+from functools import cached_property
 from typing import Any
 
 from zkconsumer.errors import BrokerUnavailableError, StreamsError
@@ -37,13 +38,18 @@ class InternalTopics:
     def __init__(
         self, client: Mapping[str, Any], application: str, names: Collection[str], purge_interval_ms: int
     ) -> None:
-        from confluent_kafka.admin import AdminClient  # it needs the extra
-
-        self._admin, self._names = AdminClient(dict(client)), frozenset(names)
+        self._client, self._names = client, frozenset(names)
         self._interval_s, self._next_purge = purge_interval_ms / 1_000, 0.0
         self._pending: Mapping[Any, Future[Any]] = {}
         self._reported: set[tuple[str, str]] = set()
         self._log = get_logger("zkconsumer.spark").bind(group=application)
+
+    @cached_property
+    def _admin(self) -> Any:
+        """The client, which an application without internal topics does not start."""
+        from confluent_kafka.admin import AdminClient  # it needs the extra
+
+        return AdminClient(dict(self._client))
 
     def create(self, topics: Mapping[str, int]) -> None:
         """Create topics with the default replication factor of the brokers; existing topics are not changed.
