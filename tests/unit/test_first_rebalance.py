@@ -15,6 +15,7 @@ from zkconsumer.errors import (
     ZkConsumerError,
 )
 from zkconsumer.rebalance.first_rebalance import FirstRebalance
+from zkconsumer.rebalance.session_watch import SessionLostError
 
 
 def first_rebalance(clock: Clock, timeout_s: float = 0.0) -> FirstRebalance:
@@ -54,6 +55,17 @@ def test_retries_end_after_number_and_time() -> None:
     with pytest.raises(ConsumerRebalanceFailedError, match=message) as raised:
         first.wait()
     assert raised.value.__cause__ is error
+
+
+def test_error_after_lost_session_names_earlier_failure() -> None:
+    clock = Clock()
+    first = first_rebalance(clock)
+    assert not has_failed(first, RetriableError("still owned"))
+    clock.now += 8
+    assert has_failed(first, SessionLostError("session_expired"))
+    message = "session has changed; .*. An earlier attempt failed with: still owned. To retry longer"
+    with pytest.raises(ConsumerRebalanceFailedError, match=message):
+        first.wait()
 
 
 def test_only_retriable_errors_are_retried_longer() -> None:

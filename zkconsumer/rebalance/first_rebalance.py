@@ -15,6 +15,7 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
+from zkconsumer.rebalance.session_watch import SessionLostError
 
 #: Maximum seconds to wait for an attempt that is running when the time for retries is over. All its steps have shorter
 #: limits of their own.
@@ -54,6 +55,7 @@ class FirstRebalance:
         self._timeout_s = max(self._least_timeout_s, timeout_s)
         self._started_at = 0.0
         self._result: Future[None] = Future()
+        self._last_failure: ZkConsumerError | None = None
 
     def start(self) -> None:
         """Start measuring the time."""
@@ -94,13 +96,18 @@ class FirstRebalance:
         """
         if isinstance(error, ConfigurationError):  # a retry cannot succeed, as with a topic filter that takes too long
             self.fail(error)
+        if not isinstance(error, SessionLostError):  # a lost session does not explain why attempts before it failed
+            self._last_failure = error
         elapsed_s = self._clock() - self._started_at
         is_retriable = isinstance(error, (RetriableError, OwnershipLostError))
         if failures < self._max_retries or elapsed_s < (self._timeout_s if is_retriable else self._least_timeout_s):
             return
+        reason = str(error)
+        if self._last_failure not in (None, error):
+            reason += f". An earlier attempt failed with: {self._last_failure}"
         failure = ConsumerRebalanceFailedError(
             f"consumer {self._consumer_id} failed to rebalance after {failures} attempts in {elapsed_s:.0f} s: "
-            f"{error}. To retry longer, raise rebalance.max.retries (in a Spark query, clusterUnavailableTimeout)"
+            f"{reason}. To retry longer, raise rebalance.max.retries (in a Spark query, clusterUnavailableTimeout)"
         )
         failure.__cause__ = error
         self.fail(failure)
