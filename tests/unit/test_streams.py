@@ -391,9 +391,25 @@ def test_error_of_the_planning_process_is_described() -> None:
         '  File "data_loss.py", line 35, in raise_or_log\n'
         "zkconsumer.spark.data_loss.DataLossError: topic 't' was deleted\n SQLSTATE: 38000\n\tat org.apache.spark\n"
     )
-    assert describe_error(ValueError(text)) == "zkconsumer.spark.data_loss.DataLossError: topic 't' was deleted"
-    assert describe_error(ValueError("first\nsecond")) == "first"
-    assert describe_error(ValueError()) == "ValueError()"
+    expected = "zkconsumer.spark.data_loss.DataLossError: topic 't' was deleted"
+    assert describe_error(ValueError(text), "/data/c") == expected
+    assert describe_error(ValueError("first\nsecond"), "/data/c") == "first"
+    assert describe_error(ValueError(), "/data/c") == "ValueError()"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.  SQLSTATE: 58030",
+        "[STREAMING_CHECKPOINT_LOG_WRITE_FAILURE.OFFSET_LOG] Failed to write a streaming query checkpoint log entry.",
+        "java.io.IOException: No space left on device",
+        "org.apache.hadoop.security.AccessControlException: Permission denied: user=spark, access=WRITE",
+    ],
+)
+def test_checkpoint_is_named_in_io_errors(text: str) -> None:
+    error = ValueError(f"{text}\n=== Streaming Query ===")
+    assert describe_error(error, "/data/c").startswith(f"{text}; check that the driver and all workers share ")
+    assert "checkpoint /data/c," in describe_error(error, "/data/c")
 
 
 def test_part_that_cannot_be_pickled_is_named() -> None:

@@ -110,6 +110,7 @@ class StreamsApp:
         settings = settings or QuerySettings()
         self._query = TopologyQuery(topology, config, spark, str(checkpoint), properties, settings, allow)
         self._name = config.application_id
+        self._describe = partial(describe_error, checkpoint=str(checkpoint))
         self._lifecycle = Lifecycle()
         self._max_restarts = max_restarts
         self._progress_listener: ProgressListener | None = None
@@ -193,7 +194,7 @@ class StreamsApp:
         if failure is not None and state in (ApplicationState.REBALANCING, *_FAILED):
             severity = HealthState.FAILED if state in _FAILED else HealthState.STALLED
             since, error = failure
-            reasons.append(HealthReason(severity, "query_failed", since, describe_error(error)))
+            reasons.append(HealthReason(severity, "query_failed", since, self._describe(error)))
         return Health.of(reasons)
 
     def start(self) -> None:
@@ -223,7 +224,7 @@ class StreamsApp:
         """
         ended = self._lifecycle.wait_for(ApplicationState.NOT_RUNNING, ApplicationState.ERROR, timeout_s=timeout_s)
         if self._error is not None:
-            raise StreamsError(f"application {self._name!r} failed: {describe_error(self._error)}") from self._error
+            raise StreamsError(f"application {self._name!r} failed: {self._describe(self._error)}") from self._error
         return ended
 
     def run(self) -> None:
@@ -386,7 +387,7 @@ class StreamsApp:
 
     def _log_failure(self, error: BaseException, reason: str) -> None:
         self._failure = time.time(), error
-        self._log.error("streams_query_failed", group=self._name, error=describe_error(error), reason=reason)
+        self._log.error("streams_query_failed", group=self._name, error=self._describe(error), reason=reason)
 
     def _on_crash(self, error: BaseException) -> None:
         self._error = error
