@@ -11,7 +11,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableError, TopologyError
+from py4j.protocol import Py4JJavaError
+
+from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableError, StreamsError, TopologyError
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName
 from zkconsumer.spark import session as source
@@ -93,7 +95,7 @@ class TopologyQuery:
         """Start the query from the checkpoint.
 
         Raises:
-            StreamsError: the checkpoint belongs to another application or topology.
+            StreamsError: the checkpoint belongs to another application or topology, or is used by an active query.
             ConfigurationError: a property is invalid, or ``zookeeper.connect`` and ``bootstrap.servers`` are missing.
             TopologyError: a source topic does not exist, or a part of the topology cannot be pickled.
         """
@@ -130,7 +132,7 @@ class TopologyQuery:
         )
         session = self._create_session(plan.partitions)
         query = QueryPlan(plan, settings, self._properties, cluster, state.brokers)
-        with _active(session):  # Spark looks up formats in it
+        with _translating_errors(name, self._checkpoint), _active(session):  # Spark looks up formats in the active one
             self._query = start_query(session, query, self._checkpoint)
 
     def _create_internal_topics(self, cluster: ApplicationCluster) -> ClusterState:
@@ -311,6 +313,21 @@ def _check_requirements() -> None:
             raise ConfigurationError(
                 f"StreamsApp needs {package} on the driver and the workers; run: pip install 'zkconsumer[topology]'"
             ) from error
+
+
+@contextlib.contextmanager
+def _translating_errors(name: str, checkpoint: str) -> Iterator[None]:
+    """Raise StreamsError if Spark does not start the query of an application."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        cause = str(error.java_exception.toString())
+        if "already active" in cause:
+            raise StreamsError(
+                f"application {name!r}: checkpoint {checkpoint}, or a copy of it, is used by an active query of this "
+                "Spark application; close the other StreamsApp first"
+            ) from error
+        raise StreamsError(f"application {name!r}: the query was not started: {cause}") from error
 
 
 @contextlib.contextmanager
