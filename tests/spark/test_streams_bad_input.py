@@ -298,7 +298,8 @@ def test_second_application_with_same_id_is_detected(
         source, sink, checkpoint=str(folder / "copy"), query={"processing_guarantee": "exactly_once_v2"}
     )
     assert code == 1
-    assert re.search("StreamsError: .*group .*: batch .* has committed offset", log), log
+    error = "StreamsError: .*group .*: batch .* has committed offset .*; stop the application that uses a copy"
+    assert re.search(error, log), log
     write(admin, source, b"a")
     wait_for_counts(output, "a = 1", "a = 2", "a = 3")
     assert first.state is ApplicationState.RUNNING
