@@ -64,7 +64,9 @@ class StandaloneCluster:
         self._start("master.Master", "--port", str(port))
         wait_for(lambda: "I have been elected leader" in self.log("master.Master"), 60)
 
-    def add_worker(self, name: str, cores: int, hidden: Path | None = None, mount: str = "") -> None:
+    def add_worker(
+        self, name: str, cores: int, hidden: Path | None = None, mount: str = "", python_path: str | None = None
+    ) -> None:
         """Start a worker, again if it was killed.
 
         Args:
@@ -72,11 +74,12 @@ class StandaloneCluster:
             cores: number of its cores.
             hidden: directory instead of which the worker has an empty file system.
             mount: options of that file system.
+            python_path: ``PYTHONPATH`` of its Python processes, unless the driver sets it.
         """
         arguments = "--cores", str(cores), "--memory", "1g", "-d", name, self.master
         script = f'mount -t tmpfs -o {mount or "size=64m"} none {hidden} && exec "$@"'
         prefix = [] if hidden is None else ["unshare", "--mount", "sh", "-c", script, "sh"]
-        self.workers[name] = self._start("worker.Worker", *arguments, log=name, prefix=prefix)
+        self.workers[name] = self._start("worker.Worker", *arguments, log=name, prefix=prefix, python_path=python_path)
 
     def executors(self) -> list[psutil.Process]:
         """Return the JVMs of the executors."""
@@ -102,9 +105,12 @@ class StandaloneCluster:
         """The standard error output of all executors."""
         return "".join(file.read_text() for file in self.folder.glob("*/app-*/*/stderr"))
 
-    def _start(self, name: str, *arguments: str, log: str = "", prefix: Sequence[str] = ()) -> psutil.Process:
+    def _start(
+        self, name: str, *arguments: str, log: str = "", prefix: Sequence[str] = (), python_path: str | None = None
+    ) -> psutil.Process:
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
         command += ["--host", "127.0.0.1", "--webui-port", "0", *arguments]
         path = self.folder / f"{log or name}.log"
-        started = self._stack.enter_context(running([*prefix, *command], path, cwd=self.folder, env=self._environment))
+        environment = self._environment if python_path is None else {**self._environment, "PYTHONPATH": python_path}
+        started = self._stack.enter_context(running([*prefix, *command], path, cwd=self.folder, env=environment))
         return psutil.Process(started.pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -41,6 +42,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 #: Maximum seconds for a start with its first batches.
 START_S = 90.0
+
+#: Modules and packages of the extra.
+PACKAGES = pytest.mark.parametrize(
+    ("module", "package"), [("google.protobuf", "protobuf"), ("confluent_kafka", "confluent-kafka")]
+)
 
 Apps = Callable[..., StreamsApp]
 Outputs = Callable[[str], Output]
@@ -248,9 +254,7 @@ def test_supplier_that_cannot_be_pickled_is_named(app: Apps, topic: Topics, admi
     assert counts_of(output) == ["a = 1"]
 
 
-@pytest.mark.parametrize(
-    ("module", "package"), [("google.protobuf", "protobuf"), ("confluent_kafka", "confluent-kafka")]
-)
+@PACKAGES
 def test_missing_package_is_named(
     app: Apps,
     topic: Topics,
@@ -269,6 +273,46 @@ def test_missing_package_is_named(
             make(ticking(source, sink)).start()
     run_to_end(make(ticking(source, sink)))
     assert counts_of(output) == ["a = 1"]
+
+
+def hide_module(folder: Path, module: str) -> str:
+    """Return a path of Python packages with which a module cannot be imported."""
+    lines = [
+        "import sys",
+        "class Hider:",
+        "    def find_spec(self, name, path=None, target=None):",
+        f"        if name == {module!r}:",
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)",
+        "sys.meta_path.insert(0, Hider())",
+    ]
+    (folder / "sitecustomize.py").write_text("\n".join(lines))
+    return os.pathsep.join([str(folder), executor_conf()["spark.executorEnv.PYTHONPATH"]])
+
+
+@pytest.mark.parametrize("place", ["driver", "worker"])
+@PACKAGES
+def test_package_missing_for_spark_is_named(
+    topic: Topics,
+    admin: Admin,
+    run_driver: Callable[..., tuple[int, str]],
+    folder: Path,
+    place: str,
+    module: str,
+    package: str,
+) -> None:
+    source, path = topic(1), hide_module(folder, module)
+    write(admin, source, b"a")
+    run = partial(run_driver, source, topic(1), query={"available_now": True})
+    if place == "driver":  # in the Python that Spark starts
+        code, log = run(conf={"spark.executorEnv.PYTHONPATH": path})
+    else:
+        with contextlib.ExitStack() as stack:
+            cluster = StandaloneCluster(folder, stack)
+            cluster.add_worker("without", 1, python_path=path)
+            code, log = run(master=cluster.master, conf={"spark.executor.memory": "512m"})
+    assert code == 1, log
+    error = rf"StreamsError: .*ConfigurationError: .*needs {package} .* on host .*pip install 'zkconsumer\[topology\]'"
+    assert re.search(error, log), log
 
 
 def test_second_application_with_same_id_is_detected(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 #: The exception of the library at the end of a traceback.
-_OWN_ERROR = re.compile(r"zkconsumer\.[\w.]+: ")
+_OWN_ERROR = re.compile(r"^zkconsumer\.[\w.]+: .*$", re.MULTILINE)
 #: A cause in a stack trace of the JVM.
 _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 #: Spark's conditions for I/O errors of a checkpoint, and exceptions of Java and Hadoop, of which Spark translates some.
@@ -25,19 +26,24 @@ def describe_error(error: BaseException, checkpoint: str) -> str:
         error: the error.
         checkpoint: directory of the checkpoint.
     """
-    lines = str(error).splitlines() or [repr(error)]
-    own = [line for line in lines if _OWN_ERROR.match(line)]
+    message, traces = str(error) or repr(error), "\n".join(_list_stack_traces(error))
+    own = _OWN_ERROR.findall(message) or _OWN_ERROR.findall(traces)
     if own:
-        return own[-1]
-    causes: list[str] = []
-    captured: Any = error
-    while captured is not None:
-        causes += _CAUSE.findall(getattr(captured, "_stackTrace", None) or "")
-        captured = getattr(captured, "_cause", None)
-    text = f"{lines[0]}; caused by {causes[-1]}" if causes else lines[0]
+        return str(own[-1])
+    text, causes = message.splitlines()[0], _CAUSE.findall(traces)
+    if causes:
+        text += f"; caused by {causes[-1]}"
     if _IO_ERROR.match(text):
         text += (
             f"; check that the driver and all workers share checkpoint {checkpoint}, can write to it, and have free "
             "disk space"
         )
     return text
+
+
+def _list_stack_traces(error: BaseException) -> Iterator[str]:
+    """Yield the stack traces of a Spark exception and its causes in the JVM."""
+    captured: Any = error
+    while captured is not None:
+        yield getattr(captured, "_stackTrace", None) or ""
+        captured = getattr(captured, "_cause", None)

@@ -15,6 +15,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from zkconsumer.errors import StreamsError
 from zkconsumer.spark.executor.garbage import freeze_modules
 from zkconsumer.spark.streams.plan import ApplicationPlan
+from zkconsumer.spark.streams.requirements import PROTOBUF, check_modules
 from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
 
 _PAGE_KEY = StructType([StructField("store", IntegerType()), StructField("page", LongType())])
@@ -40,6 +41,15 @@ class TaskOperator(StatefulProcessor):
 
     def __init__(self, plan: ApplicationPlan, shared_file: str | None = None) -> None:
         self._plan, self._shared_file = plan, shared_file
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Check that this worker has protobuf, before pyspark imports it, and restore the pickled attributes.
+
+        Raises:
+            ConfigurationError: protobuf cannot be imported.
+        """
+        check_modules(PROTOBUF)
+        self.__dict__.update(state)
 
     def init(self, handle: Any) -> None:
         """Declare the state. Spark also calls this in the driver, at planning.

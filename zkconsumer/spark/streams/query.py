@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import threading
 import time
@@ -18,7 +17,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName
 from zkconsumer.spark import session as source
 from zkconsumer.spark.driver.query_listener import QueryListener
-from zkconsumer.spark.streams import ticks
+from zkconsumer.spark.streams import sink, ticks
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.checkpoint import is_used, open_application
 from zkconsumer.spark.streams.clean_up import clean_up
@@ -29,6 +28,7 @@ from zkconsumer.spark.streams.owner import ApplicationOwner
 from zkconsumer.spark.streams.pickling import check_picklable
 from zkconsumer.spark.streams.plan import ApplicationPlan, find_missing_topics, select_subtopologies
 from zkconsumer.spark.streams.progress import find_ends
+from zkconsumer.spark.streams.requirements import CONFLUENT_KAFKA, PROTOBUF, check_modules
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig
@@ -99,7 +99,7 @@ class TopologyQuery:
             ConfigurationError: a property is invalid, or ``zookeeper.connect`` and ``bootstrap.servers`` are missing.
             TopologyError: a source topic does not exist, or a part of the topology cannot be pickled.
         """
-        _check_requirements()
+        check_modules(PROTOBUF, CONFLUENT_KAFKA)
         self._new_topics = []
         cluster = self._cluster = ApplicationCluster(self._properties)
         self._acquire(cluster)
@@ -291,8 +291,6 @@ class TopologyQuery:
             self._listener = None
 
     def _create_session(self, partitions: int) -> Any:
-        from zkconsumer.spark.streams import sink  # it needs the extra
-
         session = type(self._spark)(self._spark.sparkContext, self._spark._jsparkSession.cloneSession())
         conf = {**_CONF, "spark.sql.shuffle.partitions": str(partitions)}
         for name, value in conf.items():
@@ -302,17 +300,6 @@ class TopologyQuery:
         session.dataSource.register(ticks.TickSource)
         session.dataSource.register(sink.TopicSink)
         return session
-
-
-def _check_requirements() -> None:
-    """Raise ConfigurationError if a package of the extra is missing."""
-    for module, package in (("google.protobuf", "protobuf"), ("confluent_kafka", "confluent-kafka")):
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise ConfigurationError(
-                f"StreamsApp needs {package} on the driver and the workers; run: pip install 'zkconsumer[topology]'"
-            ) from error
 
 
 @contextlib.contextmanager

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -15,10 +16,11 @@ from zkconsumer.spark.executor.garbage import freeze_modules
 from zkconsumer.spark.streams.markers import Marker, OffsetCommitter, decode_offsets
 from zkconsumer.spark.streams.output import SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import SINK_FORMAT
-from zkconsumer.spark.streams.task_writer import TaskWriters
+from zkconsumer.spark.streams.requirements import CONFLUENT_KAFKA, check_modules
 
-#: The writers of this worker.
-_writers = TaskWriters()
+if TYPE_CHECKING:
+    from zkconsumer.spark.streams.task_writer import TaskWriters
+
 #: Commits offsets in the process of the driver that Spark uses for it.
 _committer = OffsetCommitter()
 
@@ -49,12 +51,12 @@ class TopicWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the output of tasks, and wait until the brokers have it; see ``TaskWriter.write``."""
         freeze_modules("sink")
-        marker = _find_batch()
+        marker, writers = _find_batch(), _open_writers()
         offsets: dict[TopicPartition, int] = {}
         for batch in iterator:
             for row in batch.select(TaskOutput._fields).to_pylist():
                 output = TaskOutput(**row)
-                if output.blob is None or not _writers.write(self._settings, output, marker):
+                if output.blob is None or not writers.write(self._settings, output, marker):
                     offsets.update(decode_offsets(output.offsets))
         return WrittenOffsets(marker.query, offsets)
 
@@ -87,8 +89,22 @@ class TopicSink(DataSource):
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
         """Return the writer."""
         freeze_modules("sink planning")
+        check_modules(CONFLUENT_KAFKA)  # the process that commits offsets has the same Python
         options: Mapping[str, str] = self.options
         return TopicWriter(options["settings"])
+
+
+@functools.cache
+def _open_writers() -> TaskWriters:
+    """Return the writers of this worker.
+
+    Raises:
+        ConfigurationError: this worker does not have the extra.
+    """
+    check_modules(CONFLUENT_KAFKA)
+    from zkconsumer.spark.streams.task_writer import TaskWriters
+
+    return TaskWriters()
 
 
 def _find_batch() -> Marker:

@@ -1,0 +1,32 @@
+"""The packages of the extra ``topology``, which the driver and all workers need."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import sys
+
+from zkconsumer.errors import ConfigurationError
+
+PROTOBUF, CONFLUENT_KAFKA = "google.protobuf", "confluent_kafka"
+
+_PACKAGES = {PROTOBUF: "protobuf", CONFLUENT_KAFKA: "confluent-kafka"}
+
+
+def check_modules(*modules: str) -> None:
+    """Check that modules of the extra can be imported in this process.
+
+    Args:
+        modules: ``PROTOBUF`` and ``CONFLUENT_KAFKA``, or one of them.
+
+    Raises:
+        ConfigurationError: a module cannot be imported.
+    """
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ConfigurationError(
+                f"StreamsApp needs {_PACKAGES[module]} on the driver and the workers, but {sys.executable} on host "
+                f"{socket.gethostname()} cannot import it: {error}; run there: pip install 'zkconsumer[topology]'"
+            ) from error
