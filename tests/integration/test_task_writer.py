@@ -147,7 +147,7 @@ def test_marker_is_committed_with_the_output(
         assert SECOND.is_same_batch(found)
         with pytest.raises(StreamsError, match="for query query-1, so query other stops in its batch 9"):
             offsets.find_marker({TopicPartition(source, 0): 5}, Marker("other", 9))
-        with pytest.raises(StreamsError, match="this query is in batch 0; stop the application that uses a copy"):
+        with pytest.raises(StreamsError, match="this query is in batch 0: another application uses a copy"):
             offsets.find_marker({TopicPartition(source, 0): 5}, FIRST)
         with pytest.raises(StreamsError, match="only one application may use a checkpoint or a copy of it"):
             offsets.commit({TopicPartition(source, 0): 6}, SECOND)

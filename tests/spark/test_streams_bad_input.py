@@ -269,7 +269,7 @@ def test_missing_package_is_named(
     write(admin, source, b"a")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, module, None)
-        with pytest.raises(ConfigurationError, match=rf"needs {package} .*pip install 'zkconsumer\[topology\]'"):
+        with pytest.raises(ConfigurationError, match=rf"requires {package} .*pip install 'zkconsumer\[topology\]'"):
             make(ticking(source, sink)).start()
     run_to_end(make(ticking(source, sink)))
     assert counts_of(output) == ["a = 1"]
@@ -311,7 +311,7 @@ def test_package_missing_for_spark_is_named(
             cluster.add_worker("without", 1, python_path=path)
             code, log = run(master=cluster.master, conf={"spark.executor.memory": "512m"})
     assert code == 1, log
-    error = rf"StreamsError: .*ConfigurationError: .*needs {package} .* on host .*pip install 'zkconsumer\[topology\]'"
+    error = rf"StreamsError: .*ConfigurationError: .*requires {package} .* on host .*install 'zkconsumer\[topology\]'"
     assert re.search(error, log), log
 
 
@@ -337,12 +337,12 @@ def test_second_application_with_same_id_is_detected(
     write(admin, source, b"a")
     wait_for_counts(output, "a = 1", "a = 2")
     for place in (checkpoint, folder / "copy"):
-        start_and_fail(make(checkpoint=place), f"checkpoint {place}, or a copy of it, is used by an active query")
+        start_and_fail(make(checkpoint=place), f"uses checkpoint {place} or a copy of it")
     code, log = run_driver(
         source, sink, checkpoint=str(folder / "copy"), query={"processing_guarantee": "exactly_once_v2"}
     )
     assert code == 1
-    error = "StreamsError: .*group .*: batch .* has committed offset .*; stop the application that uses a copy"
+    error = "StreamsError: .*group .*: batch .* has committed offset .*: another application uses a copy"
     assert re.search(error, log), log
     write(admin, source, b"a")
     wait_for_counts(output, "a = 1", "a = 2", "a = 3")
@@ -382,7 +382,7 @@ def test_full_disk_ends_application_and_keeps_state(
         wait_for_counts(output, "a = 1")
         fill(disk / "ballast")
         write(admin, source, b"a")
-        error = f"No space left on device.* checkpoint {disk / 'checkpoint'}, can write to it, and have free disk space"
+        error = f"No space left on device.* checkpoint {disk / 'checkpoint'} is on storage that .* is not full"
         with pytest.raises(StreamsError, match=error):
             running.wait(START_S)
         start_and_fail(make(), error)
@@ -399,7 +399,7 @@ def test_full_disk_ends_application_and_keeps_state(
     ("mount", "error"),
     [
         ("size=64m", "worker .* has no file .*/checkpoint/zkconsumer-streams.json"),
-        ("size=64m,ro", "CANNOT_LOAD_STATE_STORE.* all workers share checkpoint .*/checkpoint, can write to it"),
+        ("size=64m,ro", "CANNOT_LOAD_STATE_STORE.* check that checkpoint .*/checkpoint is on storage that the driver"),
     ],
     ids=["another_directory", "read_only"],
 )

@@ -408,8 +408,25 @@ def test_error_of_the_planning_process_is_described() -> None:
 )
 def test_checkpoint_is_named_in_io_errors(text: str) -> None:
     error = ValueError(f"{text}\n=== Streaming Query ===")
-    assert describe_error(error, "/data/c").startswith(f"{text}; check that the driver and all workers share ")
-    assert "checkpoint /data/c," in describe_error(error, "/data/c")
+    expected = f"{text}; check that checkpoint /data/c is on storage that the driver and all workers can read and write"
+    assert describe_error(error, "/data/c").startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("trace", "is_file_error"),
+    [
+        ("org.apache.hadoop.security.AccessControlException: Permission denied\n\tat org.apache", True),
+        ("java.io.FileNotFoundException: /data/c/state (Read-only file system)\n\tat java.io", True),
+        ("java.io.IOException: Connection reset by peer\n\tat java.io", False),
+    ],
+)
+def test_checkpoint_is_named_after_root_cause_in_file_system(trace: str, is_file_error: bool) -> None:
+    """The message of a Spark exception does not contain the classes of its causes."""
+    cause: Any = ValueError()
+    cause._stackTrace = trace
+    error: Any = ValueError("Job aborted")
+    error._stackTrace, error._cause = "org.apache.spark.SparkException: Job aborted\n\tat org.apache", cause
+    assert ("checkpoint /data/c" in describe_error(error, "/data/c")) is is_file_error
 
 
 def test_part_that_cannot_be_pickled_is_named() -> None:

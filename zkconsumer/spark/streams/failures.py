@@ -10,33 +10,36 @@ from typing import Any
 _OWN_ERROR = re.compile(r"^zkconsumer\.[\w.]+: .*$", re.MULTILINE)
 #: A cause in a stack trace of the JVM.
 _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
-#: Spark's conditions for I/O errors of a checkpoint, and exceptions of Java and Hadoop, of which Spark translates some.
+#: Spark's error conditions for checkpoint I/O, and exceptions of Java and Hadoop, some of which Spark wraps.
 _IO_ERROR = re.compile(
     r"\[(CANNOT_LOAD_STATE_STORE|CANNOT_WRITE_STATE_STORE|STREAMING_CHECKPOINT_LOG_WRITE_FAILURE|FAILED_RENAME_TEMP_FILE)\b"
-    r"|java\.io\.|java\.nio\.file\.|org\.apache\.hadoop\."
+    r"|java\.io\.(IO|FileNotFound|UncheckedIO)Exception\b|java\.nio\.file\.|org\.apache\.hadoop\."
 )
+#: Exceptions of file systems. A java.io.IOException can also be one of a connection.
+_FILE_ERROR = re.compile(r"java\.io\.FileNotFoundException\b|java\.nio\.file\.|org\.apache\.hadoop\.")
 
 
 def describe_error(error: BaseException, checkpoint: str) -> str:
     """Return the message of an error; for a Spark exception, the message of the Python exception in the worker.
 
-    Without one, the last cause in the JVM is added, such as a full disk, and for an I/O error the checkpoint.
+    Without one, the root cause in the JVM is appended, such as a full disk, and for an I/O error the checkpoint.
 
     Args:
         error: the error.
         checkpoint: directory of the checkpoint.
     """
-    message, traces = str(error) or repr(error), "\n".join(_list_stack_traces(error))
-    own = _OWN_ERROR.findall(message) or _OWN_ERROR.findall(traces)
+    message, traces = str(error) or repr(error), list(_list_stack_traces(error))
+    own = _OWN_ERROR.findall(message) or _OWN_ERROR.findall("\n".join(traces))
     if own:
         return str(own[-1])
-    text, causes = message.splitlines()[0], _CAUSE.findall(traces)
+    text, causes = message.splitlines()[0], _CAUSE.findall("\n".join(traces))
     if causes:
         text += f"; caused by {causes[-1]}"
-    if _IO_ERROR.match(text):
+    # A stack trace begins with the class of its exception, which the message of a Spark exception does not contain.
+    if _IO_ERROR.match(text) or _FILE_ERROR.match([*traces, *causes][-1]):
         text += (
-            f"; check that the driver and all workers share checkpoint {checkpoint}, can write to it, and have free "
-            "disk space"
+            f"; check that checkpoint {checkpoint} is on storage that the driver and all workers can read and write, "
+            "and that the storage is not full"
         )
     return text
 

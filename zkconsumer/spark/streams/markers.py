@@ -1,7 +1,7 @@
 """Committed offsets of the group, whose metadata names the query and the batch that committed them.
 
-The metadata is the marker by which a batch that Spark repeats is recognised, and by which a query notices another one
-with the same application id. A query with a copy of the checkpoint has the same id. It is noticed when their batches
+The metadata is the marker by which a batch that Spark repeats is recognized, and by which a query detects another one
+with the same application id. A query with a copy of the checkpoint has the same id. It is detected when their batches
 differ: by their numbers, or by the offsets of a batch.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "zkconsumer "
 _METADATA = re.compile(rf"{_PREFIX}(\S+) ([0-9]{{1,19}}) ([0-9a-f]{{8}})")
-#: Seconds in which an attempt to read committed offsets must start, and maximum seconds for each attempt.
+#: Maximum seconds of retries to read committed offsets, and maximum seconds of each attempt.
 _TIMEOUT_S = 30.0
 
 
@@ -107,8 +107,8 @@ class MarkedOffsets:
             )
         if marker.batch > own.batch:
             raise StreamsError(
-                f"{what}, but this query is in batch {own.batch}; stop the application that uses a copy of the "
-                "checkpoint, or restore the last state of the checkpoint"
+                f"{what}, but this query is in batch {own.batch}: another application uses a copy of its checkpoint, "
+                "or the checkpoint is an older copy; stop the other application, and use the latest checkpoint"
             )
         if marker.batch == own.batch and offset != own_offset:
             raise StreamsError(

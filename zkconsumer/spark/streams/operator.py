@@ -43,7 +43,7 @@ class TaskOperator(StatefulProcessor):
         self._plan, self._shared_file = plan, shared_file
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Check that this worker has protobuf, before pyspark imports it, and restore the pickled attributes.
+        """Restore the pickled attributes. First check for protobuf, because pyspark's error does not name the worker.
 
         Raises:
             ConfigurationError: protobuf cannot be imported.

@@ -132,7 +132,10 @@ class TopologyQuery:
         )
         session = self._create_session(plan.partitions)
         query = QueryPlan(plan, settings, self._properties, cluster, state.brokers)
-        with _translating_errors(name, self._checkpoint), _active(session):  # Spark looks up formats in the active one
+        with (
+            _translate_errors(name, self._checkpoint),
+            _active(session),
+        ):  # Spark looks up formats in the active session
             self._query = start_query(session, query, self._checkpoint)
 
     def _create_internal_topics(self, cluster: ApplicationCluster) -> ClusterState:
@@ -303,7 +306,7 @@ class TopologyQuery:
 
 
 @contextlib.contextmanager
-def _translating_errors(name: str, checkpoint: str) -> Iterator[None]:
+def _translate_errors(name: str, checkpoint: str) -> Iterator[None]:
     """Raise StreamsError if Spark does not start the query of an application."""
     try:
         yield
@@ -311,10 +314,12 @@ def _translating_errors(name: str, checkpoint: str) -> Iterator[None]:
         cause = str(error.java_exception.toString())
         if "already active" in cause:
             raise StreamsError(
-                f"application {name!r}: checkpoint {checkpoint}, or a copy of it, is used by an active query of this "
-                "Spark application; close the other StreamsApp first"
+                f"application {name!r}: another query in this Spark process uses checkpoint {checkpoint} or a copy of "
+                "it; close the other StreamsApp first"
             ) from error
-        raise StreamsError(f"application {name!r}: the query was not started: {cause}") from error
+        raise StreamsError(
+            f"application {name!r}: the query with checkpoint {checkpoint} was not started: {cause}"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ def check_modules(*modules: str) -> None:
             importlib.import_module(module)
         except ImportError as error:
             raise ConfigurationError(
-                f"StreamsApp needs {_PACKAGES[module]} on the driver and the workers, but {sys.executable} on host "
-                f"{socket.gethostname()} cannot import it: {error}; run there: pip install 'zkconsumer[topology]'"
+                f"StreamsApp requires {_PACKAGES[module]} on the driver and all workers, but {sys.executable!r} on "
+                f"host {socket.gethostname()!r} cannot import it: {error}; run there: {sys.executable} -m pip install "
+                "'zkconsumer[topology]'"
             ) from error

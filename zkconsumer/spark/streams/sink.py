@@ -99,7 +99,7 @@ def _open_writers() -> TaskWriters:
     """Return the writers of this worker.
 
     Raises:
-        ConfigurationError: this worker does not have the extra.
+        ConfigurationError: confluent-kafka cannot be imported on this worker.
     """
     check_modules(CONFLUENT_KAFKA)
     from zkconsumer.spark.streams.task_writer import TaskWriters
