@@ -24,19 +24,13 @@ public final class CountPerKey {
     }
 
     public static void main(String[] arguments) {
-        Properties properties = new Properties();
-        properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
-        properties.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[3]);
-        properties.put(StreamsConfig.STATE_DIR_CONFIG, arguments[4]);
-        properties.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, arguments[5]);
-        properties.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, "2");
         StreamsBuilder builder = new StreamsBuilder();
         KGroupedStream<Bytes, Bytes> records =
             builder.stream(arguments[1], Consumed.with(Serdes.Bytes(), Serdes.Bytes())).groupByKey();
         KStream<Bytes, Long> output =
             arguments[6].equals("values") ? keepValues(records) : count(records, arguments[6].equals("cached"));
         output.to(arguments[2], Produced.with(Serdes.Bytes(), Serdes.Long()));
-        start(new KafkaStreams(builder.build(), properties));
+        start(builder, arguments);
     }
 
     private static KStream<Bytes, Long> count(KGroupedStream<Bytes, Bytes> records, boolean isCached) {
@@ -55,7 +49,15 @@ public final class CountPerKey {
         return records.reduce((before, value) -> value, store.withCachingDisabled()).toStream().mapValues(value -> 1L);
     }
 
-    private static void start(KafkaStreams streams) {
+    /** Runs a topology with the first six arguments of the program. */
+    static void start(StreamsBuilder builder, String[] arguments) {
+        Properties properties = new Properties();
+        properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
+        properties.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[3]);
+        properties.put(StreamsConfig.STATE_DIR_CONFIG, arguments[4]);
+        properties.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, arguments[5]);
+        properties.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, "2");
+        KafkaStreams streams = new KafkaStreams(builder.build(), properties);
         streams.setUncaughtExceptionHandler(error -> {
             error.printStackTrace();
             return StreamThreadExceptionResponse.SHUTDOWN_APPLICATION;

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from typing import Any
 
 from bench.__main__ import machine
 from bench.report import FOLDER
-from bench.streams import count, latency, restore, stages
+from bench.streams import count, latency, restore, stages, words
 from bench.streams.applications import APPLICATIONS
 from zkconsumer.devcluster import DevCluster
 
-PARTS: dict[str, Any] = {"count": count, "stages": stages, "latency": latency, "restore": restore}
+PARTS: dict[str, Any] = {"count": count, "stages": stages, "latency": latency, "restore": restore, "words": words}
 RECORDS, KEYS, ROUNDS = 5_000_000, (100_000, 1_000_000), 3
 
 #: Kafka's default, so that the processes of an application join in the same rebalance.
@@ -42,18 +41,18 @@ def store(results: dict[str, Any], part: str, figures: Any) -> None:
     """Replace the stored results of a part."""
     results[part] = figures
     results.setdefault("measured", {})[part] = time.strftime("%F %R")
+    results.setdefault("machines", {})[part] = machine()
     save(results)
 
 
 def table(results: dict[str, Any]) -> str:
     """Return all medians in reStructuredText."""
-    found = results["machine"]
-    text = [f"Measured on {found['cpu']}, {found['cores']} cores shared with the broker.\n"]
-    text += [
-        f"{results['measured'][part]}:\n\n{module.table(results[part])}"
-        for part, module in PARTS.items()
-        if part in results
-    ]
+    text = []
+    for part, module in PARTS.items():
+        if part in results:
+            found = results["machines"][part]
+            place = f"{found['cpu']}, {found['cores']} cores shared with the broker"
+            text.append(f"{results['measured'][part]}, {place}:\n\n{module.table(results[part])}")
     return "\n".join(text)
 
 
@@ -78,7 +77,6 @@ def main() -> None:
     if unknown := sorted(set(options.parts) - set(PARTS)):
         parser.error(f"unknown part {unknown[0]!r}; valid parts: {', '.join(PARTS)}")
     results = load()
-    results["machine"] = {**machine(), "load": os.getloadavg()}
     parts = options.parts or list(PARTS)
     with DevCluster(broker_config=BROKER_CONFIG) as cluster:
         if "stages" in parts:
@@ -93,6 +91,8 @@ def main() -> None:
             for keys in options.keys:
                 rows = count.CountBenchmark(cluster, options.records, keys).measure(options.only, options.rounds)
                 store(results, "count", merge(results.get("count", []), rows))
+        if "words" in parts:
+            store(results, "words", words.measure(cluster, min(options.records, words.LINES), options.rounds))
     print(table(results))
 
 

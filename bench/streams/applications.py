@@ -87,12 +87,24 @@ def _command_zkconsumer(run: Run) -> Sequence[str | Path]:
 
 
 def _command_kafka_streams(run: Run) -> Sequence[str | Path]:
+    variant = "values" if run.keeps_values else "cached" if run.cached else "uncached"
+    return [*_command_java("CountPerKey", run), variant]
+
+
+def _command_kafka_streams_words(run: Run) -> Sequence[str | Path]:
+    return _command_java("WordCount", run)
+
+
+def _command_java(program: str, run: Run) -> Sequence[str | Path]:
     libraries = jars.resolve(COORDINATE)  # with RocksDB
     return [
-        *(java(), "-Xmx4g", "-XX:+UseParallelGC", "-cp", jars.classpath([compile_java(), *libraries]), "CountPerKey"),
+        *(java(), "-Xmx4g", "-XX:+UseParallelGC", "-cp", jars.classpath([compile_java(), *libraries]), program),
         *(run.brokers, run.input, run.output, run.name, f"{run.folder}/state", str(run.commit_ms)),
-        "values" if run.keeps_values else "cached" if run.cached else "uncached",
     ]
+
+
+def _command_words(run: Run) -> Sequence[str | Path]:
+    return [sys.executable, "-m", "bench.streams.words_app", run.to_json()]
 
 
 def _command_without_headers(run: Run) -> Sequence[str | Path]:
@@ -113,11 +125,11 @@ def _command_quixstreams(run: Run) -> Sequence[str | Path]:
 
 @cache
 def compile_java() -> Path:
-    """Compile the program for Kafka Streams into the cache directory, and return that of the classes."""
+    """Compile the Kafka Streams programs, and return the directory of the classes."""
     folder = make_directory(cache_folder() / "bench-classes", CACHE_VARIABLE)
     classpath = jars.classpath(jars.resolve(COORDINATE))
-    source = _SOURCES / "CountPerKey.java"
-    subprocess.run([compiler(), "--release", "11", "-cp", classpath, "-d", folder, source], check=True)
+    sources = _SOURCES.glob("*.java")
+    subprocess.run([compiler(), "--release", "11", "-cp", classpath, "-d", folder, *sources], check=True)
     return folder
 
 
@@ -129,6 +141,9 @@ APPLICATIONS = {
     "faust": Application(_command_faust, processes=2, share=0.04, changelog="-counts-changelog"),
     "quixstreams": Application(_command_quixstreams, processes=2, share=0.1),
 }
+
+#: The applications that count words.
+WORD_COUNTS = {"zkconsumer": Application(_command_words), "Kafka Streams": Application(_command_kafka_streams_words)}
 
 
 class Running:

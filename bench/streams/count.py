@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import statistics
 import sys
-import tempfile
-import time
-import uuid
 from typing import Any
 
 import numpy as np
 
 from bench.report import grid
-from bench.streams import output, workload
-from bench.streams.applications import APPLICATIONS, Application, Run, Running
-from bench.streams.cpu import CpuSampler
+from bench.streams import workload
+from bench.streams.applications import APPLICATIONS, Application
+from bench.streams.measured_run import Expected, measure_run
 from zkconsumer.devcluster import DevCluster
-
-#: Seconds without output after which an application with caches may have finished.
-QUIET_S = 4.0
-
-TIMEOUT_S = 900.0
 
 _WORKERS = "Python workers"
 
@@ -48,7 +40,16 @@ class CountBenchmark:
         cases = [(name, cached) for name in names for cached in APPLICATIONS[name].variants]
         for number in range(rounds):
             for name, cached in cases[:: -1 if number % 2 else 1]:
-                figures = self._run(APPLICATIONS[name], cached)
+                application = APPLICATIONS[name]
+                records = self._count_records(application)
+                figures = measure_run(
+                    self._cluster,
+                    application,
+                    self._find_input(records),
+                    Expected(*np.unique(workload.choose_keys(records, self._keys), return_counts=True)),
+                    cached=cached,
+                    batch_records=min(MAX_BATCH_RECORDS, records // BATCHES),
+                )
                 runs.setdefault((name, cached), []).append(figures)
                 print(
                     f"  {self._keys:,} keys, {name}{', cached' if cached else ''}: {figures['records/s']:,.0f} "
@@ -73,72 +74,6 @@ class CountBenchmark:
             name = f"bench-streams-{self._keys}-{records}"
             self._inputs[records] = workload.fill(self._cluster, name, records, self._keys)
         return self._inputs[records]
-
-    def _run(self, application: Application, cached: bool) -> dict[str, Any]:
-        """Run an application over all its records, check the counts, and return the figures."""
-        records = self._count_records(application)
-        source = self._find_input(records)
-        name = f"bench-{uuid.uuid4().hex[:8]}"
-        sink = output.create_topic(self._cluster, f"{name}-out")
-        if application.changelog is not None:
-            self._cluster.create_topic(name + application.changelog, workload.PARTITIONS)
-        with tempfile.TemporaryDirectory(prefix="zkconsumer-bench-", ignore_cleanup_errors=True) as folder:
-            run = Run(
-                name=name,
-                brokers=self._cluster.bootstrap_servers,
-                input=source,
-                output=sink,
-                folder=folder,
-                cached=cached,
-                batch_records=min(MAX_BATCH_RECORDS, records // BATCHES),
-            )
-            started = time.time()
-            broker = CpuSampler([server.pid for server in self._cluster.brokers if server.pid])
-            with broker, Running(application, run) as running, CpuSampler(running.pids) as cpu:
-                written = self._wait(running, sink, records, cached)
-        check_counts(written, records, self._keys)
-        self._cluster.admin.delete_topic(sink)
-        window = written.find_window()
-        used = cpu.between(window.start, window.end)
-        return {
-            "records/s": window.rate,
-            "CPU s per million": sum(used.values()) / window.records * 1e6,
-            "CPU s per million by process": {kind: s / window.records * 1e6 for kind, s in used.items()},
-            "CPU s of the broker per million": sum(broker.between(window.start, window.end).values())
-            / window.records
-            * 1e6,
-            "cores of others": cpu.others_between(window.start, window.end),
-            "MB of the largest process": {kind: size // 1_000_000 for kind, size in cpu.memory.items()},
-            "records in window": window.records,
-            "output records": len(written),
-            "seconds before window": window.start - started,
-            "curve": written.curve(),
-        }
-
-    def _wait(self, running: Running, sink: str, records: int, cached: bool) -> output.Output:
-        """Wait until all records are counted, and return the output."""
-        deadline, changed, count = time.monotonic() + TIMEOUT_S, time.monotonic(), 0
-        while time.monotonic() < deadline:
-            running.check()
-            found = output.count_records(self._cluster, sink)
-            if found != count:
-                count, changed = found, time.monotonic()
-            is_quiet = count > 0 and time.monotonic() - changed > QUIET_S
-            if count >= records if not cached else is_quiet:
-                written = output.read_output(self._cluster, sink)
-                if written.total >= records:
-                    return written
-                changed = time.monotonic()
-            time.sleep(0.5)
-        raise TimeoutError(f"{count} output records after {TIMEOUT_S:g} s:\n{running.read_log()[-4000:]}")
-
-
-def check_counts(written: output.Output, records: int, keys: int) -> None:
-    """Check that the last counts are those of the records that ``workload.fill`` wrote."""
-    numbers = np.random.default_rng(1).integers(keys, size=records)
-    expected_keys, expected = np.unique(numbers, return_counts=True)
-    if not (np.array_equal(expected_keys, written.last_keys) and np.array_equal(expected, written.last_counts)):
-        raise RuntimeError(f"wrong counts: {written.total} records of {len(written.last_keys)} keys were counted")
 
 
 def table(rows: list[dict[str, Any]]) -> str:

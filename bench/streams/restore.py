@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from zkconsumer.devcluster import DevCluster
 
 VALUE_SIZE, KEYS = 1_000, (1_000, 1_000_000, 4_000_000)
 NAMES = ("zkconsumer", "Kafka Streams")
+
+_create_values = partial(workload.create_random_values, size=VALUE_SIZE)
 
 #: Directory below that of the run which another machine can read, too.
 _SHARED = "checkpoint"
@@ -89,7 +92,7 @@ class RestoreBenchmark:
 
     def write_state(self) -> None:
         """Process one record of each key."""
-        workload.produce(self._cluster, self._run.input, np.arange(self._keys), VALUE_SIZE)
+        workload.produce(self._cluster, self._run.input, np.arange(self._keys), _create_values)
         with Running(self._application, self._run) as running:
             self._wait(running, self._keys)
             time.sleep(_COMMIT_S)
@@ -100,7 +103,7 @@ class RestoreBenchmark:
         for path in () if keeps_files else Path(self._run.folder).iterdir():
             if path.is_dir() and path.name != _SHARED:
                 shutil.rmtree(path)
-        workload.produce(self._cluster, self._run.input, np.arange(workload.PARTITIONS), VALUE_SIZE)
+        workload.produce(self._cluster, self._run.input, np.arange(workload.PARTITIONS), _create_values)
         if self._has_session:
             time.sleep(_SESSION_S)
         started = time.time()

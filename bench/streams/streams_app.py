@@ -11,15 +11,20 @@ from bench.streams.count_topology import create_topology, create_values_topology
 from bench.streams.spark_session import create_session
 from bench.streams.workload import PARTITIONS
 from zkconsumer.spark import QuerySettings, StreamsApp
-from zkconsumer.topology import ApplicationConfig
+from zkconsumer.topology import ApplicationConfig, Topology
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Run the application until it is killed."""
+    """Count per key, or keep the last value of each key."""
     if settings.get("keeps_values"):
         topology = create_values_topology(settings["input"], settings["output"])
     else:
         topology = create_topology(settings["input"], settings["output"], settings["cached"])
+    run_topology(topology, settings)
+
+
+def run_topology(topology: Topology, settings: dict[str, Any]) -> None:
+    """Run a topology until the process is killed."""
     config = ApplicationConfig(application_id=settings["name"])
     if not settings["cached"]:
         config = replace(config, statestore_cache_max_bytes=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,15 @@ PER_BATCH = 140
 _ONE_BYTE = 64
 
 
+#: Returns the values of records with these keys, with a shape of (records, bytes per value).
+CreateValues = Callable[[Any], Any]
+
+
+def create_random_values(keys: Any, size: int = VALUE_SIZE) -> Any:
+    """Return random values."""
+    return np.frombuffer(np.random.default_rng(len(keys)).bytes(len(keys) * size), np.uint8).reshape(len(keys), size)
+
+
 def fill(cluster: DevCluster, topic: str, records: int, keys: int) -> str:
     """Create a topic with records, and return its name.
 
@@ -31,14 +40,19 @@ def fill(cluster: DevCluster, topic: str, records: int, keys: int) -> str:
     """
     cluster.create_topic(topic, PARTITIONS)
     print(f"filling {topic} with {records:,} records", file=sys.stderr, flush=True)
-    produce(cluster, topic, np.random.default_rng(1).integers(keys, size=records))
+    produce(cluster, topic, choose_keys(records, keys))
     return topic
 
 
-def produce(cluster: DevCluster, topic: str, keys: Any, value_size: int = VALUE_SIZE) -> None:
+def choose_keys(records: int, keys: int) -> Any:
+    """Return the keys of the records that ``fill`` writes."""
+    return np.random.default_rng(1).integers(keys, size=records)
+
+
+def produce(cluster: DevCluster, topic: str, keys: Any, create_values: CreateValues = create_random_values) -> None:
     """Append records with these keys to a topic."""
     parts = {
-        TopicPartition(topic, number): split(keys[keys % PARTITIONS == number], value_size)
+        TopicPartition(topic, number): split(keys[keys % PARTITIONS == number], create_values)
         for number in range(PARTITIONS)
     }
     while parts:
@@ -47,18 +61,18 @@ def produce(cluster: DevCluster, topic: str, keys: Any, value_size: int = VALUE_
         cluster.admin.produce_all({partition: data for partition, data in batches.items() if data is not None})
 
 
-def split(numbers: Any, value_size: int) -> Iterator[bytes]:
+def split(numbers: Any, create_values: CreateValues) -> Iterator[bytes]:
     """Yield record batches with these keys."""
     for first in range(0, len(numbers), PER_BATCH):
-        yield encode_batch(numbers[first : first + PER_BATCH], value_size)
+        yield encode_batch(numbers[first : first + PER_BATCH], create_values)
 
 
-def encode_batch(numbers: Any, value_size: int = VALUE_SIZE) -> bytes:
-    """Return a record batch of message format 2 with these keys and random values."""
+def encode_batch(numbers: Any, create_values: CreateValues = create_random_values) -> bytes:
+    """Return a record batch of message format 2 with these keys."""
     count = len(numbers)
     keys: Any = np.ascontiguousarray(numbers, dtype=">i8").view(np.uint8).reshape(count, KEY_SIZE)
-    values: Any = np.frombuffer(np.random.default_rng(count).bytes(count * value_size), np.uint8)
-    values = values.reshape(count, value_size)
+    values = create_values(numbers)
+    value_size = values.shape[1]
     deltas: Any = np.arange(count)
     rows = []
     for begin, end in ((0, _ONE_BYTE), (_ONE_BYTE, count)):
