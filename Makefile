@@ -81,7 +81,7 @@ $(JARS): $(READY) zkconsumer/devcluster/pins.json
 	touch $@
 
 # The installed Java is used if it is new enough; otherwise a wheel provides one.
-$(READY): setup.cfg setup.py pyproject.toml constraints.txt $(COMPILED) zkconsumer/topology/_codecs.h
+$(READY): setup.cfg setup.py pyproject.toml constraints.txt $(COMPILED) zkconsumer/topology/_codecs.h zkconsumer/_tuples.h
 	@echo "Installing pyspark and the other requirements into .venv; it takes one to three minutes."
 	@$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'

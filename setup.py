@@ -17,7 +17,7 @@ def extension(module: str) -> Extension:
     return Extension(
         module,
         sources=[f"{module.replace('.', '/')}.c"],
-        depends=["zkconsumer/topology/_codecs.h"],
+        depends=["zkconsumer/_tuples.h", "zkconsumer/topology/_codecs.h"],
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         extra_compile_args=["-O3", "-Wall", "-Wextra", "-std=c11"],
         py_limited_api=True,

@@ -19,6 +19,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../_tuples.h"
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #define HAVE_SSE42_CRC 1
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
@@ -782,28 +784,21 @@ static PyObject *messages(PyObject *self, PyObject *args) {
     PyObject *types[3] = {PyLong_FromLong(-1), PyLong_FromLong(0), PyLong_FromLong(1)};
     for (Py_ssize_t row = 0; list && row < rows; row++) {
         int32_t type = ((const int32_t *)c[2].buf)[row];
-        PyObject *m = PyType_GenericAlloc((PyTypeObject *)cls, 8);
-        PyObject *field[8] = {NULL};
-        int complete = m != NULL;
-        if (m) {
-            Py_INCREF(topic);
-            Py_INCREF(partition);
-            field[0] = topic;
-            field[1] = partition;
-            field[2] = PyLong_FromLongLong(((const int64_t *)c[0].buf)[row]);
-            field[3] = bytes_at(&c[3], &c[4], &c[5], (size_t)row);
-            field[4] = bytes_at(&c[6], &c[7], &c[8], (size_t)row);
-            field[5] = PyLong_FromLongLong(((const int64_t *)c[1].buf)[row]);
-            field[6] = types[type < 0 ? 0 : type == 0 ? 1 : 2];
-            Py_XINCREF(field[6]);
-            field[7] = has_headers ? headers_at(h, headers_room, (size_t)row) : PyTuple_New(0);
-            for (int i = 0; i < 8; i++) {
-                complete &= field[i] != NULL;
-                if (PyTuple_SetItem(m, i, field[i]) < 0) complete = 0; /* steals the reference */
-            }
-        }
-        if (!complete) {
-            Py_XDECREF(m);
+        Py_INCREF(topic);
+        Py_INCREF(partition);
+        Py_XINCREF(types[type < 0 ? 0 : type == 0 ? 1 : 2]);
+        PyObject *const items[] = {
+            topic,
+            partition,
+            PyLong_FromLongLong(((const int64_t *)c[0].buf)[row]),
+            bytes_at(&c[3], &c[4], &c[5], (size_t)row),
+            bytes_at(&c[6], &c[7], &c[8], (size_t)row),
+            PyLong_FromLongLong(((const int64_t *)c[1].buf)[row]),
+            types[type < 0 ? 0 : type == 0 ? 1 : 2],
+            has_headers ? headers_at(h, headers_room, (size_t)row) : PyTuple_New(0),
+        };
+        PyObject *m = create_tuple((PyTypeObject *)cls, items, 8);
+        if (!m) {
             Py_DECREF(list);
             list = NULL;
             break;
