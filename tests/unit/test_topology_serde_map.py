@@ -49,6 +49,8 @@ def test_objects_are_returned_as_they_were_put(
         stored.put(value, expected)
         assert repr(stored.get(value)) == repr(expected)
         assert type(stored.get(value)) is type(expected)
+        if is_timestamped and value == value and not isinstance(value, list | dict):  # each NaN has a hash of its own
+            assert hash(stored.get(value)) == hash(expected)
         data = entries.get(serde.serialize("s", value))
         assert data[8 if is_timestamped else 0 :] == serde.serialize("s", value)
         assert repr(stored.delete(value)) == repr(expected)

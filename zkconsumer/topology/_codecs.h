@@ -5,7 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { OTHER, BYTES, STRING, INTEGER, LONG, DOUBLE }; /* serdes.Codec */
+#include "../_tuples.h"
+
+enum { OTHER, BYTES, STRING, INTEGER, LONG, DOUBLE, TIMESTAMPED = 16 }; /* serdes.Codec */
 
 typedef struct {
     const uint8_t *at;
@@ -117,6 +119,46 @@ static inline PyObject *decode_object(int codec, Slice data) {
     default:
         return NULL;
     }
+}
+
+/* Import a subclass of tuple. */
+static inline PyTypeObject *import_tuple_type(const char *module_name, const char *name) {
+    PyObject *module = PyImport_ImportModule(module_name);
+    PyObject *found = module ? PyObject_GetAttrString(module, name) : NULL;
+    Py_XDECREF(module);
+    if (found && !(PyType_Check(found) && PyType_IsSubtype((PyTypeObject *)found, &PyTuple_Type))) {
+        PyErr_Format(PyExc_TypeError, "%s must be a tuple type", name);
+        Py_CLEAR(found);
+    }
+    return (PyTypeObject *)found;
+}
+
+/* Import the class ValueAndTimestamp. */
+static inline PyTypeObject *import_value_and_timestamp(void) {
+    return import_tuple_type("zkconsumer.topology.stores.key_value_store", "ValueAndTimestamp");
+}
+
+/* Get the borrowed parts of a ValueAndTimestamp. Return 2 if its value is None, and 0 for objects that the serializer in
+ * Python has to handle. */
+static inline int split_timestamped(PyTypeObject *type, PyObject *object, PyObject **value, int64_t *timestamp) {
+    if (Py_TYPE(object) != type || PyTuple_Size(object) != 2) return 0;
+    PyObject *time = PyTuple_GetItem(object, 1);
+    *value = PyTuple_GetItem(object, 0);
+    if (*value == Py_None && PyLong_CheckExact(time)) return 2;
+    return parse_integer(time, INT64_MIN, INT64_MAX, timestamp);
+}
+
+/* Return the ValueAndTimestamp that bytes stand for, like decode_object(). */
+static inline PyObject *decode_timestamped(PyTypeObject *type, int codec, Slice data) {
+    if (data.size < 8) return NULL;
+    Slice rest = {data.at + 8, data.size - 8};
+    PyObject *value = decode_object(codec, rest);
+    if (!value) return NULL;
+    /* The data is not used below, because the garbage collector may run. */
+    PyObject *const items[] = {value, PyLong_FromLongLong((int64_t)load_big64(data.at))};
+    PyObject *pair = create_tuple(type, items, 2);
+    if (pair) PyObject_GC_UnTrack(pair); /* it cannot be part of a reference cycle */
+    return pair;
 }
 
 #endif

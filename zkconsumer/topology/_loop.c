@@ -1012,27 +1012,63 @@ static PyType_Spec writer_spec = {
 
 /* ---- serializers ---------------------------------------------------------------------------- */
 
-/* Returns the bytes of an object, or what the function returns for it. */
-static PyObject *serialize_object(int codec, PyObject *function, PyObject *object) {
+/* A codec. The pair is the class ValueAndTimestamp for codecs with TIMESTAMPED, else NULL. */
+typedef struct {
+    int number;
+    PyTypeObject *pair;
+} Codec;
+
+static int codec_open(Codec *self, int number) {
+    self->number = number;
+    self->pair = number < TIMESTAMPED ? NULL : import_value_and_timestamp();
+    return number < TIMESTAMPED || self->pair != NULL ? 0 : -1;
+}
+
+/* Returns the bytes of a value with a timestamp; NULL without an error for objects that the codec does not encode. */
+static PyObject *serialize_timestamped(Codec codec, PyObject *object) {
     uint8_t number[8];
     Slice bytes;
-    if (codec == BYTES && PyBytes_CheckExact(object)) {
+    PyObject *value, *data;
+    int64_t timestamp;
+    int found = split_timestamped(codec.pair, object, &value, &timestamp);
+    if (found == 2) Py_RETURN_NONE;
+    if (found == 0 || !encode_object(value, codec.number - TIMESTAMPED, number, &bytes)) return NULL;
+    data = PyBytes_FromStringAndSize(NULL, 8 + (Py_ssize_t)bytes.size);
+    if (data == NULL) return NULL;
+    uint8_t *at = (uint8_t *)PyBytes_AsString(data);
+    store_big64(at, (uint64_t)timestamp);
+    memcpy(at + 8, bytes.at, bytes.size);
+    return data;
+}
+
+/* Returns the bytes of an object, or what the function returns for it. */
+static PyObject *serialize_object(Codec codec, PyObject *function, PyObject *object) {
+    uint8_t number[8];
+    Slice bytes;
+    if (codec.number == BYTES && PyBytes_CheckExact(object)) {
         Py_INCREF(object);
         return object;
     }
-    if (encode_object(object, codec, number, &bytes)) return PyBytes_FromStringAndSize((const char *)bytes.at, (Py_ssize_t)bytes.size);
+    if (codec.number >= TIMESTAMPED) {
+        PyObject *data = serialize_timestamped(codec, object);
+        if (data != NULL || PyErr_Occurred()) return data;
+    } else if (encode_object(object, codec.number, number, &bytes)) {
+        return PyBytes_FromStringAndSize((const char *)bytes.at, (Py_ssize_t)bytes.size);
+    }
     return PyObject_CallFunctionObjArgs(function, object, NULL);
 }
 
 /* Returns the object of bytes, or what the function returns for them. */
-static PyObject *deserialize_object(int codec, PyObject *function, PyObject *data) {
+static PyObject *deserialize_object(Codec codec, PyObject *function, PyObject *data) {
     if (PyBytes_CheckExact(data)) {
-        if (codec == BYTES) {
+        if (codec.number == BYTES) {
             Py_INCREF(data);
             return data;
         }
         Slice bytes = {(const uint8_t *)PyBytes_AsString(data), (size_t)PyBytes_Size(data)};
-        PyObject *value = decode_object(codec, bytes);
+        PyObject *value = codec.number < TIMESTAMPED
+                              ? decode_object(codec.number, bytes)
+                              : decode_timestamped(codec.pair, codec.number - TIMESTAMPED, bytes);
         if (value != NULL || PyErr_Occurred()) return value;
     }
     return PyObject_CallFunctionObjArgs(function, data, NULL);
@@ -1040,16 +1076,21 @@ static PyObject *deserialize_object(int codec, PyObject *function, PyObject *dat
 
 typedef struct {
     PyObject_HEAD PyObject *otherwise;
-    int codec;
+    Codec codec;
 } Conversion;
 
 static PyObject *conversion_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"codec", "otherwise", NULL};
     PyObject *otherwise;
-    int codec;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO", names, &codec, &otherwise)) return NULL;
+    int number;
+    Codec codec;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO", names, &number, &otherwise)) return NULL;
+    if (codec_open(&codec, number) < 0) return NULL;
     Conversion *self = PyObject_GC_New(Conversion, type);
-    if (self == NULL) return NULL;
+    if (self == NULL) {
+        Py_XDECREF((PyObject *)codec.pair);
+        return NULL;
+    }
     Py_INCREF(otherwise);
     self->otherwise = otherwise;
     self->codec = codec;
@@ -1082,6 +1123,7 @@ static PyObject *deserializer_call(PyObject *object, PyObject *args, PyObject *k
 static int conversion_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(((Conversion *)object)->otherwise);
+    Py_VISIT(((Conversion *)object)->codec.pair);
     return 0;
 }
 
@@ -1089,6 +1131,7 @@ static void conversion_dealloc(PyObject *object) {
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
     Py_DECREF(((Conversion *)object)->otherwise);
+    Py_XDECREF((PyObject *)((Conversion *)object)->codec.pair);
     PyObject_GC_Del(object);
     Py_DECREF(type);
 }
@@ -1245,7 +1288,7 @@ typedef struct {
     PyObject *nodes, *added, *last_source;
     Node *oldest, *newest, *first_dirty, *last_dirty;
     Py_ssize_t topic_chars;
-    int key_codec, value_codec, read_codec;
+    Codec key_codec, value_codec, read_codec;
 } Entries;
 
 static void unlink_use(Entries *self, Node *node) {
@@ -1283,11 +1326,14 @@ static PyObject *entries_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
             args, kwargs, "O!O!(OOO(iii))OO:CacheEntries", names, module->budget_type, &budget, module->state_type, &state,
             &conversions[0], &conversions[1], &conversions[2], &codecs[0], &codecs[1], &codecs[2], &miss, &evict))
         return NULL;
-    PyObject *nodes = PyDict_New();
-    if (nodes == NULL) return NULL;
-    Entries *self = PyObject_GC_New(Entries, type);
+    Codec opened[3] = {{0, NULL}, {0, NULL}, {0, NULL}};
+    int failed = 0;
+    for (int i = 0; i < 3; i++) failed = failed || codec_open(&opened[i], codecs[i]) < 0;
+    PyObject *nodes = failed ? NULL : PyDict_New();
+    Entries *self = nodes == NULL ? NULL : PyObject_GC_New(Entries, type);
     if (self == NULL) {
-        Py_DECREF(nodes);
+        for (int i = 0; i < 3; i++) Py_XDECREF((PyObject *)opened[i].pair);
+        Py_XDECREF(nodes);
         return NULL;
     }
     PyObject *owned[] = {budget, state, miss, evict, conversions[0], conversions[1], conversions[2]};
@@ -1303,9 +1349,9 @@ static PyObject *entries_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->added = self->last_source = NULL;
     self->oldest = self->newest = self->first_dirty = self->last_dirty = NULL;
     self->topic_chars = 0;
-    self->key_codec = codecs[0];
-    self->value_codec = codecs[1];
-    self->read_codec = codecs[2];
+    self->key_codec = opened[0];
+    self->value_codec = opened[1];
+    self->read_codec = opened[2];
     PyObject_GC_Track(self);
     return (PyObject *)self;
 }
@@ -1323,6 +1369,9 @@ static int entries_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(self->nodes);
     Py_VISIT(self->added);
     Py_VISIT(self->last_source);
+    Py_VISIT(self->key_codec.pair);
+    Py_VISIT(self->value_codec.pair);
+    Py_VISIT(self->read_codec.pair);
     return 0;
 }
 
@@ -1341,6 +1390,9 @@ static void entries_dealloc(PyObject *object) {
     Py_DECREF(self->nodes);
     Py_XDECREF(self->added);
     Py_XDECREF(self->last_source);
+    Py_XDECREF((PyObject *)self->key_codec.pair);
+    Py_XDECREF((PyObject *)self->value_codec.pair);
+    Py_XDECREF((PyObject *)self->read_codec.pair);
     PyObject_GC_Del(object);
     Py_DECREF(type);
 }
@@ -1756,15 +1808,9 @@ static PyObject *value_or_none(Module *module, const Flush *flush, PyObject *dat
 /* Returns the record that the listener receives. */
 static PyObject *change_record(Module *module, const Flush *flush, const Node *node, PyObject *old) {
     PyObject *old_value = value_or_none(module, flush, flush->sends_old_values ? old : NULL);
-    PyObject *value = old_value == NULL ? NULL : value_or_none(module, flush, node->data);
-    PyObject *pair = value == NULL ? NULL : PyType_GenericAlloc(flush->change, 2);
-    if (pair == NULL) {
-        Py_XDECREF(old_value);
-        Py_XDECREF(value);
-        return NULL;
-    }
-    PyTuple_SetItem(pair, 0, value);
-    PyTuple_SetItem(pair, 1, old_value);
+    PyObject *const items[] = {old_value == NULL ? NULL : value_or_none(module, flush, node->data), old_value};
+    PyObject *pair = create_tuple(flush->change, items, 2);
+    if (pair == NULL) return NULL;
     PyObject *record = NULL, *key = deserialize_with(module, flush->decode_key, node->key);
     if (key != NULL) record = record_create((PyTypeObject *)module->record_type, key, pair, node->timestamp);
     Py_XDECREF(key);

@@ -59,6 +59,7 @@ class Caches:
         kind: Any = rng.choice((KeyValueStore, TimestampedKeyValueStore))
         conversions = kind("s", (rng.choice(SERDES), rng.choice(SERDES)), False)._conversions()
         self.is_timestamped = kind is TimestampedKeyValueStore
+        self.codec, self.deserialize = conversions.codecs[2], conversions.deserialize_value
         self.content = PageContent(rng, conversions.codecs)
         self.keys = self._create_objects(0, conversions.serialize_key, rng.choice((2, 8, 40)))
         self.values = self._create_objects(1, conversions.serialize_value, 10)
@@ -181,9 +182,12 @@ class Caches:
             if self.rng.random() < self.wildness:
                 changes.clear()
 
-        decode = self.side.module.Deserialize(Codec.STRING, partial(bytes.decode, errors="replace")), bytes
+        deserialize = self.side.module.Deserialize
+        decode = deserialize(Codec.STRING, partial(bytes.decode, errors="replace")), bytes
         if self.rng.random() < 0.5:
             decode = decode[::-1]
+        if self.is_timestamped:
+            decode = decode[0], deserialize(self.codec, self.deserialize)
         sends_old_values = self.rng.random() < 0.5
         self.side.module.forward_changes(
             self.state, changes, (store.get, write, *decode), listen, Change, sends_old_values

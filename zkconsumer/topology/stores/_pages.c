@@ -1567,8 +1567,6 @@ static PyType_Spec map_spec = {
 
 /* ---- SerdeMap --------------------------------------------------------------------------------- */
 
-enum { TIMESTAMPED = 16 }; /* added to a codec */
-
 typedef struct {
     PyObject_HEAD
     State *state;
@@ -1589,33 +1587,13 @@ static int encode(PyObject *object, int codec, Encoded *encoded) {
 
 /* Encode a ValueAndTimestamp like encode(). Return 2 if its value is None. */
 static int encode_timestamped(const State *state, PyObject *object, int codec, Encoded *encoded) {
+    PyObject *value;
     int64_t timestamp;
-    if (Py_TYPE(object) != state->value_and_timestamp || PyTuple_Size(object) != 2) return 0;
-    PyObject *value = PyTuple_GetItem(object, 0), *time = PyTuple_GetItem(object, 1);
-    if (value == Py_None && PyLong_CheckExact(time)) return 2;
-    if (!parse_integer(time, INT64_MIN, INT64_MAX, &timestamp)) return 0;
+    int found = split_timestamped(state->value_and_timestamp, object, &value, &timestamp);
+    if (found != 1) return found;
     store_big64(encoded->head, (uint64_t)timestamp);
     encoded->head_size = 8;
     return encode(value, codec, encoded);
-}
-
-static PyObject *decode_timestamped(const State *state, int codec, Slice data) {
-    if (data.size < 8) return NULL;
-    Slice rest = {data.at + 8, data.size - 8};
-    PyObject *value = decode_object(codec, rest);
-    if (!value) return NULL;
-    /* The data is not used below, because the garbage collector may run. */
-    PyObject *timestamp = PyLong_FromLongLong((int64_t)load_big64(data.at));
-    PyObject *pair = timestamp ? PyType_GenericAlloc(state->value_and_timestamp, 2) : NULL;
-    if (!pair) {
-        Py_DECREF(value);
-        Py_XDECREF(timestamp);
-        return NULL;
-    }
-    PyTuple_SetItem(pair, 0, value);
-    PyTuple_SetItem(pair, 1, timestamp);
-    PyObject_GC_UnTrack(pair); /* it cannot be part of a reference cycle */
-    return pair;
 }
 
 /* Call a serializer for an object that encode() does not handle. Return 2 if it returned None. */
@@ -1666,7 +1644,7 @@ static int serialize_value(SerdeMap *self, PyObject *object, Encoded *encoded) {
 
 static PyObject *decode_value(const SerdeMap *self, Slice data) {
     if (self->result_codec < TIMESTAMPED) return decode_object(self->result_codec, data);
-    return decode_timestamped(self->state, self->result_codec - TIMESTAMPED, data);
+    return decode_timestamped(self->state->value_and_timestamp, self->result_codec - TIMESTAMPED, data);
 }
 
 /* Return the entries, or NULL after the garbage collector has cleared this object. */
@@ -1763,25 +1741,13 @@ static int import_name(const char *module_name, const char *name, PyObject **tar
     return *target ? 0 : -1;
 }
 
-/* Import a subclass of tuple. */
-static int import_tuple_type(const char *module_name, const char *name, PyTypeObject **target) {
-    PyObject *found;
-    if (import_name(module_name, name, &found) < 0) return -1;
-    if (!PyType_Check(found) || !PyType_IsSubtype((PyTypeObject *)found, &PyTuple_Type)) {
-        PyErr_Format(PyExc_TypeError, "%s must be a tuple type", name);
-        Py_DECREF(found);
-        return -1;
-    }
+/* Set a class that is imported once; -1 after an error. */
+static int set_type(PyTypeObject **target, PyTypeObject *found) {
     PyObject *before = (PyObject *)*target;
-    *target = (PyTypeObject *)found;
+    if (!found) return -1;
+    *target = found;
     Py_XDECREF(before);
     return 0;
-}
-
-/* Import the class of values with timestamps; its module imports this one. */
-static int import_value_and_timestamp(State *state) {
-    if (state->value_and_timestamp) return 0;
-    return import_tuple_type(STORES "key_value_store", "ValueAndTimestamp", &state->value_and_timestamp);
 }
 
 /* Set the fields of a map with serdes; -1 after an error. */
@@ -1793,7 +1759,9 @@ static int set_conversions(SerdeMap *self, State *state, PyObject *entries, PyOb
     if (!fields || !PyArg_ParseTuple(fields, "OOO(iii)", &serialize_key, &serialize_value, &deserialize_value,
                                      &self->key_codec, &self->value_codec, &self->result_codec))
         goto done;
-    if ((self->value_codec >= TIMESTAMPED || self->result_codec >= TIMESTAMPED) && import_value_and_timestamp(state) < 0)
+    /* Imported late, because the module of the class imports this one. */
+    if ((self->value_codec >= TIMESTAMPED || self->result_codec >= TIMESTAMPED) && !state->value_and_timestamp &&
+        set_type(&state->value_and_timestamp, import_value_and_timestamp()) < 0)
         goto done;
     Py_INCREF(entries);
     Py_INCREF(serialize_key);
@@ -1994,18 +1962,10 @@ static PyObject *create_session(TimeMap *self, Slice name, Slice data) {
     }
     PyObject *end = key ? PyLong_FromLongLong((int64_t)load_big64(name.at + name.size - 2 * NUMBER_BYTES)) : NULL;
     PyObject *start = end ? PyLong_FromLongLong((int64_t)load_big64(name.at + name.size - NUMBER_BYTES)) : NULL;
-    if (start) session = PyType_GenericAlloc(self->serdes.state->windowed, 3);
-    if (session) {
-        PyTuple_SetItem(session, 0, key);
-        PyTuple_SetItem(session, 1, start);
-        PyTuple_SetItem(session, 2, end);
-        pair = PyTuple_Pack(2, session, value);
-        Py_DECREF(session);
-    } else {
-        Py_XDECREF(key);
-        Py_XDECREF(start);
-        Py_XDECREF(end);
-    }
+    PyObject *const items[] = {key, start, end};
+    session = create_tuple(self->serdes.state->windowed, items, 3);
+    if (session) pair = PyTuple_Pack(2, session, value);
+    Py_XDECREF(session);
     Py_XDECREF(value);
     return pair;
 }
@@ -2148,7 +2108,7 @@ static int module_exec(PyObject *module) {
         import_name(STORES "directory", "EncodedDirectory", &state->encoded_directory) < 0 ||
         import_name(STORES "pages", "ClosedPages", &state->closed_pages) < 0 ||
         import_name(STORES "pages", "DEFAULT_LIMITS", &state->default_limits) < 0 ||
-        import_tuple_type(STORES "time_map", "Windowed", &state->windowed) < 0)
+        set_type(&state->windowed, import_tuple_type(STORES "time_map", "Windowed")) < 0)
         return -1;
     state->paged_map = add_type(module, &map_spec);
     state->serde_map = state->paged_map ? add_type(module, &serde_spec) : NULL;

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, TypeVar
 
+from zkconsumer.topology.loop import Deserialize
 from zkconsumer.topology.stores.base import StoreContext
 from zkconsumer.topology.stores.cache import FlushListener, StoreCache, merge
 from zkconsumer.topology.stores.key_value_store import (
@@ -105,4 +106,4 @@ class CachedTimestampedKeyValueStore(CachedKeyValueStore[ValueAndTimestamp], Tim
     LAYOUT = "TimestampedKeyValueStore"
 
     def _value_decoder(self) -> Callable[[bytes], ValueAndTimestamp]:
-        return self._decode_value
+        return Deserialize(self._conversions().codecs[2], self._decode_value)
