@@ -19,7 +19,7 @@ enum { TIMED_CALLS = 64 };
 
 typedef struct {
     PyObject *record_type, *state_type, *guarded_type, *forwarder_type, *columns_type, *writer_type;
-    PyObject *serializer_type, *deserializer_type, *budget_type, *node_type, *entries_type;
+    PyObject *serializer_type, *deserializer_type, *budget_type, *node_type, *entries_type, *aggregator_type;
     PyObject *copy_headers, *reject_timestamp, *count_header_bytes; /* functions of headers.py */
 } Module;
 
@@ -390,7 +390,10 @@ static int guarded_process(Guarded *self, PyObject *record) {
     }
     int is_timed = self->calls++ % TIMED_CALLS == 0;
     int64_t started = is_timed ? now_ns() : 0;
-    PyObject *result = PyObject_CallFunctionObjArgs(self->process, record, NULL);
+    PyObject *process = self->process; /* the call can replace it */
+    Py_INCREF(process);
+    PyObject *result = PyObject_CallFunctionObjArgs(process, record, NULL);
+    Py_DECREF(process);
     if (result == NULL && PyErr_ExceptionMatches(PyExc_Exception)) {
         PyObject *type, *error, *traceback;
         PyErr_Fetch(&type, &error, &traceback);
@@ -483,6 +486,7 @@ static void guarded_dealloc(PyObject *object) {
 }
 
 static PyMemberDef guarded_members[] = {
+    {"process", T_OBJECT, offsetof(Guarded, process), 0, NULL},
     {"calls", T_LONGLONG, offsetof(Guarded, calls), READONLY, NULL},
     {"nanoseconds", T_LONGLONG, offsetof(Guarded, nanoseconds), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
@@ -1871,6 +1875,204 @@ static PyObject *forward_changes(PyObject *module_object, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* ---- aggregation ------------------------------------------------------------------------------ */
+
+/* Aggregates the values of each key in a store of values with timestamps. NULL stands for None. */
+typedef struct {
+    PyObject_HEAD PyObject *get, *put, *initializer, *aggregator, *forward, *drop;
+    PyTypeObject *pair, *change;
+    int sends_old;
+} Aggregator;
+
+static PyObject *null_if_none(PyObject *object) { return object == Py_None ? NULL : object; }
+
+static PyObject *aggregator_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"store", "functions", "pair_type", "changes", "drop", NULL};
+    PyObject *get, *put, *initializer, *aggregator, *forward, *drop;
+    PyTypeObject *pair, *change;
+    int sends_old;
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "(OO)(OO)O!(OO!p)O:RecordAggregator", names, &get, &put, &initializer, &aggregator, &PyType_Type, &pair,
+            &forward, &PyType_Type, &change, &sends_old, &drop))
+        return NULL;
+    if (!PyType_IsSubtype(pair, &PyTuple_Type) || !PyType_IsSubtype(change, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "pair_type and change_type must be subclasses of tuple");
+        return NULL;
+    }
+    Aggregator *self = PyObject_GC_New(Aggregator, type);
+    if (self == NULL) return NULL;
+    self->get = get;
+    self->put = put;
+    self->initializer = null_if_none(initializer);
+    self->aggregator = null_if_none(aggregator);
+    self->forward = null_if_none(forward);
+    self->drop = drop;
+    self->pair = pair;
+    self->change = change;
+    self->sends_old = sends_old;
+    PyObject *owned[] = {get, put, self->initializer, self->aggregator, self->forward, drop, (PyObject *)pair, (PyObject *)change};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) Py_XINCREF(owned[i]);
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+/* Returns the aggregate of a key, or None; sets its timestamp. */
+static PyObject *aggregator_find(Aggregator *self, PyObject *key, int64_t *timestamp) {
+    PyObject *found = PyObject_CallFunctionObjArgs(self->get, key, NULL), *old;
+    if (found == NULL || found == Py_None) return found;
+    if (!PyTuple_Check(found) || PyTuple_Size(found) != 2) {
+        PyErr_Format(PyExc_TypeError, "get() must return a ValueAndTimestamp or None, got %R", (PyObject *)Py_TYPE(found));
+        Py_DECREF(found);
+        return NULL;
+    }
+    old = PyTuple_GetItem(found, 0);
+    Py_INCREF(old);
+    if (old != Py_None) {
+        *timestamp = PyLong_AsLongLong(PyTuple_GetItem(found, 1));
+        if (*timestamp == -1 && PyErr_Occurred()) Py_CLEAR(old);
+    }
+    Py_DECREF(found);
+    return old;
+}
+
+static PyObject *add_one(PyObject *number) {
+    int64_t value;
+    if (parse_integer(number, INT64_MIN, INT64_MAX - 1, &value)) return PyLong_FromLongLong(value + 1);
+    PyObject *one = PyLong_FromLong(1);
+    PyObject *sum = one == NULL ? NULL : PyNumber_Add(number, one);
+    Py_XDECREF(one);
+    return sum;
+}
+
+/* Returns the new aggregate. */
+static PyObject *aggregator_combine(Aggregator *self, PyObject *key, PyObject *value, PyObject *old) {
+    if (self->aggregator == NULL) return add_one(old);
+    if (old != Py_None || self->initializer != NULL)
+        return PyObject_CallFunctionObjArgs(self->aggregator, key, value, old, NULL);
+    Py_INCREF(value);
+    return value;
+}
+
+/* Sets the aggregate of a key; returns -1 after an error. */
+static int aggregator_put(Aggregator *self, PyObject *key, PyObject *new, int64_t timestamp) {
+    PyObject *pair = new;
+    Py_INCREF(new);
+    if (new != Py_None) {
+        PyObject *const items[] = {new, PyLong_FromLongLong(timestamp)};
+        pair = create_tuple(self->pair, items, 2);
+        if (pair == NULL) return -1;
+    }
+    PyObject *result = PyObject_CallFunctionObjArgs(self->put, key, pair, NULL);
+    Py_DECREF(pair);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+/* Forwards a change; returns -1 after an error. */
+static int aggregator_forward(Aggregator *self, PyObject *const fields[3], int64_t timestamp, PyObject *headers) {
+    PyObject *const items[] = {fields[1], self->sends_old ? fields[2] : Py_None, Py_True};
+    for (int i = 0; i < 3; i++) Py_INCREF(items[i]);
+    PyObject *change = create_tuple(self->change, items, 3), *result = NULL;
+    if (change == NULL) return -1;
+    PyObject *record = record_create((PyTypeObject *)module_of(self)->record_type, fields[0], change, timestamp);
+    Py_DECREF(change);
+    if (record != NULL && record_set_headers((Record *)record, headers) == 0)
+        result = PyObject_CallFunctionObjArgs(self->forward, record, NULL);
+    Py_XDECREF(record);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+/* Aggregates a value; returns -1 after an error. */
+static int aggregator_update(Aggregator *self, PyObject *key, PyObject *value, int64_t timestamp, PyObject *headers) {
+    int64_t latest = INT64_MIN;
+    PyObject *old = aggregator_find(self, key, &latest);
+    if (old == Py_None && self->initializer != NULL) {
+        Py_DECREF(old);
+        old = PyObject_CallFunctionObjArgs(self->initializer, NULL);
+    }
+    PyObject *new = old == NULL ? NULL : aggregator_combine(self, key, value, old);
+    if (latest > timestamp) timestamp = latest;
+    int failed = new == NULL || aggregator_put(self, key, new, timestamp) < 0;
+    if (!failed && self->forward != NULL) {
+        PyObject *const fields[] = {key, new, old};
+        failed = aggregator_forward(self, fields, timestamp, headers) < 0;
+    }
+    Py_XDECREF(old);
+    Py_XDECREF(new);
+    return failed ? -1 : 0;
+}
+
+static PyObject *aggregator_call(PyObject *object, PyObject *args, PyObject *kwargs) {
+    Aggregator *self = (Aggregator *)object;
+    PyObject *argument = only_argument(args, kwargs, "record");
+    if (argument == NULL) return NULL;
+    if ((PyObject *)Py_TYPE(argument) != module_of(self)->record_type) {
+        PyErr_Format(PyExc_TypeError, "record must be a Record, got %R", (PyObject *)Py_TYPE(argument));
+        return NULL;
+    }
+    Record *record = (Record *)argument;
+    if (!record_is_whole(record)) return NULL;
+    if (record->key == Py_None || record->value == Py_None) {
+        PyObject *result = PyObject_CallFunctionObjArgs(self->drop, NULL);
+        if (result == NULL) return NULL;
+        Py_DECREF(result);
+        Py_RETURN_NONE;
+    }
+    /* The functions that are called can change the record. */
+    PyObject *key = record->key, *value = record->value, *headers = record->headers;
+    Py_INCREF(key);
+    Py_INCREF(value);
+    Py_XINCREF(headers);
+    int failed = aggregator_update(self, key, value, record->timestamp, headers);
+    Py_DECREF(key);
+    Py_DECREF(value);
+    Py_XDECREF(headers);
+    if (failed) return NULL;
+    Py_RETURN_NONE;
+}
+
+static int aggregator_traverse(PyObject *object, visitproc visit, void *arg) {
+    Aggregator *self = (Aggregator *)object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->get);
+    Py_VISIT(self->put);
+    Py_VISIT(self->initializer);
+    Py_VISIT(self->aggregator);
+    Py_VISIT(self->forward);
+    Py_VISIT(self->drop);
+    Py_VISIT(self->pair);
+    Py_VISIT(self->change);
+    return 0;
+}
+
+/* There is no tp_clear: clearing the dictionary of the processor breaks cycles, and the fields stay valid for calls. */
+static void aggregator_dealloc(PyObject *object) {
+    Aggregator *self = (Aggregator *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    Py_DECREF(self->get);
+    Py_DECREF(self->put);
+    Py_XDECREF(self->initializer);
+    Py_XDECREF(self->aggregator);
+    Py_XDECREF(self->forward);
+    Py_DECREF(self->drop);
+    Py_DECREF((PyObject *)self->pair);
+    Py_DECREF((PyObject *)self->change);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyType_Slot aggregator_slots[] = {
+    {Py_tp_new, aggregator_new},
+    {Py_tp_call, aggregator_call},
+    {Py_tp_traverse, aggregator_traverse},
+    {Py_tp_dealloc, aggregator_dealloc},
+    {0, NULL},
+};
+static PyType_Spec aggregator_spec = {
+    "zkconsumer.topology._loop.RecordAggregator", sizeof(Aggregator), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, aggregator_slots};
+
 /* ---- the loop ------------------------------------------------------------------------------- */
 
 /* A column of timestamps: a buffer of int64, or another sequence of ints. */
@@ -2044,7 +2246,8 @@ static int execute(PyObject *object) {
         add_type(object, &module->columns_type, &columns_spec) < 0 || add_type(object, &module->writer_type, &writer_spec) < 0 ||
         add_type(object, &module->serializer_type, &serializer_spec) < 0 ||
         add_type(object, &module->deserializer_type, &deserializer_spec) < 0 ||
-        add_type(object, &module->budget_type, &budget_spec) < 0 || add_type(object, &module->entries_type, &entries_spec) < 0)
+        add_type(object, &module->budget_type, &budget_spec) < 0 || add_type(object, &module->entries_type, &entries_spec) < 0 ||
+        add_type(object, &module->aggregator_type, &aggregator_spec) < 0)
         return -1;
     module->node_type = PyType_FromModuleAndSpec(object, &node_spec, NULL);
     if (module->node_type == NULL) return -1;
@@ -2075,6 +2278,7 @@ static int module_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(module->budget_type);
     Py_VISIT(module->node_type);
     Py_VISIT(module->entries_type);
+    Py_VISIT(module->aggregator_type);
     Py_VISIT(module->copy_headers);
     Py_VISIT(module->count_header_bytes);
     Py_VISIT(module->reject_timestamp);
@@ -2094,6 +2298,7 @@ static int module_clear(PyObject *object) {
     Py_CLEAR(module->budget_type);
     Py_CLEAR(module->node_type);
     Py_CLEAR(module->entries_type);
+    Py_CLEAR(module->aggregator_type);
     Py_CLEAR(module->copy_headers);
     Py_CLEAR(module->count_header_bytes);
     Py_CLEAR(module->reject_timestamp);

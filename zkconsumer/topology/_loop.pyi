@@ -1,3 +1,4 @@
+from zkconsumer.topology.aggregator_py import RecordAggregator as RecordAggregator
 from zkconsumer.topology.cache_py import CacheEntries as CacheEntries
 from zkconsumer.topology.cache_py import RecordCache as RecordCache
 from zkconsumer.topology.cache_py import forward_changes as forward_changes

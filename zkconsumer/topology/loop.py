@@ -9,6 +9,7 @@ from zkconsumer.topology.headers import MAX_TIMESTAMP as NEVER
 from zkconsumer.version import IS_PURE, explain_missing_module
 
 if TYPE_CHECKING or IS_PURE:
+    from zkconsumer.topology.aggregator_py import RecordAggregator
     from zkconsumer.topology.cache_py import CacheEntries, RecordCache, forward_changes
     from zkconsumer.topology.loop_py import (
         Deserialize,
@@ -32,6 +33,7 @@ else:
             Guarded,
             OutputColumns,
             Record,
+            RecordAggregator,
             RecordCache,
             RunState,
             Serialize,
@@ -56,6 +58,7 @@ __all__ = [
     "OutputColumns",
     "Process",
     "Record",
+    "RecordAggregator",
     "RecordCache",
     "RunState",
     "Serialize",

@@ -182,14 +182,15 @@ class Guarded:
         on_error: called with the record and an Exception that ``process`` raised.
 
     Attributes:
+        process: the function.
         calls: number of calls.
         nanoseconds: estimated duration of all calls, with that of the nodes below, from every 64th call.
     """
 
-    __slots__ = ("_on_error", "_process", "calls", "nanoseconds")
+    __slots__ = ("_on_error", "calls", "nanoseconds", "process")
 
     def __init__(self, process: Process, on_error: Callable[[Record, Exception], object]) -> None:
-        self._process, self._on_error = process, on_error
+        self.process, self._on_error = process, on_error
         self.calls = self.nanoseconds = 0
 
     def __call__(self, record: Record) -> None:
@@ -197,7 +198,7 @@ class Guarded:
         self.calls += 1
         started = time.perf_counter_ns() if is_timed else 0
         try:
-            self._process(record)
+            self.process(record)
         except Exception as error:
             self._on_error(record, error)
         finally:

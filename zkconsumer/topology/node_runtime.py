@@ -223,6 +223,7 @@ class RunningProcessor(RunningNode):
                 f"task {self._task.task_id}: processor {self.name!r} failed in init: {describe_error(error)}"
             ) from error
         self._is_initialized = True
+        self.calls.process = self.processor.process  # ``init`` may have replaced it
 
     def _handle_error(self, record: Record, error: Exception) -> None:
         if isinstance(error, FatalError):

@@ -6,8 +6,10 @@ Source: Kafka 3.9 KStreamAggregate and KStreamReduce.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from zkconsumer.topology.aggregator_py import aggregate_value
 from zkconsumer.topology.dsl.table_store import TableOutput
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.records import Record
@@ -16,11 +18,11 @@ from zkconsumer.topology.records import Record
 Initializer = Callable[[], Any]
 #: Returns the new aggregate from a key, a value and the aggregate.
 Aggregator = Callable[[Any, Any, Any], Any]
-#: Returns one value from the value so far and a new one.
-Reducer = Callable[[Any, Any], Any]
-
 #: Counter of the records that a node dropped.
 DROPPED = "dropped"
+
+#: Returns one value from the value so far and a new one.
+Reducer = Callable[[Any, Any], Any]
 
 
 def zero() -> int:
@@ -45,6 +47,8 @@ def reduce_values(reducer: Reducer, _key: Any, value: Any, so_far: Any) -> Any:
 class Aggregate(Processor):
     """Aggregates values by key. Records without key or value are dropped and counted.
 
+    If the store is not versioned, a ``RecordAggregator`` processes the records.
+
     Args:
         store: name of the store.
         initializer: returns the aggregate before the first record; None to start with the value, as ``reduce`` does.
@@ -59,19 +63,16 @@ class Aggregate(Processor):
     def init(self, context: ProcessorContext) -> None:
         """Open the store."""
         self._context, self._table = context, TableOutput(context, self._name, self._sends_old)
+        if not self._table.is_versioned:
+            functions = self._initializer, None if self._aggregator is add_one else self._aggregator
+            drop = partial(context.count, DROPPED)
+            self.process = self._table.create_aggregator(functions, drop)  # type: ignore[method-assign]
 
     def process(self, record: Record) -> None:
         """Update the aggregate of the key, and forward the change."""
-        key, value, timestamp = record.key, record.value, record.timestamp
-        if key is None or value is None:
+        if record.key is None or record.value is None:
             self._context.count(DROPPED)
             return
-        found = self._table.get(key)
-        old = None if found is None else found.value
-        if found is not None and old is not None:
-            timestamp = max(timestamp, found.timestamp)
-        elif self._initializer is not None:
-            old = self._initializer()
-        is_first = self._initializer is None and old is None
-        new = value if is_first else self._aggregator(key, value, old)
-        self._table.update(key, new, old, timestamp, record.headers)
+        found = self._table.get(record.key)
+        old, new, timestamp = aggregate_value((self._initializer, self._aggregator), record, found)
+        self._table.update(record.key, new, old, timestamp, record.headers)

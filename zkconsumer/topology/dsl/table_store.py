@@ -6,9 +6,11 @@ SessionCacheFlushListener.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from zkconsumer.topology.aggregator_py import Functions
+from zkconsumer.topology.loop import RecordAggregator
 from zkconsumer.topology.processor import ProcessorContext
 from zkconsumer.topology.records import Change, Header, Record
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
@@ -40,11 +42,13 @@ class TableStore:
     def __init__(self, context: ProcessorContext, name: str) -> None:
         self.store = context.get_state_store(name)
         self.is_versioned = isinstance(self.store, VersionedKeyValueStore)
+        if not self.is_versioned:
+            self.get = self.store.get  # type: ignore[method-assign]  # avoids a Python call per record
 
     def get(self, key: Any) -> ValueAndTimestamp | None:
         """Return the latest value of a key, or None."""
         found = self.store.get(key)
-        return ValueAndTimestamp(found.value, found.timestamp) if self.is_versioned and found else found
+        return ValueAndTimestamp(found.value, found.timestamp) if found else None
 
     def get_as_of(self, key: Any, timestamp: int) -> ValueAndTimestamp | None:
         """Return the value of a key in a versioned store that was valid at a time in milliseconds, or None."""
@@ -71,12 +75,16 @@ class ChangeForwarder:
         context: context of the processor.
         store: the store; None to forward all changes.
         sends_old: whether the changes contain old values.
+
+    Attributes:
+        is_cached: whether the cache forwards the changes.
+        sends_old: whether the changes contain old values.
     """
 
     def __init__(self, context: ProcessorContext, store: Any, sends_old: bool) -> None:
         self._context, self.sends_old = context, sends_old
         listen = getattr(store, "set_flush_listener", None)
-        self._is_cached = listen is not None and listen(self._forward_cached, sends_old)
+        self.is_cached = listen is not None and listen(self._forward_cached, sends_old)
 
     def forward(self, key: Any, change: TableChange, timestamp: int, headers: Iterable[Header] = ()) -> None:
         """Forward a change.
@@ -87,7 +95,7 @@ class ChangeForwarder:
             timestamp: milliseconds since the epoch.
             headers: headers of the record that caused it.
         """
-        if not self._is_cached:
+        if not self.is_cached:
             if not self.sends_old:
                 change = TableChange(change.new, None, change.is_latest)
             self._context.forward(Record(key, change, timestamp, headers))
@@ -118,7 +126,28 @@ class TableOutput(TableStore):
 
     def __init__(self, context: ProcessorContext, name: str, sends_old: bool) -> None:
         super().__init__(context, name)
+        self._context = context
         self._forwarder = ChangeForwarder(context, self.store, sends_old)
+
+    def create_aggregator(
+        self,
+        functions: Functions,
+        drop: Callable[[], object],
+    ) -> RecordAggregator:
+        """Return a function that aggregates records in the store, which must not be versioned.
+
+        Args:
+            functions: see ``RecordAggregator``.
+            drop: called for a record without key or value.
+        """
+        forward = None if self._forwarder.is_cached else self._context.forward
+        return RecordAggregator(
+            (self.store.get, self.store.put),
+            functions,
+            ValueAndTimestamp,
+            (forward, TableChange, self._forwarder.sends_old),
+            drop,
+        )
 
     def update(self, key: Any, new: Any, old: Any, timestamp: int, headers: Iterable[Header]) -> None:
         """Set the value of a key, and forward the change, unless a versioned store dropped it."""
