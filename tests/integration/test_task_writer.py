@@ -38,6 +38,7 @@ def settings(zkconsumer_cluster: Cluster, group: str) -> Settings:
             client={"bootstrap.servers": zkconsumer_cluster.bootstrap_servers},
             producer={"topic.metadata.propagation.max.ms": 500},
             has_sequence_headers=False,
+            internal_topics=frozenset(),
             commits_to_kafka=True,
             fails_on_changed_output=True,
             handler=fail,
@@ -61,11 +62,14 @@ def writer(settings: Settings) -> Iterator[Callable[..., TaskWriter]]:
         yield start
 
 
-def output_of(topic: str, values: list[bytes], *, source: str, next_offset: int, sequence: int = 0) -> TaskOutput:
+def output_of(
+    topic: str | list[str], values: list[bytes], *, source: str, next_offset: int, sequence: int = 0
+) -> TaskOutput:
     count = len(values)
+    topics = [topic] * count if isinstance(topic, str) else topic
     batch = pa.record_batch(
         {
-            "topic": pa.array([topic] * count).dictionary_encode(),
+            "topic": pa.array(topics).dictionary_encode(),
             "partition": pa.array([None] * count, pa.int32()),
             "timestamp": pa.array([1_000] * count, pa.int64()),
             "key": pa.array([b"k"] * count, pa.binary()),
@@ -325,3 +329,35 @@ def test_records_have_sequence_numbers(
     messages = read(sink, 4)
     assert [message.headers()[-1][1] for message in messages] == [b"0_0:300", b"0_0:301"] * 2
     assert messages[0].headers() == [("h", b"1"), ("zkconsumer.sequence", b"0_0:300")]
+
+
+def test_records_of_internal_topics_have_no_sequence_numbers(
+    writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]]
+) -> None:
+    sink, internal = topic(1), topic(1)
+    mixed = output_of([internal, sink], [b"1", b"2"], source=topic(1), next_offset=1)
+    only_internal = output_of(internal, [b"3"], source=topic(1), next_offset=2, sequence=2)
+    guarantee = ProcessingGuarantee.AT_LEAST_ONCE
+    one = writer(guarantee=guarantee, has_sequence_headers=True, internal_topics=frozenset({internal}))
+
+    for output in (mixed, only_internal):
+        one.write(output, FIRST)
+
+    assert [message.headers() for message in read(internal, 2)] == [[("h", b"1")]] * 2
+    assert read(sink, 1)[0].headers()[-1] == ("zkconsumer.sequence", b"0_0:1")
+
+
+def test_records_are_sent_once_through_small_producer_queue(
+    writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]]
+) -> None:
+    sink, values = topic(1), [b"%d" % number for number in range(2_500)]
+    one = writer(
+        guarantee=ProcessingGuarantee.AT_LEAST_ONCE,
+        producer={"queue.buffering.max.messages": 7, "message.max.bytes": 1_000},
+        handler=log_and_continue,
+    )
+    too_large = [b"x" * 2_000]
+
+    one.write(output_of(sink, values[:1_200] + too_large + values[1_200:], source=topic(1), next_offset=1), FIRST)
+
+    assert [message.value() for message in read(sink, len(values))] == values

@@ -112,6 +112,7 @@ def _create_sink_settings(plan: QueryPlan) -> SinkSettings:
         client=plan.cluster.client_settings(plan.brokers),
         producer=settings.producer,
         has_sequence_headers=not settings.is_transactional if has_headers is None else has_headers,
+        internal_topics=plan.application.internal_topics,
         commits_to_kafka=settings.commits_to_kafka(has_zookeeper=plan.cluster.has_zookeeper),
         fails_on_changed_output=settings.fails_on_changed_output,
         handler=config.production_handler,

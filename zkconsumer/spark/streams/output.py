@@ -62,6 +62,7 @@ class SinkSettings:
         client: settings of librdkafka with which it connects.
         producer: further settings of librdkafka's producer.
         has_sequence_headers: whether records get a header with the task and their sequence number.
+        internal_topics: topics whose records do not get a sequence header, because only the application reads them.
         commits_to_kafka: whether offsets are committed to Kafka.
         fails_on_changed_output: see ``QuerySettings``.
         handler: ``ApplicationConfig.production_handler``.
@@ -73,6 +74,7 @@ class SinkSettings:
     client: Mapping[str, Any]
     producer: Mapping[str, Any]
     has_sequence_headers: bool
+    internal_topics: frozenset[str]
     commits_to_kafka: bool
     fails_on_changed_output: bool
     handler: ErrorHandler
@@ -91,35 +93,34 @@ class SinkSettings:
         return found
 
 
-#: Topic, partition (-1 for the choice of the producer), timestamp, key, value and headers of a record.
-RecordFields = tuple[str, int, int, bytes | None, bytes | None, list[Header]]
+#: A record as arguments of ``confluent_kafka.Producer.produce``: topic, value, key, partition (-1 for the choice of the
+#: producer), two callbacks, timestamp, and headers. The producer is faster with None than with an empty list.
+RecordFields = tuple[str, bytes | None, bytes | None, int, None, None, int, list[Header] | None]
 
 
-def read_records(output: TaskOutput, *, has_sequence_headers: bool) -> Iterator[RecordFields]:
-    """Yield the records of an output.
-
-    Args:
-        output: the output.
-        has_sequence_headers: whether to add a header with the task and the sequence number of the record.
-    """
+def read_records(output: TaskOutput, settings: SinkSettings) -> Iterator[RecordFields]:
+    """Yield the records of an output, with the header ``SEQUENCE_HEADER`` if the settings require it."""
     if output.blob is None:
         return iter(())
     table = from_blob(output.blob)
-    columns = (
-        _read_dictionary(table.column("topic")),
-        table.column("partition").fill_null(-1).to_pylist(),
-        *(table.column(name).to_pylist() for name in ("timestamp", "key", "value")),
-    )
+    topics = _read_dictionary(table.column("topic"))
+    values, keys, timestamps = (table.column(name).to_pylist() for name in ("value", "key", "timestamp"))
+    partitions = table.column("partition").fill_null(-1).to_pylist()
+    callbacks = [None] * table.num_rows
     headers = table.column("headers")
-    pairs: Iterable[list[Header]] = itertools.repeat([], table.num_rows)
+    pairs: Iterable[list[Header] | None] = itertools.repeat(None, table.num_rows)
     if headers.null_count < table.num_rows:
         pairs = map(_to_pairs, headers.to_pylist())
-    if has_sequence_headers:
+    internal = settings.internal_topics
+    if settings.has_sequence_headers and not internal.issuperset(table.column("topic").unique().to_pylist()):
         task = output.task.encode()
-        numbered = zip(pairs, range(output.sequence, output.sequence + table.num_rows), strict=True)
+        numbered = zip(topics, pairs, range(output.sequence, output.sequence + table.num_rows), strict=True)
         # A generator, because Python's garbage collector would visit a list of all headers several times.
-        pairs = ([*of_record, (SEQUENCE_HEADER, b"%b:%d" % (task, number))] for of_record, number in numbered)
-    return zip(*columns, pairs, strict=True)
+        pairs = (
+            found if topic in internal else [*(found or ()), (SEQUENCE_HEADER, b"%b:%d" % (task, number))]
+            for topic, found, number in numbered
+        )
+    return zip(topics, values, keys, partitions, callbacks, callbacks, timestamps, pairs, strict=True)
 
 
 def _read_dictionary(column: pa.ChunkedArray) -> list[str]:
@@ -130,5 +131,5 @@ def _read_dictionary(column: pa.ChunkedArray) -> list[str]:
     return values
 
 
-def _to_pairs(headers: Sequence[Mapping[str, Any]] | None) -> list[Header]:
-    return [(header["key"], header["value"]) for header in headers] if headers else []
+def _to_pairs(headers: Sequence[Mapping[str, Any]] | None) -> list[Header] | None:
+    return [(header["key"], header["value"]) for header in headers] if headers else None

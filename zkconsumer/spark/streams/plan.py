@@ -126,6 +126,12 @@ class ApplicationPlan:
                 found[self._find_name(one, topic)] = {str(number): offset for number in numbers}
         return found
 
+    @property
+    def internal_topics(self) -> frozenset[str]:
+        """Names of the internal topics in Kafka."""
+        found = {topic for one in self.subtopologies.values() for topic in one.internal_topics}
+        return frozenset(name_internal_topic(self.config.application_id, topic) for topic in found)
+
     def _find_name(self, subtopology: Subtopology, topic: str) -> str:
         """Return the name of a topic in Kafka."""
         is_internal = topic in subtopology.internal_topics

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import operator
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -104,19 +107,10 @@ class RecordSender:
         """
         self._rejections = []
         failure: KafkaException | None = None
-        produce = self.producer.produce
-        for number, (topic, partition, timestamp, key, value, headers) in enumerate(records):
-            if number % _POLL_RECORDS == 0:
-                self._serve(self.producer.poll, 0)
-            try:
-                produce(topic, value, key, partition, None, None, timestamp, headers)
-            except BufferError:
-                self._produce_later(topic, value, key, partition, None, None, timestamp, headers)
-            except KafkaException as error:
-                if error.args[0].code() in _FAILED:  # an earlier record was not accepted
-                    failure = error
-                    break
-                self._rejections.append(Rejection(error.args[0], RecordKey(topic, key, value)))
+        unsent = iter(records)
+        while failure is None and (chunk := list(itertools.islice(unsent, _POLL_RECORDS))):
+            self._serve(self.producer.poll, 0)
+            failure = self._produce(chunk)
         # After an error, a producer with transactions sends nothing until the transaction is aborted.
         while self._serve(self.producer.flush, _FLUSH_INTERVAL_S) and not (self._is_transactional and self._rejections):
             pass
@@ -138,12 +132,27 @@ class RecordSender:
         except SystemError as error:  # the client sets a fatal error before it calls ``_on_delivery``
             raise error.__cause__ or error from error
 
-    def _produce_later(self, *arguments: Any) -> None:
+    def _produce(self, records: list[RecordFields]) -> KafkaException | None:
+        """Pass records to the producer, and return the error after which it accepts no more."""
+        unsent = iter(records)
+        while True:
+            try:
+                deque(itertools.starmap(self.producer.produce, unsent), maxlen=0)  # no Python code per record
+                return None
+            except BufferError:
+                self._produce_later(records[-1 - operator.length_hint(unsent)])
+            except KafkaException as error:
+                if error.args[0].code() in _FAILED:  # an earlier record was not accepted
+                    return error
+                topic, value, key, *_ = records[-1 - operator.length_hint(unsent)]
+                self._rejections.append(Rejection(error.args[0], RecordKey(topic, key, value)))
+
+    def _produce_later(self, record: RecordFields) -> None:
         """Wait until the producer queue has room, which ``delivery.timeout.ms`` limits, and produce a record."""
         while True:
             self._serve(self.producer.poll, 0.1)
             try:
-                self.producer.produce(*arguments)
+                self.producer.produce(*record)
                 return
             except BufferError:
                 continue

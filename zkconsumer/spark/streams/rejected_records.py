@@ -32,7 +32,7 @@ class RejectedRecords:
 
     def accepted(self) -> Iterator[RecordFields]:
         """Yield the records of the output that were not dropped."""
-        records = read_records(self._output, has_sequence_headers=self._settings.has_sequence_headers)
+        records = read_records(self._output, self._settings)
         return (one for one in records if _identify(one) not in self._dropped) if self._dropped else records
 
     def handle(self, rejections: Iterable[Rejection]) -> None:
@@ -46,8 +46,7 @@ class RejectedRecords:
         if not rejections:
             return
         self._check_topic(rejections)
-        records = read_records(self._output, has_sequence_headers=self._settings.has_sequence_headers)
-        known = {_identify(one): one for one in records}
+        known = {_identify(one): one for one in read_records(self._output, self._settings)}
         for rejection in rejections:
             self._handle(rejection, known[rejection.record])
             self._dropped.add(rejection.record)
@@ -62,8 +61,8 @@ class RejectedRecords:
         error = to_error(rejection.error, f"task {self._output.task}, {_describe(rejection.record)}")
         if not isinstance(error, RecordRejectedError):
             raise error
-        topic, _, timestamp, key, value, headers = record
-        failed = Record(key, value, timestamp, tuple(headers))
+        topic, value, key, _, _, _, timestamp, headers = record
+        failed = Record(key, value, timestamp, tuple(headers or ()))
         context = ErrorContext("production", self._output.task, topic, None, timestamp, failed)
         response = self._settings.handler(context, error)
         quarantine = self._settings.quarantine_topic
@@ -72,12 +71,12 @@ class RejectedRecords:
         if response is ErrorResponse.QUARANTINE:
             assert quarantine is not None
             described = quarantine_record(quarantine, context, error)
-            self.quarantined.append((quarantine, -1, timestamp, key, value, list(described.headers)))
+            self.quarantined.append((quarantine, value, key, -1, None, None, timestamp, list(described.headers)))
         self._log.warning("record_dropped", reason="production", node=topic, error=str(error))
 
 
 def _identify(record: RecordFields) -> RecordKey:
-    topic, _, _, key, value, _ = record
+    topic, value, key, *_ = record
     return RecordKey(topic, key, value)
 
 
