@@ -181,6 +181,18 @@ def test_joined_topics_must_have_equal_partition_counts(builder: StreamsBuilder,
         builder.build().resolve(counts).check_partition_counts(counts)
 
 
+def test_topic_read_by_its_writer_gets_partition_count(builder: StreamsBuilder) -> None:
+    stream = builder.stream("in")
+    counts = stream.to_table().group_by(lambda key, value: (value, key)).count()
+    stream.join(counts, lambda value, count: f"{value}{count}").to("out")
+    stream.group_by(lambda _, value: value).count(store="values")
+
+    topics = builder.build().resolve({"in": 3}).internal_topics
+
+    assert set(topics.values()) == {3}
+    assert "values-repartition" in topics
+
+
 def test_overlapping_joins_have_one_partition_count(builder: StreamsBuilder) -> None:
     rekeyed, other = builder.stream("in").select_key(first_letter), builder.stream("other").select_key(first_letter)
     windows = JoinWindows(before_ms=1, after_ms=1)

@@ -132,6 +132,30 @@ def _merge_overlapping(sets: Iterable[frozenset[str]]) -> list[frozenset[str]]:
     return merged
 
 
+def _derive_partition_counts(
+    subtopologies: Sequence[Subtopology], declared: Mapping[str, int | None], existing: Mapping[str, int]
+) -> dict[str, int | None]:
+    """Return the number of partitions of each internal topic, by the source topics of the sub-topologies that write it.
+
+    A sub-topology can read an internal topic that it also writes. If no other partition count can be derived, internal
+    sources with unknown counts are ignored.
+    """
+    counts = dict(declared)
+    while True:
+        found: dict[str, tuple[int, set[str]]] = {}
+        for topic in (topic for topic, count in counts.items() if count is None):
+            sources = {name for one in subtopologies if topic in one.sink_topics for name in one.source_topics}
+            sizes = {name: counts.get(name, existing.get(name)) for name in sources - {topic}}
+            unknown = {name for name, size in sizes.items() if size is None}
+            if len(unknown) < len(sizes) and unknown <= counts.keys():
+                found[topic] = max(size for size in sizes.values() if size is not None), unknown
+        if not found:
+            return counts
+        complete = [topic for topic, (_, unknown) in found.items() if not unknown]
+        for topic in complete or [next(iter(found))]:
+            counts[topic] = found[topic][0]
+
+
 def count_internal_partitions(
     subtopologies: Sequence[Subtopology],
     declared: Mapping[str, int | None],
@@ -143,14 +167,8 @@ def count_internal_partitions(
     the topics with which it is co-partitioned. None if that is not known. Source: Kafka 3.9 RepartitionTopics and
     CopartitionedTopicsEnforcer.
     """
-    counts = dict(declared)
-    for _ in counts:  # a chain of internal topics is at most as long as their number
-        for topic in (topic for topic, count in counts.items() if count is None):
-            writers = [one for one in subtopologies if topic in one.sink_topics]
-            found = [counts.get(name, one.partition_counts.get(name)) for one in writers for name in one.source_topics]
-            known = [count for count in found if count is not None]
-            counts[topic] = max(known) if known and len(known) == len(found) else None
     existing = {topic: count for one in subtopologies for topic, count in one.partition_counts.items()}
+    counts = _derive_partition_counts(subtopologies, declared, existing)
     for topics in _merge_overlapping(copartitioned):
         # The counts of other topics decide, then declared ones, then the largest one.
         others = [existing[topic] for topic in topics - counts.keys() if topic in existing]
