@@ -16,6 +16,7 @@ from zkconsumer.topology import (
     Processor,
     Record,
     SourceRecord,
+    StreamTask,
     TaskRuntime,
     Topology,
     TopologyTestDriver,
@@ -325,6 +326,33 @@ def test_sessions_are_merged(builder: StreamsBuilder, run: Run) -> None:
     assert run(*(("in", "k", "", time) for time in (0, 20, 10)), output=serdes.LONG) == expected
     with pytest.raises(TopologyError, match="with SessionWindows requires merger"):
         sessions.aggregate(str, append)
+
+
+def test_continued_task_reads_suppress_buffer_on_demand(builder: StreamsBuilder) -> None:
+    table = builder.table("in", key_serde=serdes.STRING, value_serde=serdes.STRING)
+    table.suppress(UntilTimeLimit(wait_ms=10_000), name="held").to_stream().to("out")
+    [subtopology] = builder.build().resolve({"in": 1}).subtopologies.values()
+    config = ApplicationConfig(page_bytes=1_024)
+    pages: dict[str, stores.MemoryPages] = {}
+    runtime = TaskRuntime(
+        clock=lambda: 0, pages=lambda store: pages.setdefault(store.name, stores.MemoryPages()), takes_snapshots=True
+    )
+
+    def process(snapshot: bytes | None, numbers: range) -> StreamTask:
+        task = subtopology.task(0, config, runtime, snapshot)
+        task.initialize()
+        records = [SourceRecord("in", 0, number, number, b"key %d" % number, b"v" * 500) for number in numbers]
+        task.add_records(TopicPartition("in", 0), records)
+        task.run()
+        task.commit()
+        return task
+
+    first = process(None, range(1_000))
+    second = process(first.snapshot(), range(1_000, 1_001))
+    assert second.metrics["held-store/pages_read"] < len(pages["held-store"]) / 5
+    third = process(second.snapshot(), range(10_500, 10_501))
+    values = [record.key for record in third.take_output().records()]
+    assert values == [b"key %d" % number for number in range(501)]
 
 
 def test_windows_of_long_batches_are_forwarded(builder: StreamsBuilder) -> None:

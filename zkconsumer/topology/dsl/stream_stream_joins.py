@@ -131,7 +131,7 @@ class JoinStreams(Processor):
         waiting.reset_min_time()
         is_open = {True: False, False: False}
         previous: bytes | None = None
-        for one in list(waiting.all()):
+        for one in waiting.all():  # a snapshot: the loop removes records
             waiting.min_time_ms = one.timestamp
             if all(is_open.values()):
                 break

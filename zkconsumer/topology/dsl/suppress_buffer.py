@@ -17,8 +17,13 @@ from zkconsumer.topology.stores.base import SerdeStore, StoreContext
 from zkconsumer.topology.stores.builder import StoreBuilder
 
 _TIMES = struct.Struct(">qqq")
+_TIME = struct.Struct(">Q")
 _LENGTH = struct.Struct(">I")
 _MAX_TIME = (1 << 63) - 1
+
+#: Key prefixes in the byte map: changes by key, index by time and key, total size in bytes.
+_CHANGE, _ORDER, _SIZE = b"c", b"o", b"s"
+_AFTER_ORDER = b"p"
 
 #: Bytes of the time of a change, and of timestamp, offset and partition of its record.
 _FIXED_BYTES = 8 + 8 + 8 + 4
@@ -54,7 +59,7 @@ class _Entry(NamedTuple):
 
 
 class SuppressBuffer(SerdeStore):
-    """The buffer. A task that is continued reads it completely.
+    """The buffer. A task that continues reads the times and keys; a change is read when it is needed.
 
     Attributes:
         records: number of keys.
@@ -63,24 +68,26 @@ class SuppressBuffer(SerdeStore):
     """
 
     def __init__(self, name: str, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
-        super().__init__(name, serdes, is_persistent)
-        self._entries: dict[bytes, tuple[int, _Entry]] = {}
-        self._order: list[tuple[int, bytes]] = []
-        self._dirty: set[bytes] = set()
+        super().__init__(name, serdes, is_persistent, "SuppressBuffer indexed by time")
+        #: Changes that were used since the last commit; None for evicted ones.
+        self._used: dict[bytes, tuple[int, _Entry] | None] = {}
+        #: Time and key of each change as bytes, in their order. Those before ``_first`` are evicted.
+        self._order: list[bytes] = []
+        self._first = 0
         self.bytes = 0
 
     @property
     def records(self) -> int:
         """Number of keys."""
-        return len(self._order)
+        return len(self._order) - self._first
 
     @property
     def min_time_ms(self) -> int:
         """Lowest time in the buffer, in milliseconds."""
-        return self._order[0][0] if self._order else _MAX_TIME
+        return int(_TIME.unpack_from(self._order[self._first])[0]) if self.records else _MAX_TIME
 
     def init(self, context: StoreContext) -> None:
-        """Read the changes."""
+        """Read the order of the changes."""
         self._map = context.byte_map(self.name)
         self._read()
 
@@ -90,13 +97,14 @@ class SuppressBuffer(SerdeStore):
 
     def flush(self) -> None:
         """Write changes."""
-        for key in self._dirty:
-            found = self._entries.get(key)
+        for key, found in self._used.items():
             if found is None:
-                self._map.delete(key)
+                self._map.delete(_CHANGE + key)
             else:
-                self._map.put(key, _encode(*found))
-        self._dirty.clear()
+                self._map.put(_CHANGE + key, _encode(*found))
+        if self._used:
+            self._map.put(_SIZE, _TIME.pack(self.bytes))
+        self._used.clear()
 
     def put(self, time_ms: int, record: Record, topic: str | None) -> None:
         """Add a change, or replace that of the key, whose place stays the same.
@@ -109,25 +117,27 @@ class SuppressBuffer(SerdeStore):
         key, change = self._serialize_key(record.key), record.value
         old = None if change.old is None else self._serialize_value(change.old)
         new = None if change.new is None else self._serialize_value(change.new)
-        found = self._entries.get(key)
+        found = self._find(key)
         prior = old if found is None else found[1].prior
         headers = record.headers
         size = _FIXED_BYTES + len(key) + len(topic or "") + sum(len(n) + len(v or b"") for n, v in headers)
         size += len(prior or b"") + (0 if old == prior else len(old or b"")) + len(new or b"")
         if found is None:
-            insort(self._order, (time_ms, key))
+            place = _TIME.pack(time_ms) + key
+            insort(self._order, place, self._first)
+            self._map.put(_ORDER + place, b"")
         else:
             time_ms = found[0]
             self.bytes -= found[1].size
-        self._entries[key] = time_ms, _Entry(prior, old, new, record.timestamp, list(headers), size)
+        self._used[key] = time_ms, _Entry(prior, old, new, record.timestamp, list(headers), size)
         self.bytes += size
-        self._dirty.add(key)
 
     def evict_while(self, condition: Callable[[], bool], emit: Callable[[BufferedChange], None]) -> None:
         """Remove the first changes while a condition is true; ``emit`` is called with each."""
-        while self._order and condition():
-            _, key = self._order[0]
-            _, entry = self._entries[key]
+        while self.records and condition():
+            place = self._order[self._first]
+            key = place[_TIME.size :]
+            _, entry = self._get(key)
             emit(
                 BufferedChange(
                     self._deserialize_key(key),
@@ -137,26 +147,43 @@ class SuppressBuffer(SerdeStore):
                     entry.headers,
                 )
             )
-            del self._order[0], self._entries[key]
+            self._map.delete(_ORDER + place)
+            self._first += 1
+            self._used[key] = None
             self.bytes -= entry.size
-            self._dirty.add(key)
+        if self._first > self.records:  # amortizes the cost of deletions at the front of the list
+            del self._order[: self._first]
+            self._first = 0
 
     def has(self, key: Any) -> bool:
         """Return whether a change of a key is held back."""
-        return self._serialize_key(key) in self._entries
+        return self._find(self._serialize_key(key)) is not None
 
     def get_prior(self, key: Any) -> Any:
         """Return the value of a key before the changes that are held back."""
-        return self._decode(self._entries[self._serialize_key(key)][1].prior)
+        return self._decode(self._get(self._serialize_key(key))[1].prior)
 
     def _decode(self, data: bytes | None) -> Any:
         return None if data is None else self._deserialize_value(data)
 
+    def _find(self, key: bytes) -> tuple[int, _Entry] | None:
+        """Return the change of a key with its time, or None."""
+        if key in self._used:
+            return self._used[key]
+        data = self._map.get(_CHANGE + key)
+        return None if data is None else _decode(data)
+
+    def _get(self, key: bytes) -> tuple[int, _Entry]:
+        found = self._find(key)
+        assert found is not None
+        return found
+
     def _read(self) -> None:
-        self._entries = {key: _decode(data) for key, data in self._map.scan()}
-        self._order = sorted((time_ms, key) for key, (time_ms, _) in self._entries.items())
-        self.bytes = sum(entry.size for _, entry in self._entries.values())
-        self._dirty.clear()
+        self._order = [key[len(_ORDER) :] for key, _ in self._map.scan(_ORDER, _AFTER_ORDER)]
+        self._first = 0
+        size = self._map.get(_SIZE)
+        self.bytes = 0 if size is None else int(_TIME.unpack(size)[0])
+        self._used.clear()
 
 
 def _encode(time_ms: int, entry: _Entry) -> bytes:
