@@ -163,6 +163,17 @@ def test_declarations_have_no_addresses(builder: StreamsBuilder) -> None:
         assert " at 0x" not in one.fingerprint
 
 
+def test_declaration_changes_with_arguments_of_steps() -> None:
+    def declare(size_ms: int, mapper: Callable[[Any], Any]) -> str:
+        builder = StreamsBuilder()
+        windows = builder.stream("in").map_values(mapper).group_by_key().windowed_by(TimeWindows(size_ms=size_ms))
+        windows.count().to_stream().to("out")
+        return builder.build().resolve({"in": 1}).subtopologies[0].fingerprint
+
+    assert declare(10, str.upper) == declare(10, str.upper)
+    assert len({declare(10, str.upper), declare(20, str.upper), declare(10, str.lower)}) == 3
+
+
 @pytest.mark.parametrize("kind", ["merged sources", "reused repartition topic", "suppressed", "cogrouped"])
 def test_joined_topics_must_have_equal_partition_counts(builder: StreamsBuilder, kind: str) -> None:
     first = builder.stream("in")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import partial
 from typing import Any
 
 from zkconsumer.message import TopicPartition
@@ -12,7 +14,7 @@ from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import GLOBAL_TASK_ID
 from zkconsumer.topology.function_names import qualified_name
 from zkconsumer.topology.global_task import GlobalTask
-from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from zkconsumer.topology.nodes import Node, SinkNode, SourceNode
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.task import StreamTask
@@ -68,7 +70,7 @@ class Subtopology:
         """JSON of its declarations, by which a runtime detects a change of the topology.
 
         It contains nodes, stores with their kinds and parameters, topics as they were declared, and the names of
-        functions and classes, but not their code.
+        functions and classes with the arguments of ``functools.partial``, but not their code.
         """
         data = {
             "number": self.number,
@@ -136,15 +138,20 @@ def _rename_topic(node: Node, names: Mapping[str, str]) -> Node:
 def _describe(value: Any) -> Any:
     """Return JSON of a declaration."""
     match value:
+        case enum.Enum():
+            return value.name
         case None | bool() | int() | float() | str():
             return value
-        case SourceNode() | ProcessorNode() | SinkNode() | StoreBuilder():
-            described = {item.name: _describe(getattr(value, item.name)) for item in fields(value)}
-            return {"type": type(value).__name__, **described}
         case Serde():
             return [qualified_name(value.serialize), qualified_name(value.deserialize)]
+        case partial():
+            arguments = [*map(_describe, value.args)], _describe(value.keywords)
+            return {"type": qualified_name(value.func), "arguments": [one for one in arguments if one]}
         case tuple() | list():
             return list(map(_describe, value))
         case Mapping():
             return {str(key): _describe(item) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        described = {item.name: _describe(getattr(value, item.name)) for item in fields(value)}
+        return {"type": type(value).__name__, **described}
     return qualified_name(value)
