@@ -240,30 +240,37 @@ def run(request: Json) -> Json:
     answer: Json = {"describe": topology.describe()}
     if "events" not in request:
         return answer
-    config = ApplicationConfig(
-        application_id="app",
-        key_serde=serdes.STRING,
-        value_serde=serdes.STRING,
-        statestore_cache_max_bytes=request.get("cache", 0),
-    )
+    config = create_config(request)
     events, reopen = request["events"], request.get("reopen", ())
     answer.update(outputs=[], dropped=0)
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/state" if reopen else None
         for first, end in pairwise([0, *reopen, len(events)]):
-            with _Driver(build(request), config, state_file=path) as driver:
+            with PipelineDriver(build(request), config, state_file=path) as driver:
                 before = _count_dropped(driver)
                 answer["outputs"] += [driver.feed(event, request["outputs"]) for event in events[first:end]]
                 answer["dropped"] += _count_dropped(driver) - before
-                answer["stores"] = {name: _contents(driver.get_state_store(name)) for name in request["stores"]}
+                answer["stores"] = {name: contents(driver.get_state_store(name)) for name in request["stores"]}
     return answer
+
+
+def create_config(request: Json) -> ApplicationConfig:
+    """Return the settings of the application of a request."""
+    return ApplicationConfig(
+        application_id="app",
+        key_serde=serdes.STRING,
+        value_serde=serdes.STRING,
+        statestore_cache_max_bytes=request.get("cache", 0),
+    )
 
 
 def _count_dropped(driver: TopologyTestDriver) -> int:
     return sum(count for name, count in driver.metrics.items() if name.rpartition("/")[2] == "dropped")
 
 
-class _Driver(TopologyTestDriver):
+class PipelineDriver(TopologyTestDriver):
+    """Feeds events to a pipeline."""
+
     def __enter__(self) -> Self:
         super().__enter__()
         return self
@@ -285,7 +292,8 @@ def _hex(data: bytes | None) -> str | None:
     return None if data is None else data.hex()
 
 
-def _contents(store: Any) -> list[str]:
+def contents(store: Any) -> list[str]:
+    """Return the entries of a store that both runners can list."""
     if isinstance(store, stores.SessionStore):
         entries = store.find_sessions_of_keys(None, None, 0, (1 << 63) - 1)
     elif isinstance(store, stores.TimestampedKeyValueStore | stores.TimestampedWindowStore):

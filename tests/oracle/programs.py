@@ -141,13 +141,18 @@ def sent_records(records: Iterable[SinkRecord]) -> list[Json]:
         [
             record.topic,
             record.partition,
-            None if record.key is None else record.key.decode(),
-            None if record.value is None else record.value.decode(),
+            decode_data(record.key),
+            decode_data(record.value),
             record.timestamp,
             [[name, (value or b"").decode()] for name, value in record.headers],
         ]
         for record in records
     ]
+
+
+def decode_data(data: bytes | None) -> str | None:
+    """Return a key or value as text."""
+    return None if data is None else data.decode(errors="backslashreplace")
 
 
 def apply(driver: TopologyTestDriver, event: Json) -> None:

@@ -128,6 +128,8 @@ def contents(kind: str, store: Any, probes: Any = None) -> list[str]:
             return versions(store, probes["keys"], probes["times"])
         case "session":
             return lines(store.fetch_keys())
+        case "bytes":
+            return [f"{key.hex()}={data.hex()}" for key, data in store._map.scan()]
         case _:
             return lines(store.all())
 

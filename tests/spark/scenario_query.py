@@ -79,7 +79,7 @@ class TaskResult:
         """Return the pages to which no header or directory of a store refers."""
         used = set()
         for number, builder in enumerate(case.subtopology.stores):
-            store = builder.create()
+            store = builder.with_default_serdes(case.config.key_serde, case.config.value_serde).create()
             found = load_directory(self._open_pages(number, store.name), store.name, store.layout)
             if found is not None:
                 directory, _ = found
@@ -149,7 +149,8 @@ def open_session(spark: Any) -> Any:
 def _create_plan(cases: Sequence[Case]) -> ApplicationPlan:
     subtopologies = {case.subtopology.number: case.subtopology for case in cases}
     assert list(subtopologies) == list(range(len(cases)))
-    counts = dict.fromkeys(OUTPUTS, PARTITIONS)
+    sinks = {topic for case in cases for topic in case.sink_topics}
+    counts = dict.fromkeys([*OUTPUTS, *sinks], PARTITIONS)
     tasks = list_task_numbers(subtopologies)
     return ApplicationPlan.create(subtopologies, ApplicationConfig(), counts, tasks, _SPARK_PARTITIONS)
 

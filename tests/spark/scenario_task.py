@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -61,6 +62,11 @@ class TaskInMemory:
             takes_snapshots=True,
         )
         self._task = subtopology.task(partition, None, runtime)  # type: ignore[arg-type]  # it has a configuration
+
+    @property
+    def stores(self) -> Mapping[str, Any]:
+        """The stores by name."""
+        return self._task.stores
 
     def process(self, step: Step) -> Json:
         """Process a batch, commit, and return the output.

@@ -20,7 +20,7 @@ from oracle.programs import create_config, pickled
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import ApplicationConfig, SourceRecord, Topology
-from zkconsumer.topology.subtopology import Subtopology
+from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
 
 from .scenario_steps import Step, cut_anywhere, cut_chunks, cut_in_order, merge_events
 from .scenario_task import TaskInMemory, TaskState
@@ -70,6 +70,20 @@ class Case:
     def probes(self) -> Json:
         """Keys and times at which versioned stores are read."""
         return self.request.get("probes")
+
+    @property
+    def config(self) -> ApplicationConfig:
+        """Settings of its tasks."""
+        found: ApplicationConfig = self.subtopology.config  # type: ignore[attr-defined]  # of ``ScenarioSubtopology``
+        return found
+
+    @property
+    def sink_topics(self) -> set[str]:
+        """Topics that it writes, with the names that they have in Kafka."""
+        one, application = self.subtopology, self.config.application_id
+        return {
+            name_internal_topic(application, name) if name in one.internal_topics else name for name in one.sink_topics
+        }
 
     def expect(self, partition: int) -> ExpectedTask:
         """Run the task of a partition in memory."""

@@ -1,9 +1,9 @@
 """A driver that runs a topology until it is killed: ``python -m spark.streams_driver '{...}'`` in ``tests``.
 
-Settings: ``topology`` is a function of ``on_path/streams_topologies.py``, ``source``, ``sink`` and ``group`` are names,
-``folder`` and ``checkpoint`` directories, and ``properties`` those of the consumer. ``query`` has arguments of
-``QuerySettings``, ``conf`` settings of Spark, and ``master`` its master. After an error, the query starts again,
-at most ``max_restarts`` times.
+Settings: ``topology`` is a function of a ``module`` in ``on_path``, by default ``streams_topologies``, whose ``CONFIG``
+has arguments of ``ApplicationConfig``. ``source``, ``sink`` and ``group`` are names, ``folder`` and ``checkpoint``
+directories, and ``properties`` those of the consumer. ``query`` has arguments of ``QuerySettings``, ``conf`` settings
+of Spark, and ``master`` its master. After an error, the query starts again, at most ``max_restarts`` times.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def main(settings: dict[str, Any]) -> None:
     """Run the application."""
     faulthandler.register(signal.SIGUSR1)  # prints the stacks of all threads
     sys.path.append(str(Path(__file__).parent / "on_path"))
-    create = getattr(importlib.import_module("streams_topologies"), settings["topology"])
-    topology = create(settings["source"], settings["sink"])
+    module = importlib.import_module(settings.get("module", "streams_topologies"))
+    topology = getattr(module, settings["topology"])(settings["source"], settings["sink"])
     spark = start_spark(Path(settings["folder"]), settings.get("master", "local[2]"), settings.get("conf"))
-    config = ApplicationConfig(application_id=settings["group"])
+    config = ApplicationConfig(application_id=settings["group"], **getattr(module, "CONFIG", {}))
     query = QuerySettings(trigger_ms=200, max_records_per_task=200, **settings.get("query", {}))
     app = StreamsApp(
         topology,

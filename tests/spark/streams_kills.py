@@ -19,7 +19,7 @@ from zkconsumer.topology import Topology
 from .streams_feed import Feed
 from .streams_output import Output, OutputRecord
 from .streams_process import Driver
-from .streams_replay import KEEP_BATCHES, Replay, read_log, read_source
+from .streams_replay import KEEP_BATCHES, Replay, TopicReader, read_log
 
 #: Fraction of kills that wait for new output, so that the application makes progress. The others also hit its start.
 _AFTER_OUTPUT = 0.7
@@ -125,8 +125,10 @@ class KilledApplication:
         checkpoint = Path(self._settings["checkpoint"])
         is_exactly_once = self._settings["query"]["processing_guarantee"] == "exactly_once_v2"
         ends = end_offsets(self._cluster, self._source, self._partitions)
-        batches = read_log(checkpoint, self._source)
-        replay = Replay(self._topology, read_source(self._cluster, self._source, ends), batches)
+        batches = read_log(checkpoint)
+        reader = TopicReader(self._cluster, {self._source: self._partitions})
+        reader.finish()
+        replay = Replay(self._topology, reader.records, batches)
         expected = replay.list_outputs()
         total = sum(map(len, expected.values()))
         wait_for(partial(self._output.has_all, total), what="the output is readable")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import confluent_kafka
 from aliases import Cluster
+from waiting import wait_for
 
 from zkconsumer.spark.streams.checkpoint import FILE, StoredApplication
 from zkconsumer.spark.streams.plan import ApplicationPlan
@@ -28,32 +30,41 @@ class LoggedBatch(NamedTuple):
     """A batch in the checkpoint.
 
     Attributes:
-        ranges: first offset and end offset of the records, by partition.
+        ranges: first offset and end offset of the records, by topic and partition.
         tick_ms: time of its tick; None if it has none.
     """
 
-    ranges: Mapping[int, tuple[int, int]]
+    ranges: Mapping[tuple[str, int], tuple[int, int]]
     tick_ms: int | None
 
 
-def read_log(checkpoint: Path, topic: str) -> list[LoggedBatch]:
-    """Return the batches of a checkpoint, all of which must be committed.
-
-    Args:
-        checkpoint: its directory.
-        topic: the topic that the application reads.
-    """
+def read_log(checkpoint: Path) -> list[LoggedBatch]:
+    """Return the batches of a checkpoint, all of which must be committed."""
     numbers = _list_numbers(checkpoint / "offsets")
     assert numbers == list(range(len(numbers)))
     assert numbers == _list_numbers(checkpoint / "commits")
+    return _read_batches(checkpoint, numbers)
+
+
+def find_positions(checkpoint: Path) -> dict[tuple[str, int], int]:
+    """Return the end offset of the last committed batch with records of each topic and partition."""
+    numbers = _list_numbers(checkpoint / "commits") if (checkpoint / "commits").exists() else []
+    batches = _read_batches(checkpoint, numbers)
+    return {partition: end for batch in batches for partition, (_, end) in batch.ranges.items()}
+
+
+def _read_batches(checkpoint: Path, numbers: Iterable[int]) -> list[LoggedBatch]:
     batches, last_records, last_ms = [], "-", 0
     for number in numbers:
         _version, _metadata, of_records, of_ticks = (checkpoint / "offsets" / str(number)).read_text().splitlines()
         # The same offset as before means that the batch has no records.
-        ranges = {} if of_records in ("-", last_records) else json.loads(of_records)["ranges"].get(topic, {})
+        ranges = {} if of_records in ("-", last_records) else json.loads(of_records)["ranges"]
         time_ms = last_ms if of_ticks == "-" else json.loads(of_ticks)["time"]
         tick_ms = time_ms if time_ms > last_ms else None
-        batches.append(LoggedBatch({int(key): tuple(value) for key, value in ranges.items()}, tick_ms))
+        by_partition = {
+            (topic, int(key)): tuple(value) for topic, of_topic in ranges.items() for key, value in of_topic.items()
+        }
+        batches.append(LoggedBatch(by_partition, tick_ms))
         last_records, last_ms = of_records, time_ms
     return batches
 
@@ -62,32 +73,83 @@ def _list_numbers(folder: Path) -> list[int]:
     return sorted(int(file.name) for file in folder.iterdir() if file.name.isdigit())
 
 
-def read_source(cluster: Cluster, topic: str, ends: Mapping[int, int]) -> dict[int, list[SourceRecord]]:
-    """Return the records of a topic by partition, whose first offset must be 0.
+class TopicReader:
+    """Reads committed records in a thread, before the application deletes those of internal topics.
 
     Args:
         cluster: the cluster.
-        topic: name of the topic.
-        ends: end offset of each partition.
+        counts: number of partitions by topic.
+
+    Attributes:
+        records: the records so far, by topic and partition.
     """
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused", "enable.auto.commit": False}
-    consumer = confluent_kafka.Consumer(settings)
-    records: dict[int, list[SourceRecord]] = {number: [] for number in ends}
-    try:
-        consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in ends])
-        while any(len(records[number]) < end for number, end in ends.items()):
-            messages = consumer.consume(1_000, 5)
-            assert messages, f"records of topic {topic} are missing"
-            for message in messages:
-                assert message.error() is None, message.error()
-                number = message.partition()
-                assert message.offset() == len(records[number])
-                _, time_ms = message.timestamp()
-                record = SourceRecord(topic, number, message.offset(), time_ms, message.key(), message.value())
-                records[number].append(record)
-    finally:
-        consumer.close()
-    return records
+
+    def __init__(self, cluster: Cluster, counts: Mapping[str, int]) -> None:
+        self._cluster, self._counts = cluster, counts
+        partitions = [(topic, number) for topic, count in counts.items() for number in range(count)]
+        self.records: dict[tuple[str, int], list[SourceRecord]] = {partition: [] for partition in partitions}
+        self._ends = dict.fromkeys(partitions, -1)
+        settings = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+        }
+        self._consumer = confluent_kafka.Consumer(settings)
+        self._consumer.assign([confluent_kafka.TopicPartition(*partition, 0) for partition in partitions])
+        self._stopping = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="test-topic-reader", daemon=True)
+        self._thread.start()
+
+    def find_ends(self) -> dict[tuple[str, int], int]:
+        """Return the current end offset of each partition."""
+        return {
+            (topic, number): end
+            for topic, count in self._counts.items()
+            for number, end in self._cluster.admin.offsets(topic, count).items()
+        }
+
+    def finish(self) -> None:
+        """Wait until all records up to the current end offsets were read, and stop."""
+        ends = self.find_ends()
+
+        def has_read_all() -> bool:
+            assert self._error is None, self._error
+            return all(self._ends[partition] >= end for partition, end in ends.items())
+
+        try:
+            wait_for(has_read_all, 60, what="all records are read")
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop. A second call has no effect."""
+        self._stopping.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                message = self._consumer.poll(0.1)
+                if message is not None:
+                    self._add(message)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._consumer.close()
+
+    def _add(self, message: Any) -> None:
+        partition, error = (message.topic(), message.partition()), message.error()
+        if error is not None:
+            assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
+            self._ends[partition] = message.offset()
+            return
+        _, time_ms = message.timestamp()
+        record = SourceRecord(*partition, message.offset(), time_ms, message.key(), message.value())
+        self.records[partition].append(record)
 
 
 class Replay:
@@ -95,18 +157,18 @@ class Replay:
 
     Args:
         topology: the topology, whose only store is the key-value store ``counts``.
-        records: its records by partition.
+        records: its records by topic and partition.
         batches: the batches of the checkpoint.
     """
 
     def __init__(
-        self, topology: Topology, records: Mapping[int, list[SourceRecord]], batches: list[LoggedBatch]
+        self, topology: Topology, records: Mapping[tuple[str, int], list[SourceRecord]], batches: list[LoggedBatch]
     ) -> None:
-        [topic] = {record.topic for of_partition in records.values() for record in of_partition}
+        [topic] = {topic for topic, _ in records}
         self._counts = {topic: len(records)}
         [subtopology] = topology.resolve(self._counts).subtopologies.values()
         self._subtopology: Subtopology = subtopology
-        steps = [_create_steps(records[number], number, batches) for number in range(len(records))]
+        steps = [create_steps({topic: records[topic, number]}, number, batches) for number in range(len(records))]
         self._case = Case(
             request={},
             subtopology=create_subtopology(subtopology, subtopology.number, ApplicationConfig()),
@@ -144,15 +206,29 @@ class Replay:
             assert result.list_unused_pages(self._case) == []
 
 
-def _create_steps(records: list[SourceRecord], partition: int, batches: list[LoggedBatch]) -> list[Step]:
-    """Return what a task receives in each batch, and check that the batches have each record once."""
-    steps, position = [], 0
+def create_steps(records: Mapping[str, list[SourceRecord]], partition: int, batches: list[LoggedBatch]) -> list[Step]:
+    """Return what a task receives in each batch, and check that the batches have each record once.
+
+    Args:
+        records: the records of its partition, by topic.
+        partition: partition number of the task.
+        batches: the batches of the checkpoint.
+    """
+    steps, positions = [], dict.fromkeys(records, 0)
     for batch in batches:
-        start, end = batch.ranges.get(partition, (position, position))
-        assert start == position, f"partition {partition}: a batch starts at {start}, the one before ends at {position}"
-        step = Step(records[start:end], batch.tick_ms)
+        received: list[SourceRecord] = []
+        for topic, of_topic in records.items():
+            position = positions[topic]
+            start, end = batch.ranges.get((topic, partition), (position, position))
+            assert start == position, (
+                f"{topic}/{partition}: a batch starts at {start}, the one before ends at {position}"
+            )
+            received += [record for record in of_topic if start <= record.offset < end]
+            positions[topic] = end
+        step = Step(received, batch.tick_ms)
         if not step.is_empty:
             steps.append(step)
-        position = end
-    assert position == len(records), f"partition {partition}: the last batch ends at {position} of {len(records)}"
+    for topic, of_topic in records.items():
+        last, end = (of_topic[-1].offset if of_topic else -1), positions[topic]
+        assert last < end, f"{topic}/{partition}: the last batch ends at {end}, the last record is {last}"
     return steps

@@ -1,0 +1,278 @@
+"""Random pipelines of the DSL, with their repartition topics, whose driver is killed at random moments."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import random
+import secrets
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from aliases import Cluster
+from oracle.programs import decode_data
+from teardown import started
+from waiting import wait_for
+
+from zkconsumer.spark.streams.checkpoint import FILE, StoredApplication
+from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, select_subtopologies
+from zkconsumer.topology import ApplicationConfig
+from zkconsumer.topology.resolved import ResolvedTopology
+from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
+
+from .dsl_scenarios import PROBES, find_kind
+from .scenario_query import TaskResult, open_session, read_states
+from .scenarios import Case, create_subtopology
+from .streams_process import Driver
+from .streams_replay import KEEP_BATCHES, TopicReader, create_steps, find_positions, read_log
+
+sys.path.append(str(Path(__file__).parent / "on_path"))
+
+pipelines: Any = importlib.import_module("dsl_pipelines")
+
+Json = Any
+
+PARTITIONS = 2
+#: Fraction of kills that wait for the end of a batch, so that the application makes progress.
+_AFTER_BATCH = 0.7
+
+pytestmark = pytest.mark.slow
+
+
+class Feed:
+    """A thread that writes records to random topics until it is stopped.
+
+    Args:
+        cluster: the cluster.
+        topics: names of the topics.
+        rng: selects topics, partitions, keys and values.
+    """
+
+    _KEYS, _VALUES = ("a", "b", "cc", "dd", "e", None), ("a", "ab", "b d", "xyz", "", None, "hello", "zaz")
+
+    def __init__(self, cluster: Cluster, topics: list[str], rng: random.Random) -> None:
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        self._topics, self._rng = topics, rng
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="test-feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop writing. A second call has no effect."""
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        assert self._error is None, self._error
+        assert self._producer.flush(60) == 0
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except BaseException as error:
+            self._error = error
+
+    def _write(self) -> None:
+        rng, now_ms = self._rng, 1_000
+        while not self._stop.wait(0.05):
+            now_ms += rng.choice((0, 20, 100))
+            for _ in range(rng.randint(1, 6)):
+                key, value = rng.choice(self._KEYS), rng.choice(self._VALUES)
+                self._producer.produce(
+                    rng.choice(self._topics),
+                    None if value is None else value.encode(),
+                    None if key is None else key.encode(),
+                    rng.randrange(PARTITIONS),
+                    timestamp=max(1, now_ms - rng.choice((0, 0, 60, 300))),
+                )
+            self._producer.poll(0)
+
+
+class Results:
+    """What the tasks of a stopped application did, compared with tasks in memory.
+
+    Args:
+        topology: the topology.
+        settings: settings of the driver; see ``streams_driver.py``.
+        reader: has read the records of all topics.
+        counts: number of partitions by topic.
+    """
+
+    def __init__(
+        self, topology: ResolvedTopology, settings: dict[str, Any], reader: TopicReader, counts: Mapping[str, int]
+    ) -> None:
+        self._checkpoint, self._counts = Path(settings["checkpoint"]), counts
+        self._config = ApplicationConfig(application_id=settings["group"], **pipelines.CONFIG)
+        self._subtopologies = select_subtopologies(topology, self._config, counts)
+        self._batches = read_log(self._checkpoint)
+        self.records = reader.records
+        self._inputs = set(list_inputs(pipelines.generate(settings["source"], settings["sink"])))
+        self.cases = {number: self._create_case(one) for number, one in self._subtopologies.items()}
+
+    def _create_case(self, one: Subtopology) -> Case:
+        names = {topic: name_internal_topic(self._config.application_id, topic) for topic in one.internal_topics}
+        topics = [names.get(topic, topic) for topic in sorted(one.source_topics)]
+        return Case(
+            request={"probes": PROBES},
+            subtopology=create_subtopology(one, one.number, self._config),
+            kinds={builder.name: find_kind(builder) for builder in one.stores},
+            steps=[
+                create_steps({topic: self.records.get((topic, number), []) for topic in topics}, number, self._batches)
+                for number in range(one.task_count)
+            ],
+        )
+
+    def check(self, spark: Any, *, is_exactly_once: bool) -> None:
+        """Compare the outputs and the states of all tasks."""
+        expected: dict[str, Counter[Any]] = {}
+        stored = StoredApplication.from_json((self._checkpoint / FILE).read_text(), str(self._checkpoint))
+        plan = ApplicationPlan.create(self._subtopologies, self._config, self._counts, stored.tasks, stored.partitions)
+        found = {number: TaskResult() for number in stored.tasks}
+        read_states(open_session(spark), plan, self._checkpoint, found)
+        for number, case in self.cases.items():
+            for partition in range(case.subtopology.task_count):
+                task = case.expect(partition)
+                for topic, _partition, key, value, time_ms, _headers in itertools.chain.from_iterable(task.outputs):
+                    expected.setdefault(topic, Counter())[key, value, time_ms] += 1
+                result = found[TaskNumber(number, partition)]
+                state = result.restore(case, partition)._replace(batches=task.state.batches)
+                for name in state._fields:
+                    assert getattr(state, name) == getattr(task.state, name), f"task {number}_{partition}, {name}"
+                assert result.list_unused_pages(case) == []
+        assert all(
+            any(of_topic == topic and found for (of_topic, _), found in self.records.items()) for topic in self._inputs
+        )
+        assert sum(map(Counter.total, expected.values())) > 100
+        self._check_outputs(expected, is_exactly_once)
+
+    def _check_outputs(self, expected: Mapping[str, Counter[Any]], is_exactly_once: bool) -> None:
+        written_topics = {topic for topic, _ in self.records} - self._inputs
+        assert expected.keys() <= written_topics
+        for topic in sorted(written_topics):
+            wanted = expected.get(topic, Counter())
+            records = [one for (name, _), found in self.records.items() if name == topic for one in found]
+            written = Counter((decode_data(one.key), decode_data(one.value), one.timestamp) for one in records)
+            print(f"{topic}: {written.total()} records, {wanted.total()} without repeated ones")
+            assert written.keys() == wanted.keys(), topic
+            assert written == wanted if is_exactly_once else written >= wanted, topic
+
+
+@pytest.fixture
+def seed() -> int:
+    """A new seed, or that in KILLS_SEED."""
+    found = int(os.environ.get("KILLS_SEED", secrets.randbits(32)))
+    print(f"KILLS_SEED={found}")
+    return found
+
+
+@pytest.fixture
+def start_driver(folder: Path) -> Iterator[Callable[[dict[str, Any]], Driver]]:
+    numbers = itertools.count()
+
+    def make(settings: dict[str, Any]) -> Driver:
+        return Driver(folder / f"driver-{next(numbers)}", settings)
+
+    with started(make, Driver.kill) as start:
+        yield start
+
+
+@pytest.fixture
+def read_topics() -> Iterator[Callable[..., TopicReader]]:
+    with started(TopicReader, TopicReader.close) as start:
+        yield start
+
+
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
+def test_pipelines_survive_kills(
+    zkconsumer_cluster: Cluster,
+    unique: Callable[[str], str],
+    group: str,
+    checkpoint: Path,
+    start_driver: Callable[[dict[str, Any]], Driver],
+    read_topics: Callable[..., TopicReader],
+    seed: int,
+    spark: Any,
+    guarantee: str,
+) -> None:
+    prefix, rng = unique("pipelines"), random.Random(seed)
+    requests = pipelines.generate(prefix, str(seed))
+    inputs = list_inputs(requests)
+    outputs = [topic for one in requests for topic in one["outputs"]]
+    counts = {**dict.fromkeys(inputs, PARTITIONS), **dict.fromkeys(outputs, 1)}
+    topology = pipelines.create(prefix, str(seed)).resolve(counts)
+    counts |= {name_internal_topic(group, name): number for name, number in topology.internal_topics.items()}
+    for topic, number in counts.items():
+        zkconsumer_cluster.create_topic(topic, number)
+    settings: dict[str, Any] = {
+        "module": "dsl_pipelines",
+        "topology": "create",
+        "source": prefix,
+        "sink": str(seed),
+        "group": group,
+        "checkpoint": str(checkpoint),
+        "properties": {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers},
+        "query": {"processing_guarantee": guarantee},
+        "conf": KEEP_BATCHES,
+    }
+    reader = read_topics(zkconsumer_cluster, counts)
+    driver, feed = start_driver(settings), Feed(zkconsumer_cluster, inputs, rng)
+    try:
+        for _ in range(int(os.environ.get("KILLS", "10"))):
+            wait_for_moment(driver, checkpoint, rng)
+            driver.kill()
+            print(f"killed after {count_batches(checkpoint)} batches")
+            driver = start_driver(settings)
+    finally:
+        feed.stop()
+    read = [partition for partition in reader.records if partition[0] not in outputs]
+
+    def has_read_all() -> bool:
+        driver.check_running()
+        time.sleep(1)  # so that the application has the cores
+        positions = find_positions(checkpoint)
+        ends = reader.find_ends()  # after the positions, because a batch writes its output before it is committed
+        return all(positions.get(partition, 0) == ends[partition] for partition in read)
+
+    wait_for(has_read_all, 300, what="all records are processed")
+    driver.interrupt()
+    assert driver.wait(120) == 0, driver.log
+    reader.finish()
+    results = Results(topology, settings, reader, counts)
+    results.check(spark, is_exactly_once=guarantee == "exactly_once_v2")
+
+
+def list_inputs(requests: list[Json]) -> list[str]:
+    """Return the topics that pipelines read."""
+    steps = [step for request in requests for step in request["steps"]]
+    topics = {topic for step in steps for topic in step.get("topics", ())}
+    return sorted(topics | {step["topic"] for step in steps if step["op"] == "table"})
+
+
+def count_batches(checkpoint: Path) -> int:
+    """Return the number of batches that were committed."""
+    commits = checkpoint / "commits"
+    return sum(file.name.isdigit() for file in commits.iterdir()) if commits.exists() else 0
+
+
+def wait_for_moment(driver: Driver, checkpoint: Path, rng: random.Random) -> None:
+    """Wait until a random moment, mostly one after a batch."""
+    if rng.random() >= _AFTER_BATCH:
+        time.sleep(rng.random() * 12)
+        return
+    before = count_batches(checkpoint)
+
+    def has_progress() -> bool:
+        driver.check_running()
+        return count_batches(checkpoint) > before
+
+    wait_for(has_progress, 150, what="a batch ends")
+    time.sleep(rng.random() * 3)
