@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from spark.tracebacks import find_errors
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.devcluster.java import cache_folder, java_home
@@ -175,4 +176,33 @@ def test_application_of_topology_tutorial_continues_after_kill(user: User) -> No
     assert sorted(counts) == ["again\t1", "tea\t2"]
     assert "RUNNING -> PENDING_SHUTDOWN" in output
     assert "Traceback" not in output
+    assert application.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("user", ["docs/streams-builder-tutorial.rst"], indirect=True)
+def test_application_of_dsl_tutorial_counts_words(user: User) -> None:
+    (user.folder / "wordcount.py").write_text("\n".join(user.programs[:4]))
+    properties = ConsumerConfig.from_properties(user.folder / "consumer.properties")
+    produce = [sys.executable, "-m", "zkconsumer", "cluster", "produce", "--topic", "lines"]
+    read_counts = [
+        *(sys.executable, "-m", "zkconsumer", "console-consumer", "--zookeeper", properties.zookeeper_connect),
+        *("--topic", "word-counts", "--property", "print.key=true", "--from-beginning"),
+    ]
+
+    application = user.start(sys.executable, user.program("StreamsApp", "run_wordcount.py"))
+    try:
+        read_until(application, "REBALANCING -> RUNNING")
+        subprocess.run(
+            produce, input="more tea\nMore milk\n", text=True, cwd=user.folder, env=user.environment, check=True
+        )
+        counts = read_lines(user.start(*read_counts), r"^(?:more\t2|tea\t1|milk\t1)$", 3)
+        application.send_signal(signal.SIGINT)
+        output, _ = application.communicate(timeout=90)
+    finally:
+        application.kill()
+        application.wait(60)
+    assert sorted(counts) == ["milk\t1", "more\t2", "tea\t1"]
+    assert find_errors(output) == []
     assert application.returncode == 0

@@ -47,7 +47,13 @@ def guide_program(line: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "name",
-    ["test_click_sessions.py", "test_idle_alarm.py", "test_page_views_by_region.py", "test_fraud_alarm.py"],
+    [
+        "test_click_sessions.py",
+        "test_idle_alarm.py",
+        "test_word_count.py",
+        "test_page_views_by_region.py",
+        "test_fraud_alarm.py",
+    ],
 )
 def test_examples_pass_their_own_tests(name: str) -> None:
     run_pytest(ROOT, f"examples/{name}")
@@ -132,3 +138,27 @@ def test_topology_of_tutorial_passes_its_test(tmp_path: Path) -> None:
         (tmp_path / name).write_text(textwrap.dedent(text))
 
     run_pytest(tmp_path, "test_wordcount.py")
+
+
+def test_topology_of_dsl_tutorial_passes_its_test(tmp_path: Path) -> None:
+    steps, test = read_dsl_tutorial()
+    (tmp_path / "wordcount.py").write_text(steps)
+    (tmp_path / "test_wordcount.py").write_text(test)
+
+    run_pytest(tmp_path, "test_wordcount.py")
+    described = subprocess.run(
+        [sys.executable, "wordcount.py"], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert "Sub-topology: 1" in described.stdout
+    assert "topic: counts-repartition" in described.stdout
+
+
+def read_dsl_tutorial() -> tuple[str, str]:
+    """Return the program that a reader has appended to ``wordcount.py`` step by step, and its test."""
+    programs = [
+        textwrap.dedent(one) for one in _CODE.findall((ROOT / "docs" / "streams-builder-tutorial.rst").read_text())
+    ]
+    *steps, test, _ = programs
+    assert len(steps) == 4
+    return "\n".join(steps), test
