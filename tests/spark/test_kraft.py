@@ -49,7 +49,8 @@ def test_query_reads_from_kraft_and_commits_to_zookeeper(
     [consumer_id] = members(zk, group)
     assert owners(zk, group, name) == {0: f"{consumer_id}-0", 1: f"{consumer_id}-0"}
     one.stop()
-    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
+    # Less than the session timeout, so that the member must have left the group itself.
+    wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 45)
 
 
 def test_corrupt_batch_fails_query_with_position(
