@@ -43,6 +43,11 @@ class User(NamedTuple):
         path.write_text(found)
         return path
 
+    def produce(self, topic: str, lines: str) -> None:
+        """Write lines to a topic."""
+        command = [sys.executable, "-m", "zkconsumer", "cluster", "produce", "--topic", topic]
+        subprocess.run(command, input=lines, text=True, cwd=self.folder, env=self.environment, check=True)
+
     def start(self, *command: object) -> subprocess.Popen[str]:
         """Start a command whose output is read line by line."""
         return subprocess.Popen(
@@ -147,14 +152,10 @@ def test_application_of_topology_tutorial_continues_after_kill(user: User) -> No
         *("--consumer-property", "isolation.level=read_committed"),
     ]
 
-    def produce(sentences: str) -> None:
-        command = [sys.executable, "-m", "zkconsumer", "cluster", "produce", "--topic", "sentences"]
-        subprocess.run(command, input=sentences, text=True, cwd=user.folder, env=user.environment, check=True)
-
     application = user.start(sys.executable, program)
     try:
         read_until(application, "REBALANCING -> RUNNING")
-        produce("more tea\nmore milk\n")
+        user.produce("sentences", "more tea\nmore milk\n")
         counts = read_lines(user.start(*read_counts, "--from-beginning"), r"^\w+\t\d+$", 4)
         metrics = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
     finally:
@@ -164,7 +165,7 @@ def test_application_of_topology_tutorial_continues_after_kill(user: User) -> No
     assert "zkconsumer_spark_StreamingQuery_Lag" in metrics
     assert re.search(r'metric="processed"', metrics)
 
-    produce("tea again\n")
+    user.produce("sentences", "tea again\n")
     application = user.start(sys.executable, program)
     try:
         counts = read_lines(user.start(*read_counts), r"^\w+\t\d+$", 2)
@@ -185,7 +186,6 @@ def test_application_of_topology_tutorial_continues_after_kill(user: User) -> No
 def test_application_of_dsl_tutorial_counts_words(user: User) -> None:
     (user.folder / "wordcount.py").write_text("\n".join(user.programs[:4]))
     properties = ConsumerConfig.from_properties(user.folder / "consumer.properties")
-    produce = [sys.executable, "-m", "zkconsumer", "cluster", "produce", "--topic", "lines"]
     read_counts = [
         *(sys.executable, "-m", "zkconsumer", "console-consumer", "--zookeeper", properties.zookeeper_connect),
         *("--topic", "word-counts", "--property", "print.key=true", "--from-beginning"),
@@ -194,9 +194,7 @@ def test_application_of_dsl_tutorial_counts_words(user: User) -> None:
     application = user.start(sys.executable, user.program("StreamsApp", "run_wordcount.py"))
     try:
         read_until(application, "REBALANCING -> RUNNING")
-        subprocess.run(
-            produce, input="more tea\nMore milk\n", text=True, cwd=user.folder, env=user.environment, check=True
-        )
+        user.produce("lines", "more tea\nMore milk\n")
         counts = read_lines(user.start(*read_counts), r"^(?:more\t2|tea\t1|milk\t1)$", 3)
         application.send_signal(signal.SIGINT)
         output, _ = application.communicate(timeout=90)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from abc import ABC, abstractmethod
 
 from aliases import Cluster
 
@@ -17,8 +18,43 @@ _MAX_RECORDS = 8
 _KEYS = 20
 
 
-class Feed:
-    """A thread that writes to random partitions.
+class FeedThread(ABC):
+    """A thread that writes records until it is stopped. It starts with the object."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="test-feed", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop writing; raise the error that ended the thread. A second call has no effect."""
+        self._stop.set()
+        self._thread.join(60)
+        try:
+            assert not self._thread.is_alive()
+            if self._error is not None:
+                raise self._error
+        finally:
+            self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connections, after the thread has ended."""
+
+    @abstractmethod
+    def write(self) -> None:
+        """Write records until the thread is stopped."""
+
+    def _run(self) -> None:
+        try:
+            self.write()
+        except BaseException as error:
+            self._error = error
+
+
+class Feed(FeedThread):
+    """Writes to random partitions.
 
     Args:
         cluster: the cluster.
@@ -30,27 +66,14 @@ class Feed:
     def __init__(self, cluster: Cluster, topic: str, partitions: int, rng: random.Random) -> None:
         self._admin = cluster.new_admin()
         self._topic, self._partitions, self._rng = topic, partitions, rng
-        self._stop = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="test-feed", daemon=True)
-        self._thread.start()
+        super().__init__()
 
-    def stop(self) -> None:
-        """Stop writing; raise the error that ended the thread. A second call has no effect."""
-        self._stop.set()
-        self._thread.join(60)
+    def close(self) -> None:
+        """Close the connections."""
         self._admin.close()
-        assert not self._thread.is_alive()
-        if self._error is not None:
-            raise self._error
 
-    def _run(self) -> None:
-        try:
-            self._write()
-        except BaseException as error:
-            self._error = error
-
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write values with increasing timestamps."""
         timestamp_ms = 1_000
         while not self._stop.wait(_PAUSE_S):
             timestamp_ms += STEP_MS

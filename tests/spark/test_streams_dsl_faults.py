@@ -8,7 +8,6 @@ import os
 import random
 import secrets
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +30,7 @@ from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
 from .dsl_scenarios import PROBES, find_kind
 from .scenario_query import TaskResult, open_session, read_states
 from .scenarios import Case, create_subtopology
+from .streams_feed import FeedThread
 from .streams_process import Driver
 from .streams_replay import KEEP_BATCHES, TopicReader, create_steps, find_positions, read_log
 
@@ -47,8 +47,8 @@ _AFTER_BATCH = 0.7
 pytestmark = pytest.mark.slow
 
 
-class Feed:
-    """A thread that writes records to random topics until it is stopped.
+class PipelineFeed(FeedThread):
+    """Writes to random topics.
 
     Args:
         cluster: the cluster.
@@ -61,26 +61,14 @@ class Feed:
     def __init__(self, cluster: Cluster, topics: list[str], rng: random.Random) -> None:
         self._producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
         self._topics, self._rng = topics, rng
-        self._stop = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="test-feed", daemon=True)
-        self._thread.start()
+        super().__init__()
 
-    def stop(self) -> None:
-        """Stop writing. A second call has no effect."""
-        self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-        assert self._error is None, self._error
+    def close(self) -> None:
+        """Wait until all records are delivered."""
         assert self._producer.flush(60) == 0
 
-    def _run(self) -> None:
-        try:
-            self._write()
-        except BaseException as error:
-            self._error = error
-
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write keys and values, some of them None, with timestamps that are not in order."""
         rng, now_ms = self._rng, 1_000
         while not self._stop.wait(0.05):
             now_ms += rng.choice((0, 20, 100))
@@ -224,7 +212,7 @@ def test_pipelines_survive_kills(
         "conf": KEEP_BATCHES,
     }
     reader = read_topics(zkconsumer_cluster, counts)
-    driver, feed = start_driver(settings), Feed(zkconsumer_cluster, inputs, rng)
+    driver, feed = start_driver(settings), PipelineFeed(zkconsumer_cluster, inputs, rng)
     try:
         for _ in range(int(os.environ.get("KILLS", "10"))):
             wait_for_moment(driver, checkpoint, rng)

@@ -10,13 +10,13 @@ from typing import Any
 _OWN_ERROR = re.compile(r"^zkconsumer\.[\w.]+: .*$", re.MULTILINE)
 #: A cause in a stack trace of the JVM.
 _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+#: Exceptions of file systems. A java.io.IOException can also be one of a connection.
+_FILE_ERROR = re.compile(r"java\.io\.FileNotFoundException\b|java\.nio\.file\.|org\.apache\.hadoop\.")
 #: Spark's error conditions for checkpoint I/O, and exceptions of Java and Hadoop, some of which Spark wraps.
 _IO_ERROR = re.compile(
     r"\[(CANNOT_LOAD_STATE_STORE|CANNOT_WRITE_STATE_STORE|STREAMING_CHECKPOINT_LOG_WRITE_FAILURE|FAILED_RENAME_TEMP_FILE)\b"
-    r"|java\.io\.(IO|FileNotFound|UncheckedIO)Exception\b|java\.nio\.file\.|org\.apache\.hadoop\."
+    rf"|java\.io\.(IO|UncheckedIO)Exception\b|{_FILE_ERROR.pattern}"
 )
-#: Exceptions of file systems. A java.io.IOException can also be one of a connection.
-_FILE_ERROR = re.compile(r"java\.io\.FileNotFoundException\b|java\.nio\.file\.|org\.apache\.hadoop\.")
 
 
 def describe_error(error: BaseException, checkpoint: str) -> str:
