@@ -644,6 +644,35 @@ def test_expired_window_is_forwarded_and_counted_at_flush() -> None:
     assert [key.key for key, _ in owner.task.stores["s"].all()] == ["a"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("kind", ["window", "session"])
+def test_rebuilt_task_keeps_time_of_change_that_was_not_written(kind: str) -> None:
+    def call(store: Any, record: Record) -> None:
+        if kind == "window":
+            store.put(record.key, record.value or None, record.timestamp)
+        elif record.value:
+            store.put(Windowed(record.key, record.timestamp, record.timestamp), record.value)
+        else:
+            store.remove(Windowed(record.key, record.timestamp, record.timestamp))
+
+    def find_all(owner: Owner) -> list[Any]:
+        store: Any = owner.task.stores["s"]
+        return list(store.all() if kind == "window" else store.find_sessions_of_keys(None, None, 0, 1_000_000))
+
+    store = window_store(60_000)
+    if kind == "session":
+        store = stores.session("s", TEXT, TEXT, retention_ms=60_000, caching=True)
+    owner = Owner(call, store)
+    owner.send(("a", "1", 10_000))
+    owner.commit()
+    assert len(find_all(owner)) == 1
+    owner.send(("b", "", 80_000))  # deletes an entry that does not exist
+    owner.commit()
+    assert find_all(owner) == []
+
+    owner.task = owner._create(ApplicationConfig(key_serde=TEXT, value_serde=TEXT))
+    assert find_all(owner) == []
+
+
 def test_store_with_duplicates_is_not_cached() -> None:
     # Source: WindowStoreBuilder.build
     assert not window_store(retain_duplicates=True).caching

@@ -5,6 +5,7 @@ Source: Kafka 3.9 CachingWindowStore, CachingSessionStore and SegmentedCacheFunc
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
@@ -20,6 +21,10 @@ from zkconsumer.topology.stores.window_store import TimestampedWindowStore, Wind
 
 V = TypeVar("V")
 
+_TIME = struct.Struct("<q")
+#: Key of the latest time of the cache; it is greater than the keys of all segments.
+_TIME_KEY = b"\xff" * 9 + b"cache"
+
 
 class CachedSegments(SegmentedMap):
     """A segmented byte map with a record cache.
@@ -27,28 +32,38 @@ class CachedSegments(SegmentedMap):
     Changes stay in the cache until they are flushed. Expired entries are not returned, even if they are in the cache. A
     change that is expired at the flush is forwarded, but not written.
 
+    The latest time can be later than that of the map behind: the deletion of an entry that does not exist is not
+    written. It is saved, so that a task that is rebuilt does not return expired entries.
+
     Args:
         behind: the map behind the cache.
         cache: the cache. Its keys start with the number of the segment.
+        entries: the byte map of the store.
         retention_ms: see ``SegmentedMap``.
         interval_ms: see ``SegmentedMap``.
     """
 
-    def __init__(self, behind: SegmentedMap, cache: StoreCache, retention_ms: int, interval_ms: int) -> None:
-        self._behind, self._cache = behind, cache
+    def __init__(
+        self, behind: SegmentedMap, cache: StoreCache, entries: PagedMap, retention_ms: int, interval_ms: int
+    ) -> None:
+        self._behind, self._cache, self._map = behind, cache, entries
         self._sequence = 0  # stores with duplicates are not cached
         self._retention_ms, self._interval_ms = retention_ms, interval_ms
         self.first_writable = 0  # an expired change is dropped at the flush
-        self._set_stream_time(behind.stream_time_ms)
+        self._saved_ms = -1
+        self._load_stream_time()
 
     def load(self) -> None:
-        """Read the latest time from the map."""
+        """Read the latest times from the map."""
         self._behind.load()
-        self._set_stream_time(self._behind.stream_time_ms)
+        self._load_stream_time()
 
     def save(self) -> None:
-        """Write the latest time to the map, if it changed."""
+        """Write the latest times to the map, if they changed."""
         self._behind.save()
+        if self.stream_time_ms > max(self._saved_ms, self._behind.stream_time_ms):
+            self._map.put(_TIME_KEY, _TIME.pack(self.stream_time_ms))
+            self._saved_ms = self.stream_time_ms
 
     def advance_stream_time(self, time_ms: int) -> None:
         """Advance the latest time; the segments of the map behind expire at the flush."""
@@ -62,6 +77,11 @@ class CachedSegments(SegmentedMap):
         for low, high in self.segment_ranges(first_ms, last_ms, start, stop, reverse):
             cached += self._cache.scan(low, high, reverse)
         return merge(self._behind.scan_segments(first_ms, last_ms, start, stop, reverse), cached, reverse)
+
+    def _load_stream_time(self) -> None:
+        saved = self._map.get(_TIME_KEY)
+        self._saved_ms = -1 if saved is None else int(_TIME.unpack(saved)[0])
+        self._set_stream_time(max(self._saved_ms, self._behind.stream_time_ms))
 
     def _set_stream_time(self, time_ms: int) -> None:
         self.stream_time_ms = time_ms
@@ -124,8 +144,8 @@ class _CachedSegmentedStore(TimedStore):
         super().init(context)
         self._behind = self._segments
         self._cache = context.create_cache(self.name, self)
-        self._segments = CachedSegments(self._behind, self._cache, self._retention_ms, self._interval_ms)
         entries, conversions = context.byte_map(self.name), self._conversions()
+        self._segments = CachedSegments(self._behind, self._cache, entries, self._retention_ms, self._interval_ms)
         self._objects = CachedTimeMap(
             self._create_map(context), entries, self._cache, conversions, self._deserialize_key
         )
