@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.TreeMap;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -59,6 +60,13 @@ import org.apache.kafka.streams.kstream.ValueJoinerWithKey;
 import org.apache.kafka.streams.kstream.ValueMapperWithKey;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
+import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyProcessorSupplier;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
+import org.apache.kafka.streams.processor.api.ProcessorSupplier;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.processor.api.RecordMetadata;
 import org.apache.kafka.streams.processor.internals.StreamTask;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.SessionStore;
@@ -296,6 +304,14 @@ public final class DslRunner {
             }
             case "peek":
                 return isNamed ? stream(step).peek((k, v) -> { }, named(step)) : stream(step).peek((k, v) -> { });
+            case "process": {
+                final ProcessorSupplier<Object, Object, Object, Object> supplier = AddPlace::new;
+                return isNamed ? stream(step).process(supplier, named(step)) : stream(step).process(supplier);
+            }
+            case "process_values": {
+                final FixedKeyProcessorSupplier<Object, Object, Object> supplier = AddPlaceToValue::new;
+                return isNamed ? stream(step).processValues(supplier, named(step)) : stream(step).processValues(supplier);
+            }
             case "foreach":
                 if (isNamed) {
                     stream(step).foreach((k, v) -> { }, named(step));
@@ -565,6 +581,26 @@ public final class DslRunner {
     }
 
     /** The aggregations by window, and those of several streams. */
+    private static String addPlace(final Object value, final Optional<RecordMetadata> metadata) {
+        return value == null ? null
+            : show(value) + "@" + metadata.map(m -> m.topic() + "-" + m.partition() + "-" + m.offset()).orElse("none");
+    }
+
+    /** Adds the place of the source record to values. */
+    private static final class AddPlace extends ContextualProcessor<Object, Object, Object, Object> {
+        @Override
+        public void process(final Record<Object, Object> record) {
+            context().forward(record.withValue(addPlace(record.value(), context().recordMetadata())));
+        }
+    }
+
+    private static final class AddPlaceToValue extends ContextualFixedKeyProcessor<Object, Object, Object> {
+        @Override
+        public void process(final FixedKeyRecord<Object, Object> record) {
+            context().forward(record.withValue(addPlace(record.value(), context().recordMetadata())));
+        }
+    }
+
     private static final class DslWindows {
         static Object apply(final KGroupedStream<Object, Object> grouped, final JsonNode step) {
             final Named name = step.hasNonNull("name") ? named(step) : null;

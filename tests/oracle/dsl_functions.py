@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from zkconsumer.topology import Processor, ProcessorContext, Record
 from zkconsumer.topology.stores import Windowed
 
 
@@ -73,6 +74,20 @@ def chars_as_keys(_key: Any, value: Any) -> list[tuple[str, Any]]:
 
 def ignore(_key: Any, _value: Any) -> None:
     pass
+
+
+class AddPlace(Processor):
+    """Adds the place of the source record to values."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: Record) -> None:
+        value, metadata = record.value, self._context.record_metadata
+        if value is not None:
+            place = "none" if metadata is None else "-".join(show(part) for part in metadata)
+            value = f"{show(value)}@{place}"
+        self._context.forward(record.with_value(value))
 
 
 def joined(one: Any, other: Any) -> str:

@@ -105,7 +105,7 @@ class PipelineGenerator:
     def _add_step(self) -> None:
         rng = self._rng
         steps = [self._stateless, self._stateless, self._rekey, self._split, self._merge, self._group]
-        steps += [self._repartition, self._to_table, self._join_streams, self._cogroup]
+        steps += [self._repartition, self._to_table, self._join_streams, self._cogroup, self._process]
         if self._tables:
             steps += [self._table_step, self._table_step, self._regroup, self._to_streams, self._join_table]
             steps += [self._join_tables, self._suppress]
@@ -124,6 +124,10 @@ class PipelineGenerator:
             self._streams.append(self._add(kind, stream, f=rng.choice(_MAPPERS), value_kind="S"))
         else:
             self._streams.append(self._add(kind, stream, value_kind="S"))
+
+    def _process(self) -> None:
+        kind, stream = self._rng.choice(("process", "process_values")), self._pick(self._streams)
+        self._streams.append(self._add(kind, stream, value_kind="S"))
 
     def _rekey(self) -> None:
         rng, stream = self._rng, self._pick(self._streams)

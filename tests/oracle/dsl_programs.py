@@ -75,6 +75,12 @@ class Pipeline:
     def _peek(self, step: Json) -> Any:
         return self._in(step).peek(functions.ignore, **_name(step))
 
+    def _process(self, step: Json) -> Any:
+        return self._in(step).process(functions.AddPlace, **_name(step))
+
+    def _process_values(self, step: Json) -> Any:
+        return self._in(step).process_values(functions.AddPlace, **_name(step))
+
     def _foreach(self, step: Json) -> None:
         self._in(step).foreach(functions.ignore, **_name(step))
 

@@ -14,12 +14,14 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.topology import (
     ApplicationConfig,
     Processor,
+    ProcessorContext,
     Record,
     SourceRecord,
     StreamTask,
     TaskRuntime,
     Topology,
     TopologyTestDriver,
+    handlers,
     serdes,
     stores,
 )
@@ -87,6 +89,24 @@ def join(one: Any, other: Any) -> str:
 
 def show_window(key: Any, _value: Any) -> str:
     return f"{key.key}@{key.start}-{key.end}"
+
+
+class ShowPlace(Processor):
+    """Adds the place of the source record to values."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Record) -> None:
+        metadata = self.context.record_metadata
+        assert metadata is not None
+        place = f"{metadata.topic}-{metadata.partition}-{metadata.offset}"
+        self.context.forward(record.with_value(f"{record.value} at {place}"))
+
+
+class Fail(Processor):
+    def process(self, record: Record) -> None:
+        raise ValueError(record.value)
 
 
 def append(_key: Any, value: str, total: str) -> str:
@@ -308,6 +328,38 @@ def test_full_suppress_buffer(builder: StreamsBuilder, run: Run) -> None:
     builder.table("in2").suppress(UntilTimeLimit(wait_ms=1_000, max_records=1, emits_early=False)).to_stream().to("out")
     with pytest.raises(StreamsError, match=r"exceeded max_records \(1\), got 2; increase max_records"):
         run(("in2", "a", "1", 0), ("in2", "b", "1", 6))
+
+
+def test_held_back_records_keep_place_of_their_source(builder: StreamsBuilder, run: Run) -> None:
+    table = builder.table("table", store=Materialized("versions", history_ms=1_000))
+    stream = builder.stream("in")
+    stream.join(table, join, grace_ms=100).process_values(ShowPlace).to("out")
+    stream.to_table().suppress(UntilTimeLimit(wait_ms=100)).to_stream().process(ShowPlace).to("out")
+    stream.process(ShowPlace).to("out")
+    events = [("table", "k", "1", 0), ("in", "k", "first", 10), ("in", "other", "second", 500)]
+    assert run(*events) == [
+        ("k", "first at in-0-0"),
+        ("k", "first+1 at in-0-0"),
+        ("k", "first at in-0-0"),
+        ("other", "second at in-0-1"),
+    ]
+
+
+def test_quarantined_record_of_suppress_has_headers_with_its_place(builder: StreamsBuilder) -> None:
+    builder.table("in").suppress(UntilTimeLimit(wait_ms=100)).to_stream().process(Fail).to("out")
+    config = ApplicationConfig(
+        key_serde=serdes.STRING,
+        value_serde=serdes.STRING,
+        processing_handler=handlers.quarantine,
+        quarantine_topic="errors",
+    )
+    with TopologyTestDriver(builder.build(), config) as driver:
+        topic = driver.create_input_topic("in")
+        topic.pipe_input("k", "v", 1)
+        topic.pipe_input("other", "v", 500)
+        record = driver.create_output_topic("errors").read_record()
+    assert (record.key, record.value) == (None, None)
+    assert {("zkconsumer.topic", b"in"), ("zkconsumer.offset", b"0")} <= set(record.headers)
 
 
 # ---- windows ----

@@ -68,6 +68,11 @@ class NodeContext:
         """The wall-clock time at which the current record or punctuation started."""
         return self._task.system_time_ms
 
+    def forward_held_back(self, record: Record, metadata: RecordMetadata) -> None:
+        """Forward a record that this node held back; see ``ProcessorContext``."""
+        with self._task.place_of(record, metadata):
+            self.forward(record)
+
     def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Call a function periodically; see ``ProcessorContext``."""
         if not isinstance(interval_ms, int) or interval_ms < 1:

@@ -34,7 +34,8 @@ class ErrorContext:
             the phase ``timestamp_extraction``, which always ends the task.
         task_id: the task, such as ``0_3``.
         node: the node that failed.
-        record: the source record that is processed; None in a punctuation.
+        record: the source record that is processed; None in a punctuation. Key and value are None if it was held back
+            by ``suppress`` or by a join with a grace period.
         timestamp: timestamp of the record or of the punctuation in milliseconds.
         failed: the record that the node received, which earlier nodes may have changed; None if a record could not be
             deserialized, and in a punctuation.

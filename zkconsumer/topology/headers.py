@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import NoReturn
 
@@ -29,16 +28,6 @@ def copy_headers(headers: Iterable[Header]) -> list[Header]:
             case _:
                 raise StreamsError(f"a header must be a tuple of str and bytes or None, got {header!r}")
     return result
-
-
-def encode_headers(headers: Iterable[Header]) -> bytes:
-    """Return headers as bytes, for stores that keep records."""
-    return json.dumps([[name, None if value is None else value.hex()] for name, value in headers]).encode()
-
-
-def decode_headers(data: bytes) -> list[Header]:
-    """Return the headers in bytes of ``encode_headers``."""
-    return [(name, None if value is None else bytes.fromhex(value)) for name, value in json.loads(data)]
 
 
 def reject_timestamp(timestamp: object) -> NoReturn:

@@ -90,6 +90,17 @@ class ProcessorContext(Protocol):
             StreamsError: there is no such child, or the call does not come from a node.
         """
 
+    def forward_held_back(self, record: Record, metadata: RecordMetadata) -> None:
+        """Forward a record that this node held back; until the call returns, ``record_metadata`` is ``metadata``.
+
+        Args:
+            record: the record.
+            metadata: ``record_metadata`` at the time when the node received it.
+
+        Raises:
+            StreamsError: the call does not come from a node.
+        """
+
     def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Call a function periodically. A call that is late is made once, however many intervals have passed.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from zkconsumer.errors import StreamsError
@@ -12,7 +13,7 @@ from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.loop import RunState
 from zkconsumer.topology.processor import Cancellable, Processor, PunctuationType, Punctuator, Remembered
 from zkconsumer.topology.punctuation import TaskSchedules
-from zkconsumer.topology.records import Record, SourceRecord
+from zkconsumer.topology.records import Record, RecordMetadata, SourceRecord
 from zkconsumer.topology.snapshot import check_remembered
 
 
@@ -91,6 +92,25 @@ class TaskContext:
     def remember(self, node: str, name: str, default: Any) -> Remembered:
         """Return a remembered value of a node; see ``ProcessorContext.remember``."""
         return self._remembered[node].setdefault(name, Remembered(default))
+
+    @contextmanager
+    def place_of(self, record: Record, metadata: RecordMetadata) -> Iterator[None]:
+        """Use the place of an earlier record as that of the current one, in the scope of the context manager.
+
+        ``source_record`` then has no key and value, because a node that holds back records does not keep their bytes.
+        """
+        state = self.state
+        before = state.source, state.row
+        topic, partition, offset = metadata
+        if topic is None:
+            state.source = None
+        else:
+            source = SourceRecord(topic, partition, offset, record.timestamp, None, None, tuple(record.headers))
+            state.source, state.row = SourceColumns.from_records([source]), 0
+        try:
+            yield
+        finally:
+            state.source, state.row = before
 
     # ---- for the task ----
 

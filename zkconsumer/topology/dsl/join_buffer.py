@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import struct
 
-from zkconsumer.topology.headers import decode_headers, encode_headers
-from zkconsumer.topology.records import Record
+from zkconsumer.topology.dsl.origin import Origin
+from zkconsumer.topology.records import Record, RecordMetadata
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import SerdeStore, StoreContext
 from zkconsumer.topology.stores.builder import StoreBuilder
@@ -50,19 +50,24 @@ class JoinBuffer(SerdeStore):
             self._written = self._observed_ms, self._number
             self._map.put(_STATE_KEY, _STATE.pack(*self._written))
 
-    def put(self, record: Record) -> bool:
-        """Add a record, and return True, or return False if it is too late to wait."""
+    def put(self, record: Record, metadata: RecordMetadata) -> bool:
+        """Add a record, and return True, or return False if it is too late to wait.
+
+        Args:
+            record: the record.
+            metadata: where its source record was read.
+        """
         if self._observed_ms - self._grace_ms > record.timestamp:
             return False
         self._observed_ms = max(self._observed_ms, record.timestamp)
         self._number = (self._number + 1) & _LAST_NUMBER
         raw = _TIME.pack(record.timestamp) + self._serialize_key(record.key) + _NUMBER.pack(self._number)
-        meta, value = encode_headers(record.headers), self._serialize_value(record.value)
-        self._map.put(raw, _NUMBER.pack(len(meta)) + meta + value)
+        origin, value = Origin(metadata, record.headers).encode(), self._serialize_value(record.value)
+        self._map.put(raw, _NUMBER.pack(len(origin)) + origin + value)
         return True
 
-    def take_due(self) -> list[Record]:
-        """Remove the records that have waited long enough, and return them in order."""
+    def take_due(self) -> list[tuple[Record, RecordMetadata]]:
+        """Remove the records that have waited long enough, and return them in order, with their metadata."""
         due_ms = self._observed_ms - self._grace_ms
         if due_ms < 0:
             return []
@@ -71,15 +76,12 @@ class JoinBuffer(SerdeStore):
             self._map.delete(raw)
         return [self._decode(raw, data) for raw, data in found]
 
-    def _decode(self, raw: bytes, data: bytes) -> Record:
+    def _decode(self, raw: bytes, data: bytes) -> tuple[Record, RecordMetadata]:
         (timestamp,), (size,) = _TIME.unpack_from(raw), _NUMBER.unpack_from(data)
         start = _NUMBER.size
-        return Record(
-            self._deserialize_key(raw[_TIME.size : -_NUMBER.size]),
-            self._deserialize_value(data[start + size :]),
-            timestamp,
-            decode_headers(data[start : start + size]),
-        )
+        metadata, headers = Origin.decode(data[start : start + size])
+        key = self._deserialize_key(raw[_TIME.size : -_NUMBER.size])
+        return Record(key, self._deserialize_value(data[start + size :]), timestamp, headers), metadata
 
     def _read(self) -> None:
         state = self._map.get(_STATE_KEY)

@@ -220,16 +220,29 @@ class JoinTable(Processor):
         allows_null = self._is_left and key is None and value is not None
         if not allows_null and (mapped is None or value is None):
             self._context.count(DROPPED)
-        elif self._buffer is None or key is None or not self._buffer.put(record):
-            self._join(record, mapped)
-        else:
-            for one in self._buffer.take_due():
-                self._join(one, one.key)
+        elif self._buffer is None or key is None or not self._hold_back(self._buffer, record):
+            joined = self._join(record, mapped)
+            if joined is not None:
+                self._context.forward(joined)
 
-    def _join(self, record: Record, mapped: Any) -> None:
+    def _hold_back(self, buffer: JoinBuffer, record: Record) -> bool:
+        """Add a record to the buffer, and join those that are due; return False if the record is too late to wait."""
+        metadata = self._context.record_metadata
+        assert metadata is not None
+        if not buffer.put(record, metadata):
+            return False
+        for one, origin in buffer.take_due():
+            joined = self._join(one, one.key)
+            if joined is not None:
+                self._context.forward_held_back(joined, origin)
+        return True
+
+    def _join(self, record: Record, mapped: Any) -> Record | None:
+        """Return the result for a record, or None."""
         other = None if mapped is None else self._find(mapped, record.timestamp)
-        if self._is_left or other is not None:
-            self._context.forward(record.with_value(self._joiner(record.key, record.value, other)))
+        if other is None and not self._is_left:
+            return None
+        return record.with_value(self._joiner(record.key, record.value, other))
 
     def _find(self, key: Any, timestamp: int) -> Any:
         values = self._values

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 from zkconsumer.errors import StreamsError, TopologyError
 from zkconsumer.topology.dsl.graph import GraphNode, ProcessorGraphNode
 from zkconsumer.topology.dsl.operations import TableOperation
-from zkconsumer.topology.dsl.suppress_buffer import BufferedChange, SuppressBuffer
-from zkconsumer.topology.dsl.table_store import TableChange
+from zkconsumer.topology.dsl.suppress_buffer import SuppressBuffer
 from zkconsumer.topology.dsl.views import OpenView, Unversioned, View
 from zkconsumer.topology.processor import Processor, ProcessorContext, ProcessorSupplier
-from zkconsumer.topology.records import Record
+from zkconsumer.topology.records import Record, RecordMetadata
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
 
 if TYPE_CHECKING:
@@ -140,8 +139,8 @@ class Suppress(Processor):
         rule, buffer = self._rule, self._buffer
         self._observed.value = max(self._observed.value, record.timestamp)
         metadata = self._context.record_metadata
-        topic = None if metadata is None else metadata.topic
-        buffer.put(record.key.end if rule.by_window else record.timestamp, record, topic)
+        assert metadata is not None
+        buffer.put(record.key.end if rule.by_window else record.timestamp, record, metadata)
         due_ms = self._observed.value - rule.wait_ms
         buffer.evict_while(lambda: buffer.min_time_ms <= due_ms, self._emit)
         if not rule.emits_early:
@@ -159,10 +158,9 @@ class Suppress(Processor):
                 f"increase {option}"
             )
 
-    def _emit(self, change: BufferedChange) -> None:
-        if change.new is not None or not self._rule.by_window:
-            value = TableChange(change.new, change.old)
-            self._context.forward(Record(change.key, value, change.timestamp, change.headers))
+    def _emit(self, record: Record, metadata: RecordMetadata) -> None:
+        if record.value.new is not None or not self._rule.by_window:
+            self._context.forward_held_back(record, metadata)
 
 
 class SuppressOperation(TableOperation):

@@ -10,8 +10,9 @@ from bisect import insort
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from zkconsumer.topology.headers import Header, decode_headers, encode_headers
-from zkconsumer.topology.records import Record
+from zkconsumer.topology.dsl.origin import Origin
+from zkconsumer.topology.dsl.table_store import TableChange
+from zkconsumer.topology.records import Record, RecordMetadata
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import SerdeStore, StoreContext
 from zkconsumer.topology.stores.builder import StoreBuilder
@@ -29,24 +30,6 @@ _AFTER_ORDER = b"p"
 _FIXED_BYTES = 8 + 8 + 8 + 4
 
 
-class BufferedChange(NamedTuple):
-    """A change that leaves the buffer.
-
-    Attributes:
-        key: the key.
-        new: the new value, or None.
-        old: the old value of the last change, or None.
-        timestamp: milliseconds since the epoch.
-        headers: headers of the record.
-    """
-
-    key: Any
-    new: Any
-    old: Any
-    timestamp: int
-    headers: list[Header]
-
-
 class _Entry(NamedTuple):
     """A change with serialized values; ``size`` is what Kafka Streams counts for it."""
 
@@ -54,7 +37,7 @@ class _Entry(NamedTuple):
     old: bytes | None
     new: bytes | None
     timestamp: int
-    headers: list[Header]
+    origin: Origin
     size: int
 
 
@@ -106,13 +89,13 @@ class SuppressBuffer(SerdeStore):
             self._map.put(_SIZE, _TIME.pack(self.bytes))
         self._used.clear()
 
-    def put(self, time_ms: int, record: Record, topic: str | None) -> None:
+    def put(self, time_ms: int, record: Record, metadata: RecordMetadata) -> None:
         """Add a change, or replace that of the key, whose place stays the same.
 
         Args:
             time_ms: place of a new key.
             record: the change.
-            topic: topic of the source record, whose name counts as bytes.
+            metadata: where its source record was read. The name of the topic counts as bytes.
         """
         key, change = self._serialize_key(record.key), record.value
         old = None if change.old is None else self._serialize_value(change.old)
@@ -120,7 +103,7 @@ class SuppressBuffer(SerdeStore):
         found = self._find(key)
         prior = old if found is None else found[1].prior
         headers = record.headers
-        size = _FIXED_BYTES + len(key) + len(topic or "") + sum(len(n) + len(v or b"") for n, v in headers)
+        size = _FIXED_BYTES + len(key) + len(metadata.topic or "") + sum(len(n) + len(v or b"") for n, v in headers)
         size += len(prior or b"") + (0 if old == prior else len(old or b"")) + len(new or b"")
         if found is None:
             place = _TIME.pack(time_ms) + key
@@ -129,24 +112,18 @@ class SuppressBuffer(SerdeStore):
         else:
             time_ms = found[0]
             self.bytes -= found[1].size
-        self._used[key] = time_ms, _Entry(prior, old, new, record.timestamp, list(headers), size)
+        self._used[key] = time_ms, _Entry(prior, old, new, record.timestamp, Origin(metadata, list(headers)), size)
         self.bytes += size
 
-    def evict_while(self, condition: Callable[[], bool], emit: Callable[[BufferedChange], None]) -> None:
-        """Remove the first changes while a condition is true; ``emit`` is called with each."""
+    def evict_while(self, condition: Callable[[], bool], emit: Callable[[Record, RecordMetadata], None]) -> None:
+        """Remove the first changes while a condition is true; ``emit`` is called with each and its metadata."""
         while self.records and condition():
             place = self._order[self._first]
             key = place[_TIME.size :]
             _, entry = self._get(key)
-            emit(
-                BufferedChange(
-                    self._deserialize_key(key),
-                    self._decode(entry.new),
-                    self._decode(entry.old),
-                    entry.timestamp,
-                    entry.headers,
-                )
-            )
+            change = TableChange(self._decode(entry.new), self._decode(entry.old))
+            metadata, headers = entry.origin
+            emit(Record(self._deserialize_key(key), change, entry.timestamp, headers), metadata)
             self._map.delete(_ORDER + place)
             self._first += 1
             self._used[key] = None
@@ -188,7 +165,7 @@ class SuppressBuffer(SerdeStore):
 
 def _encode(time_ms: int, entry: _Entry) -> bytes:
     values = (b"" if one is None else b"\1" + one for one in (entry.prior, entry.old, entry.new))
-    parts = (encode_headers(entry.headers), *values)
+    parts = (entry.origin.encode(), *values)
     times = _TIMES.pack(time_ms, entry.timestamp, entry.size)
     return times + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
@@ -202,7 +179,7 @@ def _decode(data: bytes) -> tuple[int, _Entry]:
         parts.append(data[position : position + length])
         position += length
     prior, old, new = (part[1:] if part else None for part in parts[1:])
-    return time_ms, _Entry(prior, old, new, timestamp, decode_headers(parts[0]), size)
+    return time_ms, _Entry(prior, old, new, timestamp, Origin.decode(parts[0]), size)
 
 
 def build_suppress_buffer(name: str, key: Serde | None, value: Serde | None) -> StoreBuilder:
