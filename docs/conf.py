@@ -5,6 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import setting_links
 import tables
 
 import zkconsumer
@@ -14,12 +15,24 @@ author = "the zkconsumer authors"
 copyright = "the zkconsumer authors"
 version = release = zkconsumer.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxarg.ext"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinxarg.ext",
+]
 exclude_patterns = ["_build", "_tables"]
 
 html_theme = "furo"
 html_title = f"zkconsumer {release}"
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["zkconsumer.css"]
+
+copybutton_prompt_text = r"\$ "
+copybutton_prompt_is_regexp = True
+copybutton_only_copy_prompt_lines = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -31,3 +44,4 @@ napoleon_use_ivar = True  # attributes are documented once, as members or in the
 def setup(app):
     """Write the tables that pages include."""
     app.connect("builder-inited", lambda _app: tables.write())
+    app.add_post_transform(setting_links.SettingLinks)

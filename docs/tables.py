@@ -30,10 +30,55 @@ def list_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def settings_table(rows: Iterable[Row], counterpart: str) -> str:
-    """Render the table of properties or options; ``counterpart`` is the heading of the last column."""
-    cells = [(f"``{row.name}``", row.type, row.default, row.valid, row.meaning, row.counterpart) for row in rows]
-    return list_table(("Name", "Type", "Default", "Valid values", "Meaning", counterpart), cells)
+#: Titles of the groups of properties, each with its first one.
+PROPERTY_GROUPS = {
+    "group.id": "Group and servers",
+    "zookeeper.session.timeout.ms": "Connections",
+    "fetch.message.max.bytes": "Fetching and queues",
+    "auto.offset.reset": "Reading",
+    "security.protocol": "Security of broker connections",
+    "zookeeper.ssl.client.enable": "Security of ZooKeeper connections",
+    "rebalance.max.retries": "Rebalancing",
+    "auto.commit.enable": "Committing offsets",
+    "kafka.metrics.reporters": "Properties without effect",
+}
+
+#: Titles of the groups of Spark options, each with its first one.
+OPTION_GROUPS = {
+    "subscribe": "Topics and group",
+    "startingOffsets": "Start and end",
+    "resumeFrom": "Restarts and commits",
+    "maxOffsetsPerTrigger": "Batch size",
+    "minPartitions": "Tasks",
+    "maxAlignmentLag": "Event time",
+    "includeHeaders": "Columns and decoders",
+    "revokeTimeout": "Timeouts",
+}
+
+
+def label(kind: str, name: str) -> str:
+    """Return the label of the section of a property or an option."""
+    return f"{kind}-{name.replace('.', '-').replace('*', 'any').lower()}"
+
+
+def settings_sections(kind: str, rows: Iterable[Row], groups: Mapping[str, str], counterpart: str) -> str:
+    """Render a section for each property or option, with a label.
+
+    Args:
+        kind: ``property`` or ``option``.
+        rows: the properties or options.
+        groups: titles of their groups, by the name of the first one.
+        counterpart: title of the last field.
+    """
+    parts = []
+    for row in rows:
+        if row.name in groups:
+            parts += [groups[row.name], "-" * len(groups[row.name]), ""]
+        name = f"``{row.name}``"
+        parts += [f".. _{label(kind, row.name)}:", "", name, "~" * len(name), "", row.meaning, ""]
+        fields = {"Type": row.type, "Default": row.default, "Valid values": row.valid, counterpart: row.counterpart}
+        parts += [*(f":{field}: {text}" for field, text in fields.items() if text), ""]
+    return "\n".join(parts) + "\n"
 
 
 def foreign_properties_table() -> str:
@@ -73,9 +118,11 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "consumer-metrics.rst": lambda: metrics_table("kafka.consumer", "kafka.server"),
     "foreign-properties.rst": foreign_properties_table,
     "metric-kinds.rst": kinds_list,
-    "properties.rst": lambda: settings_table(property_table(), "Counterpart in Kafka"),
+    "properties.rst": lambda: settings_sections("property", property_table(), PROPERTY_GROUPS, "Scala consumer"),
     "query-metrics.rst": lambda: metrics_table("zkconsumer.spark"),
-    "spark-options.rst": lambda: settings_table((option.row() for option in OPTIONS), "Counterpart"),
+    "spark-options.rst": lambda: settings_sections(
+        "option", (option.row() for option in OPTIONS), OPTION_GROUPS, "Counterpart"
+    ),
 }
 
 

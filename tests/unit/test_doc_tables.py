@@ -60,3 +60,14 @@ def test_declared_metrics_are_those_of_query(tables: Any) -> None:
     listener = "zkconsumer.spark:type=QueryListener,name="
     commits = {f"``{listener}CommitsSucceeded``", f"``{listener}CommitsFailed``"}
     assert {row[0] for row in rows(tables.metrics_table("zkconsumer.spark"))} == found | commits
+
+
+@pytest.mark.parametrize(("name", "groups"), [("properties", "PROPERTY_GROUPS"), ("spark-options", "OPTION_GROUPS")])
+def test_every_setting_has_a_labelled_section_in_a_group(tables: Any, name: str, groups: str) -> None:
+    text: str = tables.TABLES[f"{name}.rst"]()
+    titles = re.findall(r"^(.+)\n-+$", text, re.MULTILINE)
+    labels = re.findall(r"^\.\. _(.+):\n\n``(.+)``\n~+\n\n\S", text, re.MULTILINE)
+
+    assert titles == list(getattr(tables, groups).values()), "each group begins with an existing setting, in order"
+    assert len(labels) == text.count("\n:Type: ")
+    assert [label for label, _ in labels] == [tables.label(labels[0][0].partition("-")[0], name) for _, name in labels]
