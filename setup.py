@@ -1,10 +1,12 @@
-"""The one part of the build that setup.cfg cannot say: the compiled modules.
+"""The parts of the build that setup.cfg cannot say: the compiled modules, and the description for package indexes.
 
 The extensions are mandatory, because falling back to the modules in Python in silence would make every
 executor tens of times slower. ``ZKCONSUMER_PURE=1`` builds without them, for platforms with no compiler.
 """
 
 import os
+import re
+from pathlib import Path
 
 from setuptools import Extension, setup
 
@@ -24,7 +26,20 @@ def extension(module: str) -> Extension:
     )
 
 
+#: Address of the published repository. Package indexes show links relative to it; without it, only their texts.
+REPOSITORY = ""
+
+
+def long_description() -> str:
+    """Return the README for package indexes, which do not have the files that it links to."""
+    text = Path(__file__).with_name("README.rst").read_text(encoding="utf-8")
+    link = rf"`\1 <{REPOSITORY}/\2>`__" if REPOSITORY else r"\1"
+    return re.sub(r"`([^`<]+?)\s+<(?!https?:)([^>]+)>`__", link, text)
+
+
 setup(
+    long_description=long_description(),
+    long_description_content_type="text/x-rst",
     ext_modules=[] if PURE else list(map(extension, MODULES)),
     options={} if PURE else {"bdist_wheel": {"py_limited_api": "cp311"}},
 )
