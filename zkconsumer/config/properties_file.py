@@ -36,7 +36,12 @@ class FileValue(str):
 
 
 def parse_properties(content: bytes, path: str = "") -> dict[str, FileValue]:
-    """Parse the content of a Java properties file. The time is proportional to its size.
+    """Parse a Java properties file; the last of several lines with one name applies. See ``parse_entries``."""
+    return dict(parse_entries(content, path))
+
+
+def parse_entries(content: bytes, path: str = "") -> list[tuple[str, FileValue]]:
+    """Return the names and values in a Java properties file, in order. The time is proportional to its size.
 
     As in Java, the encoding is ISO-8859-1, and blanks at the end of a value belong to the value. Unlike in Java, the
     encoding is UTF-8 if the content starts with a byte order mark, which is not part of the first name.
@@ -53,11 +58,11 @@ def parse_properties(content: bytes, path: str = "") -> dict[str, FileValue]:
         text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     else:
         text = content.decode("iso-8859-1")
-    return {
-        key: FileValue.of(value, path, number)
+    return [
+        (key, FileValue.of(value, path, number))
         for number, line in _logical_lines(text)
         for key, value in javaproperties.loads(line).items()
-    }
+    ]
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -84,4 +89,4 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield first, "".join(parts)
 
 
-__all__ = ["FileValue", "parse_properties"]
+__all__ = ["FileValue", "parse_entries", "parse_properties"]

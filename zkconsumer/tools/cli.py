@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.log import show_level
 from zkconsumer.tools import (
+    check_config,
     cluster,
     cluster_state,
     common,
@@ -50,6 +51,7 @@ def argument_parser() -> argparse.ArgumentParser:
         pack_for_spark,
         doctor,
         watch,
+        check_config,
         cluster,
     ):
         tool.add_to(tools)

@@ -1,0 +1,132 @@
+"""The tool ``check-config``: show what a consumer makes of a properties file, and report all problems."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zkconsumer.config.consumer_config import ConsumerConfig
+from zkconsumer.config.properties import ALIASES, PROPERTIES, WITHOUT_EFFECT
+from zkconsumer.config.properties_file import FileValue, parse_entries
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.tools import common
+
+_DESCRIPTION = """\
+Check a consumer properties file.
+
+Each line of the file is printed with the value that the consumer uses, followed by all problems with their line
+numbers. Passwords are masked. No connection is opened.
+
+The exit code is 0 if the file is valid, 1 if there is a problem, and 2 if the file cannot be read.
+"""
+
+#: Names of properties whose values are masked, those of other clients included.
+_SECRET = re.compile(r"password|secret|credential|token|digest|jaas", re.IGNORECASE)
+
+_MASK = "********"
+
+
+class _Line(NamedTuple):
+    """What a property on one line of a file becomes.
+
+    Attributes:
+        line: line number.
+        property: name in the file.
+        value: value in the file, masked if it may be secret.
+        becomes: value that the consumer uses, or why it uses none.
+    """
+
+    line: int
+    property: str
+    value: str
+    becomes: str
+
+
+def add_to(tools: Any) -> None:
+    """Add the subcommand."""
+    parser = common.add_tool(tools, "check-config", run, _DESCRIPTION)
+    parser.add_argument("file", type=Path, metavar="FILE", help="properties file of a consumer")
+    common.add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the lines and the problems, and return the exit code."""
+    try:
+        content = options.file.read_bytes()
+    except OSError as error:
+        common.echo(f"zkconsumer check-config: cannot read {str(options.file)!r}: {error.strerror}", file=sys.stderr)
+        return 2
+    path = str(options.file)
+    entries, problems = _parse(content, path)
+    if entries:  # otherwise, the required properties are not the problem
+        problems += _find_problems(dict(entries), path)
+    lines = list(_explain(entries, {line for line, _ in problems}))
+    if options.json:
+        found = [{"line": line or None, "problem": problem} for line, problem in problems]
+        shown = [line._asdict() for line in lines]
+        common.print_json({"file": path, "valid": not problems, "lines": shown, "problems": found})
+        return 1 if problems else 0
+    if lines:
+        common.print_table(("LINE", "PROPERTY", "VALUE", "BECOMES"), lines)
+    for line, problem in problems:
+        common.echo(f"{path}:{line}: {problem}" if line else f"{path}: {problem}")
+    common.echo(f"{path}: {common.count(len(problems), 'problem')} found" if problems else f"{path}: valid")
+    return 1 if problems else 0
+
+
+def _parse(content: bytes, path: str) -> tuple[list[tuple[str, FileValue]], list[tuple[int, str]]]:
+    """Return the properties of a file in the order of their lines, and the problems of the file as a whole."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        byte = content[error.start]
+        return [], [(line, f"the file is not UTF-8: byte 0x{byte:02x}; write other characters as \\uXXXX, as in Java")]
+    try:
+        entries = parse_entries(content, path)
+    except ValueError as error:
+        return [], [(0, f"not a Java properties file: {error}")]
+    return entries, [] if entries else [(0, "the file has no properties")]
+
+
+def _find_problems(properties: dict[str, FileValue], path: str) -> list[tuple[int, str]]:
+    """Return line numbers and problems; line 0 for the file as a whole."""
+    try:
+        with_effect = {name: value for name, value in properties.items() if name not in WITHOUT_EFFECT}
+        ConsumerConfig.from_dict(with_effect, strict=True)
+    except ConfigurationError as error:
+        prefix = re.compile(rf"{re.escape(path)}:(?:(\d+):)? ")
+        found = []
+        for problem in str(error).split("\n"):
+            place = prefix.match(problem)
+            found.append((int(place[1] or 0), problem[place.end() :]) if place else (0, problem))
+        return found
+    return []
+
+
+def _explain(entries: list[tuple[str, FileValue]], with_problems: set[int]) -> Iterator[_Line]:
+    """Yield what each line becomes."""
+    declared = {one.name: one for one in PROPERTIES}
+    last = {ALIASES.get(name, name): value.line for name, value in entries}
+    for name, value in entries:
+        known = declared.get(ALIASES.get(name, name))
+        is_secret = bool(_SECRET.search(name)) or (known is not None and known.type.is_secret)
+        shown = _MASK if is_secret else str(value)
+        overriding = last[ALIASES.get(name, name)]
+        if overriding != value.line:
+            becomes = f"ignored: overridden by line {overriding}"
+        elif value.line in with_problems:
+            becomes = "problem, see below"
+        elif known is None:
+            becomes = f"ignored: {WITHOUT_EFFECT.get(name, 'not a consumer property')}"
+        else:
+            becomes = _MASK if is_secret else _show_parsed(known.parse(value))
+        yield _Line(value.line, name, shown, becomes)
+
+
+def _show_parsed(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
