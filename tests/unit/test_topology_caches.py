@@ -521,7 +521,8 @@ def test_endless_changes_of_listener_fail_commit() -> None:
     owner.send(("a", "1", 1))
 
     with pytest.raises(
-        StreamsError, match="record caches still have changes after 2 flushes, because flush listeners change .*: s"
+        StreamsError,
+        match="record caches still have changes after 2 flushes, because flush listeners keep changing .*: s",
     ):
         owner.commit()
 

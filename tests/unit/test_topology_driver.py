@@ -74,7 +74,7 @@ def test_output_can_be_read_in_each_form() -> None:
 
 def test_read_of_empty_topic_and_unknown_topic_are_errors() -> None:
     with TopologyTestDriver(counting(), TEXT) as driver:
-        with pytest.raises(LookupError, match="topic 'out' has no further record .topics with output: none"):
+        with pytest.raises(LookupError, match="topic 'out' has no more records .topics with output: none"):
             driver.create_output_topic("out").read_value()
         with pytest.raises(ValueError, match="no source reads topic 'other'"):
             driver.create_input_topic("other").pipe_input("k", "v")
@@ -134,7 +134,7 @@ def test_transitions_are_those_of_kafka_streams(old: ApplicationState, new: Appl
     elif new in TRANSITIONS[old]:
         assert lifecycle.set_state(new)
     else:
-        with pytest.raises(StreamsError, match=f"cannot change from {old.name} to {new.name}"):
+        with pytest.raises(StreamsError, match=f"invalid state transition from {old.name} to {new.name}"):
             lifecycle.set_state(new)
     assert lifecycle.state is (new if changes else old)
     assert changes in ([], [(new, old)])
@@ -146,7 +146,7 @@ def test_listener_is_set_before_start() -> None:
     lifecycle.set_listener(lambda new, _old: seen.append(new))
     lifecycle.set_state(ApplicationState.REBALANCING)
 
-    with pytest.raises(StreamsError, match="only before the start; the state is REBALANCING"):
+    with pytest.raises(StreamsError, match="must be set before the application is started; the state is REBALANCING"):
         lifecycle.set_listener(None)
     assert seen == [ApplicationState.REBALANCING]
     assert lifecycle.wait_for(ApplicationState.REBALANCING, timeout_s=0)
@@ -158,9 +158,9 @@ def test_listener_is_set_before_start() -> None:
     [
         (
             {"key": 5},
-            "topic 'in': serializer of the test failed for key 5: must be str, got int; set key",
+            "topic 'in': key serializer of the test topic failed for 5: must be str, got int; pass a matching key_ser",
         ),
-        ({"timestamp": 1.5}, "timestamp must be an integer of milliseconds, got 1.5"),
+        ({"timestamp": 1.5}, "timestamp must be an integer in milliseconds, got 1.5"),
         ({"headers": {"a": b"b"}}, "a header must be a tuple of str and bytes or None, got 'a'"),
         ({"headers": [("a", "b")]}, "a header must be a tuple of str and bytes or None, got"),
     ],
@@ -174,7 +174,7 @@ def test_output_that_cannot_be_deserialized_names_topic() -> None:
     with TopologyTestDriver(counting(), TEXT) as driver:
         driver.create_input_topic("in").pipe_input("a", "x")
         counts = driver.create_output_topic("out", value_deserializer=serdes.LONG.deserialize)
-        with pytest.raises(ValueError, match="topic 'out': deserializer of the test failed for value b'1'"):
+        with pytest.raises(ValueError, match="topic 'out': value deserializer of the test topic failed for b'1'"):
             counts.read_value()
 
 

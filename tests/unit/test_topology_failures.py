@@ -106,8 +106,8 @@ def test_unreadable_record_ends_task_at_last_commit() -> None:
 
     with pytest.raises(
         StreamsError,
-        match="node 'src', topic in, partition 0, offset 2: .* ValueError: unreadable; check key_deserializer and "
-        "value_deserializer of add_source$",
+        match="node 'src', topic in, partition 0, offset 2: .* ValueError: unreadable; check the key_deserializer and "
+        r"value_deserializer passed to add_source\(\)$",
     ):
         task.process()
 
@@ -186,7 +186,7 @@ CALLS: dict[str, Callable[[StreamTask], object]] = {
     ("moment", "message"),
     [
         ("created", r"was called before initialize\(\)"),
-        ("failed", r"was called after the task failed; close it, and create a new one"),
+        ("failed", r"was called after the task failed; close it and create a new task"),
         ("closed", r"was called after close\(\)"),
     ],
 )
@@ -238,7 +238,7 @@ def test_extractor_must_return_integer() -> None:
 
     assert str(failed.value) == (
         "task 0_0, node 'src', topic in, partition 0, offset 0: timestamp extractor failed: the timestamp must be an "
-        "integer of milliseconds, got '7'"
+        "integer in milliseconds, got '7'"
     )
 
 
@@ -299,7 +299,7 @@ def test_failing_handler_of_punctuation_rolls_back() -> None:
     topology.add_processor("q", Punctuating, "src").connect_processor_and_state_stores("q", "s")
     config = ApplicationConfig(**CONFIG, processing_handler=failing_handler)
     with TopologyTestDriver(topology, config) as driver:
-        with pytest.raises(StreamsError, match="task 0_0, node 'q': punctuation failed: KeyError: 'handler'"):
+        with pytest.raises(StreamsError, match="task 0_0, node 'q': punctuator failed: KeyError: 'handler'"):
             driver.create_input_topic("in").pipe_input("a", "good")
 
         assert list(driver.get_state_store("s").all()) == []

@@ -202,7 +202,7 @@ def test_columns_of_arrow_are_processed(kind: pa.DataType) -> None:
     assert [(one.timestamp, one.key, one.headers) for one in owner.sent] == [
         (number, [b"k", None, b""][number % 3], (("h", b"1"),) if number % 3 == 1 else ()) for number in range(1, 3_000)
     ]
-    with pytest.raises(ValueError, match="the columns of topic 'in' lack key, value"):
+    with pytest.raises(ValueError, match="topic 'in': missing columns: key, value"):
         owner.task.add_columns(IN, pa.record_batch({"offset": [1], "timestamp": [1]}))
 
 
@@ -278,7 +278,7 @@ def test_snapshot_of_later_release_is_rejected() -> None:
     later = head + struct.pack("<I", zlib.crc32(snapshot[14:], zlib.crc32(head))) + snapshot[14:]
 
     with pytest.raises(
-        StreamsError, match="task 0_0: the snapshot has format 2, newer than the supported format 1; upgrade zkconsumer"
+        StreamsError, match="task 0_0: snapshot format 2 is newer than the supported format 1; upgrade zkconsumer"
     ):
         Owner().continue_from(later)
 
@@ -394,8 +394,8 @@ def test_schedule_with_other_clock_is_rejected() -> None:
 
     with pytest.raises(
         StreamsError,
-        match=r"schedule 0 of init\(\) uses wall-clock time, and the saved one uses stream time; create new schedules "
-        r"after those that init\(\) created before",
+        match=r"schedule 0 of init\(\) uses wall-clock time, but was saved with stream time; create additional "
+        r"schedules after the existing schedules",
     ):
         owner._create(snapshot)
 
@@ -413,7 +413,7 @@ def test_method_that_is_missing_is_named() -> None:
     owner._subtopology = calling().subtopology(0)
 
     with pytest.raises(
-        StreamsError, match="a saved schedule calls the method 'removed', which processor 'p' does not have"
+        StreamsError, match="a saved schedule calls the method 'removed', but processor 'p' has no such method"
     ):
         owner._create(snapshot)
 

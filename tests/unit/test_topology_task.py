@@ -255,7 +255,7 @@ def test_punctuation_error_names_node() -> None:
     setup = Setup(init=schedule(10, PunctuationType.STREAM_TIME, fail))
     setup.add("a", [1])
 
-    with pytest.raises(StreamsError, match="task 0_0, node 'p': punctuation failed: RuntimeError: boom"):
+    with pytest.raises(StreamsError, match="task 0_0, node 'p': punctuator failed: RuntimeError: boom"):
         setup.run()
 
 
@@ -264,7 +264,7 @@ def test_punctuation_error_names_node() -> None:
     [
         (
             lambda context, _record: context.get_state_store("other"),
-            r"'p' is not connected to store 'other' \(connected stores: s\); pass it in stores of add_processor$",
+            r"'p' is not connected to store 'other' \(connected stores: s\); pass it to add_processor\(stores=...\)$",
         ),
         (
             lambda context, record: context.forward(record, "no"),
@@ -292,12 +292,12 @@ def test_punctuation_error_names_node() -> None:
         (
             lambda context, record: context.forward(record.with_value(5)),
             "sink 'out': the value of a record for topic 'out' cannot be serialized: TypeError: must be str, got int; "
-            "check value_serializer of add_sink$",
+            r"check the value_serializer passed to add_sink\(\)$",
         ),
         (
             lambda context, record: context.forward(record.with_key(5)),
             "the key of a record for topic 'out' cannot be serialized: TypeError: must be str, got int; "
-            "check key_serializer of add_sink$",
+            r"check the key_serializer passed to add_sink\(\)$",
         ),
         (
             lambda _context, record: record.with_timestamp(-1),
@@ -532,7 +532,7 @@ def test_invalid_settings_name_the_option(setting: Any) -> None:
 
 
 def test_quarantine_needs_topic() -> None:
-    with pytest.raises(ConfigurationError, match="set quarantine_topic"):
+    with pytest.raises(ConfigurationError, match="quarantine_topic must be set"):
         ApplicationConfig(production_handler=handlers.quarantine)
 
 
@@ -553,7 +553,8 @@ def test_handler_that_fails_ends_task() -> None:
 def test_record_without_timestamp_needs_extractor() -> None:
     setup = Setup()
     with pytest.raises(
-        StreamsError, match="node 'src-a', topic a, partition 0, offset 0: .*; set timestamp_extractor of add_source"
+        StreamsError,
+        match="node 'src-a', topic a, partition 0, offset 0: .*; pass another timestamp_extractor to add_source",
     ):
         setup.add("a", [-1])
 
@@ -576,7 +577,9 @@ def test_extractors_replace_missing_timestamps(extractor: timestamps.TimestampEx
 
 def test_partition_time_needs_earlier_record() -> None:
     setup = Setup(config=ApplicationConfig(timestamp_extractor=timestamps.partition_time_on_invalid))
-    with pytest.raises(StreamsError, match="offset 0: .* there is no earlier record in the partition"):
+    with pytest.raises(
+        StreamsError, match="offset 0: .* neither the record nor an earlier record of its partition has a timestamp"
+    ):
         setup.add("a", [-1])
 
 
@@ -717,7 +720,7 @@ def unreadable(_topic: str, _data: bytes | None) -> str:
 @pytest.mark.parametrize(
     ("deserializer", "timestamp", "message"),
     [
-        (unreadable, 0, "check key_deserializer and value_deserializer of add_global_store$"),
+        (unreadable, 0, r"check the key_deserializer and value_deserializer passed to add_global_store\(\)$"),
         (None, -1, "the record has no timestamp; records of a global store must have timestamps$"),
     ],
 )

@@ -1,4 +1,4 @@
-/* Bytes of the objects of compiled serdes. The including file has included Python.h. */
+/* Serialization for compiled serdes. The including file must include Python.h first. */
 #ifndef ZKCONSUMER_CODECS_H
 #define ZKCONSUMER_CODECS_H
 
@@ -44,7 +44,7 @@ static inline void store_big32(uint8_t *p, uint32_t v) {
     memcpy(p, &v, 4);
 }
 
-/* Get a number if an object is an int between two numbers; return 0 if it is something else. */
+/* Convert an int between minimum and maximum. Return 0 for any other object. */
 static inline int parse_integer(PyObject *object, int64_t minimum, int64_t maximum, int64_t *number) {
     int overflow;
     if (!PyLong_CheckExact(object)) return 0;
@@ -52,8 +52,8 @@ static inline int parse_integer(PyObject *object, int64_t minimum, int64_t maxim
     return !overflow && *number >= minimum && *number <= maximum;
 }
 
-/* Encode an object of the exact type of a codec. The bytes are those of the object, or the first ones of `number`. Return
- * 0 for other objects, whose serializer in Python has to be called. */
+/* Encode an object whose type is exactly the codec's type. The result points into the object, or to the start of `number`.
+ * Return 0 for other objects, for which the Python serializer must be called. */
 static inline int encode_object(PyObject *object, int codec, uint8_t *number, Slice *bytes) {
     int64_t integer;
     uint64_t bits;
@@ -95,7 +95,7 @@ static inline int encode_object(PyObject *object, int codec, uint8_t *number, Sl
     return 1;
 }
 
-/* Return the object that bytes stand for. NULL without an error means that the deserializer in Python has to be called. */
+/* Decode an object. NULL without an error means that the Python deserializer must be called. */
 static inline PyObject *decode_object(int codec, Slice data) {
     uint64_t bits;
     double real;
@@ -138,8 +138,8 @@ static inline PyTypeObject *import_value_and_timestamp(void) {
     return import_tuple_type("zkconsumer.topology.stores.key_value_store", "ValueAndTimestamp");
 }
 
-/* Get the borrowed parts of a ValueAndTimestamp. Return 2 if its value is None, and 0 for objects that the serializer in
- * Python has to handle. */
+/* Get the value (borrowed) and the timestamp of a ValueAndTimestamp. Return 2 if the value is None, and 0 if the Python
+ * serializer must handle the object. */
 static inline int split_timestamped(PyTypeObject *type, PyObject *object, PyObject **value, int64_t *timestamp) {
     if (Py_TYPE(object) != type || PyTuple_Size(object) != 2) return 0;
     PyObject *time = PyTuple_GetItem(object, 1);
@@ -148,13 +148,13 @@ static inline int split_timestamped(PyTypeObject *type, PyObject *object, PyObje
     return parse_integer(time, INT64_MIN, INT64_MAX, timestamp);
 }
 
-/* Return the ValueAndTimestamp that bytes stand for, like decode_object(). */
+/* Decode a ValueAndTimestamp; see decode_object() for the result NULL. */
 static inline PyObject *decode_timestamped(PyTypeObject *type, int codec, Slice data) {
     if (data.size < 8) return NULL;
     Slice rest = {data.at + 8, data.size - 8};
     PyObject *value = decode_object(codec, rest);
     if (!value) return NULL;
-    /* The data is not used below, because the garbage collector may run. */
+    /* Decode the timestamp before create_tuple(), which can run the garbage collector and free the data. */
     PyObject *const items[] = {value, PyLong_FromLongLong((int64_t)load_big64(data.at))};
     PyObject *pair = create_tuple(type, items, 2);
     if (pair) PyObject_GC_UnTrack(pair); /* it cannot be part of a reference cycle */

@@ -1,7 +1,7 @@
-/* Record processing of a task: the types and functions of loop_py.py and cache_py.py, compiled.
+/* Record processing of a task: compiled versions of the types and functions in loop_py.py, cache_py.py and aggregator_py.py.
  *
- * The Python modules document them, and have the same results and errors. Errors of a record, a sink or a call of
- * forward() are raised by functions in Python, so each message exists once.
+ * The Python modules document them, and have the same results and errors. Errors of records, sinks and forward() are raised
+ * by Python functions, so each message exists only once.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -14,13 +14,13 @@
 
 #include "_codecs.h"
 
-/* Number of calls of a node of which one is timed. */
+/* One out of this many calls of a node is timed. */
 enum { TIMED_CALLS = 64 };
 
 typedef struct {
     PyObject *record_type, *state_type, *guarded_type, *forwarder_type, *columns_type, *writer_type;
     PyObject *serializer_type, *deserializer_type, *budget_type, *node_type, *entries_type, *aggregator_type;
-    PyObject *copy_headers, *reject_timestamp, *count_header_bytes; /* functions of headers.py */
+    PyObject *copy_headers, *reject_timestamp, *count_header_bytes; /* functions in headers.py */
 } Module;
 
 static struct PyModuleDef definition;
@@ -30,12 +30,12 @@ static struct PyModuleDef definition;
 /* ---- records -------------------------------------------------------------------------------- */
 
 typedef struct {
-    PyObject_HEAD PyObject *key, *value, *headers; /* headers: NULL for none */
+    PyObject_HEAD PyObject *key, *value, *headers; /* headers: NULL if there are none */
     int64_t timestamp;
 } Record;
 
 static PyObject *record_create(PyTypeObject *type, PyObject *key, PyObject *value, int64_t timestamp) {
-    /* The allocation can run finalizers, which can change the list or record that the objects are from. */
+    /* The allocation can run finalizers, which can change the list or record that contains the objects. */
     Py_INCREF(key);
     Py_INCREF(value);
     Record *self = PyObject_GC_New(Record, type);
@@ -52,7 +52,7 @@ static PyObject *record_create(PyTypeObject *type, PyObject *key, PyObject *valu
     return (PyObject *)self;
 }
 
-/* Copies headers, if there are any; returns -1 after an error. */
+/* Copies headers to a record if there are any; returns -1 on error. */
 static int record_set_headers(Record *self, PyObject *headers) {
     if (headers == NULL || headers == Py_None) return 0;
     int has_headers = PyObject_IsTrue(headers);
@@ -65,7 +65,7 @@ static int record_set_headers(Record *self, PyObject *headers) {
     return 0;
 }
 
-/* Raises TypeError about an argument; returns -1. */
+/* Raises TypeError for an argument; returns -1. */
 static int reject_type(PyObject *object, const char *name, const char *expected) {
     PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
     if (type != NULL) PyErr_Format(PyExc_TypeError, "%s must be %s, got %U", name, expected, type);
@@ -73,7 +73,7 @@ static int reject_type(PyObject *object, const char *name, const char *expected)
     return -1;
 }
 
-/* Returns a timestamp, or -1 after an error. */
+/* Converts an object to a timestamp; returns -1 on error. */
 static int64_t to_timestamp(Module *module, PyObject *timestamp) {
     if (PyLong_Check(timestamp)) {
         int64_t number = PyLong_AsLongLong(timestamp);
@@ -99,7 +99,7 @@ static PyObject *record_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     return self;
 }
 
-/* Raises AttributeError for an attribute that its descriptor deleted. */
+/* Raises AttributeError for an attribute that was deleted through its descriptor. */
 static void raise_missing(Record *self, const char *name) {
     PyObject *found = PyObject_GetAttrString((PyObject *)self, name);
     if (found == NULL) return;
@@ -107,7 +107,7 @@ static void raise_missing(Record *self, const char *name) {
     PyErr_SetString(PyExc_AttributeError, name);
 }
 
-/* Returns whether key and value are set, or raises AttributeError. */
+/* Returns 1 if key and value are set, or raises AttributeError and returns 0. */
 static int record_is_whole(Record *self) {
     const char *missing = self->key == NULL ? "key" : self->value == NULL ? "value" : NULL;
     if (missing == NULL) return 1;
@@ -120,7 +120,7 @@ static PyObject *record_copy(Record *self, PyObject *key, PyObject *value, int64
         raise_missing(self, key == NULL ? "key" : "value");
         return NULL;
     }
-    Py_XINCREF(headers); /* a finalizer that the allocation runs can change those of the record */
+    Py_XINCREF(headers); /* the allocation can run finalizers, which can replace the headers of the record */
     PyObject *copy = record_create(Py_TYPE((PyObject *)self), key, value, timestamp);
     if (copy != NULL && record_set_headers((Record *)copy, headers) < 0) Py_CLEAR(copy);
     Py_XDECREF(headers);
@@ -184,7 +184,7 @@ static int record_assign_timestamp(PyObject *object, PyObject *timestamp, void *
     return 0;
 }
 
-/* Returns the attributes as a tuple. */
+/* Returns the attributes of a record as a tuple. */
 static PyObject *record_fields(PyObject *object) {
     Record *self = (Record *)object;
     PyObject *headers = record_get_headers(object, NULL);
@@ -204,7 +204,7 @@ static PyObject *record_reduce(PyObject *self, PyObject *Py_UNUSED(unused)) {
 }
 
 static PyObject *record_repr(PyObject *self) {
-    PyObject *fields = record_fields(self); /* it keeps the objects if one of them changes the record */
+    PyObject *fields = record_fields(self); /* keeps the objects alive if a __repr__ changes the record */
     if (fields == NULL) return NULL;
     PyObject *text = PyUnicode_FromFormat(
         "Record(key=%R, value=%R, timestamp=%R, headers=%R)", PyTuple_GetItem(fields, 0), PyTuple_GetItem(fields, 1),
@@ -239,7 +239,7 @@ static int record_traverse(PyObject *object, visitproc visit, void *arg) {
 
 static int record_clear(PyObject *object) {
     Record *self = (Record *)object;
-    /* Other threads and finalizers can still see the record: its attributes are never NULL. */
+    /* Other threads and finalizers can still access the record, so its attributes must never be NULL. */
     PyObject *key = self->key, *value = self->value;
     Py_INCREF(Py_None);
     Py_INCREF(Py_None);
@@ -262,10 +262,10 @@ static void record_dealloc(PyObject *object) {
 }
 
 static PyMethodDef record_methods[] = {
-    {"with_key", record_with_key, METH_O, "Return a copy with another key."},
-    {"with_value", record_with_value, METH_O, "Return a copy with another value."},
-    {"with_timestamp", record_with_timestamp, METH_O, "Return a copy with another timestamp in milliseconds."},
-    {"with_headers", record_with_headers, METH_O, "Return a copy with other headers."},
+    {"with_key", record_with_key, METH_O, "Return a copy with the given key."},
+    {"with_value", record_with_value, METH_O, "Return a copy with the given value."},
+    {"with_timestamp", record_with_timestamp, METH_O, "Return a copy with the given timestamp, in milliseconds since the epoch."},
+    {"with_headers", record_with_headers, METH_O, "Return a copy with the given headers."},
     {"__reduce__", record_reduce, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -382,7 +382,7 @@ static int64_t now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Calls a processor; its errors go to on_error. Returns -1 after an error. */
+/* Calls a processor, and passes its exceptions to on_error. Returns -1 on error. */
 static int guarded_process(Guarded *self, PyObject *record) {
     if (self->process == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "the node was deleted");
@@ -399,7 +399,7 @@ static int guarded_process(Guarded *self, PyObject *record) {
         PyErr_Fetch(&type, &error, &traceback);
         PyErr_NormalizeException(&type, &error, &traceback);
         if (traceback != NULL) PyException_SetTraceback(error, traceback);
-        /* As in an except block: sys.exc_info() returns the error, and it is the context of further ones. */
+        /* As in an except block, sys.exc_info() returns the error, and it becomes the __context__ of further errors. */
         PyObject *outer = PyErr_GetHandledException();
         PyErr_SetHandledException(error);
         result = PyObject_CallFunctionObjArgs(self->on_error, record, error, NULL);
@@ -419,7 +419,7 @@ typedef struct Columns Columns;
 typedef struct Writer Writer;
 static int writer_process(Writer *self, PyObject *record);
 
-/* Calls a node; returns -1 after an error. */
+/* Calls a node; returns -1 on error. */
 static int call_node(Module *module, PyObject *node, PyObject *record) {
     PyObject *type = (PyObject *)Py_TYPE(node);
     if (type == module->guarded_type) return guarded_process((Guarded *)node, record);
@@ -574,7 +574,7 @@ static int forwarder_traverse(PyObject *object, visitproc visit, void *arg) {
     return 0;
 }
 
-/* The cycles that it is part of are cut in guarded_clear and in lists; its own fields stay valid for calls. */
+/* No tp_clear: guarded_clear() and lists break the reference cycles, and the fields stay valid for calls. */
 static void forwarder_dealloc(PyObject *object) {
     Forwarder *self = (Forwarder *)object;
     PyTypeObject *type = Py_TYPE(object);
@@ -605,7 +605,7 @@ typedef struct {
     size_t size, capacity;
 } Buffer;
 
-/* Makes room for more bytes; returns -1 after an error. */
+/* Reserves space for `count` more bytes; returns -1 on error. */
 static int buffer_reserve(Buffer *buffer, size_t count) {
     if (count <= buffer->capacity - buffer->size) return 0;
     size_t capacity = buffer->capacity ? buffer->capacity : 1024;
@@ -626,33 +626,33 @@ static int buffer_reserve(Buffer *buffer, size_t count) {
     return 0;
 }
 
-/* Appends bytes for which there is room. */
+/* Appends bytes for which space is reserved. */
 static void buffer_append(Buffer *buffer, const void *data, size_t count) {
     if (count == 0) return;
     memcpy(buffer->data + buffer->size, data, count);
     buffer->size += count;
 }
 
-/* One binary column: the bytes, the end of each row in them, and a byte for each row: 0 for null. */
+/* A binary column: row data, row end offsets, and one validity byte per row (0 for null). */
 typedef struct {
     Buffer bytes, ends, valid;
 } Binary;
 
 struct Columns {
-    PyObject_HEAD PyObject *topics; /* name to number */
-    PyObject *headers;              /* row to tuple */
+    PyObject_HEAD PyObject *topics; /* topic -> number */
+    PyObject *headers;              /* row -> headers tuple */
     Buffer topic, partition, timestamp;
     Binary key, value;
     Py_ssize_t rows;
 };
 
-/* The bytes of an object, and room for those of a number. */
+/* An encoded object, and a buffer for encoded numbers. */
 typedef struct {
-    Slice bytes; /* at: NULL for None */
+    Slice bytes; /* bytes.at is NULL for None */
     uint8_t number[8];
 } Encoded;
 
-/* Makes room for a row; returns -1 after an error. */
+/* Reserves space for a row; returns -1 on error. */
 static int binary_reserve(Binary *column, const Encoded *object) {
     if (object->bytes.size > INT32_MAX - column->bytes.size) {
         PyErr_SetString(PyExc_OverflowError, "the output of a task must be less than 2 GiB; commit more often");
@@ -662,7 +662,7 @@ static int binary_reserve(Binary *column, const Encoded *object) {
     return buffer_reserve(&column->ends, sizeof(int32_t)) < 0 ? -1 : buffer_reserve(&column->valid, 1);
 }
 
-/* Appends a row for which there is room. */
+/* Appends a row for which space is reserved. */
 static void binary_append(Binary *column, const Encoded *object) {
     char is_valid = object->bytes.at != NULL;
     buffer_append(&column->bytes, object->bytes.at, object->bytes.size);
@@ -671,13 +671,13 @@ static void binary_append(Binary *column, const Encoded *object) {
     buffer_append(&column->valid, &is_valid, 1);
 }
 
-/* Returns the number of a topic, or -1 after an error. */
+/* Returns the number of a topic, or -1 on error. */
 static int32_t find_topic(PyObject *topics, PyObject *topic, int *is_new) {
     PyObject *number = PyDict_GetItemWithError(topics, topic);
     if (number != NULL) {
         long found = PyLong_CheckExact(number) ? PyLong_AsLong(number) : -1;
         if (found >= 0 && found <= INT32_MAX) return (int32_t)found;
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "the numbers of the topics were changed");
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "the topic numbers were modified");
         return -1;
     }
     if (PyErr_Occurred()) return -1;
@@ -689,7 +689,7 @@ static int32_t find_topic(PyObject *topics, PyObject *topic, int *is_new) {
     return failed ? -1 : (int32_t)count;
 }
 
-/* Removes an item after an error, which stays set. */
+/* Removes an item after an error, and keeps the error set. */
 static void remove_item(PyObject *dict, PyObject *key) {
     PyObject *type, *error, *traceback;
     PyErr_Fetch(&type, &error, &traceback);
@@ -697,7 +697,7 @@ static void remove_item(PyObject *dict, PyObject *key) {
     PyErr_Restore(type, error, traceback);
 }
 
-/* Appends a row, or nothing; returns -1 after an error. The headers can be NULL. */
+/* Appends a row; on error, returns -1 and appends nothing. `headers` can be NULL. */
 static int columns_add(
     Columns *self, PyObject *topic, int32_t partition, int64_t timestamp, const Encoded *key, const Encoded *value,
     PyObject *headers) {
@@ -711,7 +711,7 @@ static int columns_add(
         if ((row = PyLong_FromSsize_t(self->rows)) == NULL || PyDict_SetItem(of_rows, row, headers) < 0) goto done;
         has_headers = 1;
     }
-    /* No other code runs from here on. */
+    /* From here on, no Python code can run. */
     if (buffer_reserve(&self->topic, sizeof number) < 0 || buffer_reserve(&self->partition, sizeof partition) < 0 ||
         buffer_reserve(&self->timestamp, sizeof timestamp) < 0 || binary_reserve(&self->key, key) < 0 ||
         binary_reserve(&self->value, value) < 0)
@@ -748,7 +748,7 @@ static PyObject *columns_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     return PyArg_ParseTupleAndKeywords(args, kwargs, ":OutputColumns", names) ? columns_create(type) : NULL;
 }
 
-/* Stores the bytes of a key or value in encoded; returns -1 after an error. */
+/* Points `encoded` to the bytes of a key or value; returns -1 on error. */
 static int view_bytes(Encoded *encoded, PyObject *data, const char *name) {
     char *start = NULL;
     Py_ssize_t size = 0;
@@ -775,7 +775,7 @@ static PyObject *columns_append(PyObject *object, PyObject *args, PyObject *kwar
     }
     Encoded of_key, of_value;
     if (view_bytes(&of_key, key, "key") < 0 || view_bytes(&of_value, value, "value") < 0) return NULL;
-    if ((topic = PyUnicode_FromObject(topic)) == NULL) return NULL; /* exactly str, so it runs no other code as a key */
+    if ((topic = PyUnicode_FromObject(topic)) == NULL) return NULL; /* exactly str, so that using it as a dict key runs no other code */
     int failed = columns_add(
         (Columns *)object, topic, (int32_t)number, timestamp, &of_key, &of_value, PyTuple_Size(headers) > 0 ? headers : NULL);
     Py_DECREF(topic);
@@ -794,7 +794,7 @@ static PyObject *columns_take(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return (PyObject *)taken;
 }
 
-/* Returns the bytes of a row, or None. */
+/* Returns the data of a row, or None. */
 static PyObject *binary_get(const Binary *column, Py_ssize_t row) {
     if (!column->valid.data[row]) Py_RETURN_NONE;
     int32_t bounds[2] = {0, 0};
@@ -831,7 +831,7 @@ failed:
 /* Returns the records as tuples of topic, partition, timestamp, key, value and headers. */
 static PyObject *columns_rows(PyObject *object, PyObject *Py_UNUSED(unused)) {
     Columns *self = (Columns *)object;
-    /* A finalizer that an allocation runs can take the rows, with the dictionary. */
+    /* An allocation can run finalizers, which can take the rows and the dictionary. */
     PyObject *by_name = self->topics;
     Py_INCREF(by_name);
     PyObject *topics = PyDict_Keys(by_name), *result = topics == NULL ? NULL : PyList_New(0);
@@ -849,8 +849,8 @@ static PyObject *to_bytes(const Buffer *buffer) {
     return PyBytes_FromStringAndSize(buffer->data, (Py_ssize_t)buffer->size);
 }
 
-/* Returns the columns as bytes: numbers of topics, partitions, timestamps, and for key and value the bytes,
- * the end of each row in them, and whether it is not null. */
+/* Returns the columns as bytes: topic numbers, partitions and timestamps; then, for keys and for values: row data, row end
+ * offsets and validity bytes. */
 static PyObject *columns_buffers(PyObject *object, PyObject *Py_UNUSED(unused)) {
     Columns *self = (Columns *)object;
     const Buffer *buffers[] = {&self->topic,      &self->partition,  &self->timestamp,   &self->key.bytes,  &self->key.ends,
@@ -887,8 +887,8 @@ static void columns_dealloc(PyObject *object) {
 }
 
 static PyMethodDef columns_methods[] = {
-    {"append", (PyCFunction)(void (*)(void))columns_append, METH_VARARGS | METH_KEYWORDS, "Add a record: topic, partition, timestamp, key, value and headers."},
-    {"take", columns_take, METH_NOARGS, "Remove all records, and return them."},
+    {"append", (PyCFunction)(void (*)(void))columns_append, METH_VARARGS | METH_KEYWORDS, "Append a record: topic, partition, timestamp, key, value and headers."},
+    {"take", columns_take, METH_NOARGS, "Remove and return all records."},
     {"rows", columns_rows, METH_NOARGS, "Return the records as tuples."},
     {"buffers", columns_buffers, METH_NOARGS, "Return the columns as bytes."},
     {NULL, NULL, 0, NULL},
@@ -914,7 +914,7 @@ struct Writer {
     int key_codec, value_codec;
 };
 
-/* Encodes an object or None. Returns whether the codec can encode it. */
+/* Encodes an object or None. Returns 0 if the codec cannot encode it. */
 static int encode_optional(Encoded *encoded, int codec, PyObject *object) {
     if (object != Py_None) return encode_object(object, codec, encoded->number, &encoded->bytes);
     encoded->bytes.at = NULL;
@@ -922,7 +922,7 @@ static int encode_optional(Encoded *encoded, int codec, PyObject *object) {
     return codec != 0;
 }
 
-/* Sends a record; returns -1 after an error. */
+/* Writes a record to the columns; returns -1 on error. */
 static int writer_process(Writer *self, PyObject *object) {
     if ((PyObject *)Py_TYPE(object) == module_of(self)->record_type) {
         Record *record = (Record *)object;
@@ -1016,7 +1016,7 @@ static PyType_Spec writer_spec = {
 
 /* ---- serializers ---------------------------------------------------------------------------- */
 
-/* A codec. The pair is the class ValueAndTimestamp for codecs with TIMESTAMPED, else NULL. */
+/* A codec. `pair` is the class ValueAndTimestamp for codecs with TIMESTAMPED, else NULL. */
 typedef struct {
     int number;
     PyTypeObject *pair;
@@ -1028,7 +1028,7 @@ static int codec_open(Codec *self, int number) {
     return number < TIMESTAMPED || self->pair != NULL ? 0 : -1;
 }
 
-/* Returns the bytes of a value with a timestamp; NULL without an error for objects that the codec does not encode. */
+/* Serializes a ValueAndTimestamp; returns NULL without an error if the codec cannot encode the object. */
 static PyObject *serialize_timestamped(Codec codec, PyObject *object) {
     uint8_t number[8];
     Slice bytes;
@@ -1045,7 +1045,7 @@ static PyObject *serialize_timestamped(Codec codec, PyObject *object) {
     return data;
 }
 
-/* Returns the bytes of an object, or what the function returns for it. */
+/* Serializes an object with the codec, or else with the fallback function. */
 static PyObject *serialize_object(Codec codec, PyObject *function, PyObject *object) {
     uint8_t number[8];
     Slice bytes;
@@ -1062,7 +1062,7 @@ static PyObject *serialize_object(Codec codec, PyObject *function, PyObject *obj
     return PyObject_CallFunctionObjArgs(function, object, NULL);
 }
 
-/* Returns the object of bytes, or what the function returns for them. */
+/* Deserializes bytes with the codec, or else with the fallback function. */
 static PyObject *deserialize_object(Codec codec, PyObject *function, PyObject *data) {
     if (PyBytes_CheckExact(data)) {
         if (codec.number == BYTES) {
@@ -1102,7 +1102,7 @@ static PyObject *conversion_new(PyTypeObject *type, PyObject *args, PyObject *kw
     return (PyObject *)self;
 }
 
-/* Returns the only argument of a call, or NULL with an error set. */
+/* Returns the single argument of a call, or NULL with an error set. */
 static PyObject *only_argument(PyObject *args, PyObject *kwargs, char *name) {
     if (kwargs == NULL && PyTuple_Size(args) == 1) return PyTuple_GetItem(args, 0);
     char *names[] = {name, NULL};
@@ -1166,7 +1166,7 @@ static PyObject *read_column(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_ssize_t first, count;
     PyObject *objects[3]; /* validity or None, ends, bytes or None */
     if (!PyArg_ParseTuple(args, "iOOOnn:read_column", &codec, &objects[0], &objects[1], &objects[2], &first, &count)) return NULL;
-    if (codec < BYTES || codec > DOUBLE) return PyErr_Format(PyExc_ValueError, "codec %d cannot be read", codec);
+    if (codec < BYTES || codec > DOUBLE) return PyErr_Format(PyExc_ValueError, "unsupported codec: %d", codec);
     Py_buffer views[3];
     int held = 0;
     PyObject *result = NULL;
@@ -1176,7 +1176,7 @@ static PyObject *read_column(PyObject *Py_UNUSED(module), PyObject *args) {
         views[held].obj = NULL;
         if (objects[held] != Py_None && PyObject_GetBuffer(objects[held], &views[held], PyBUF_SIMPLE) < 0) goto release;
     }
-    if (first == 0 && count == 0) { /* an empty array can lack its buffers */
+    if (first == 0 && count == 0) { /* an empty array may have no buffers */
         result = PyList_New(0);
         goto release;
     }
@@ -1198,7 +1198,7 @@ static PyObject *read_column(PyObject *Py_UNUSED(module), PyObject *args) {
             item = Py_None;
             Py_INCREF(item);
         } else if (start < 0 || end < start || end > views[2].len) {
-            PyErr_SetString(PyExc_ValueError, "a row is outside of the buffer");
+            PyErr_Format(PyExc_ValueError, "row %zd is outside the buffer (%zd bytes)", first + i, views[2].len);
             item = NULL;
         } else {
             Slice row = {(const uint8_t *)bytes + start, (size_t)(end - start)};
@@ -1219,7 +1219,7 @@ release:
 
 /* ---- record caches -------------------------------------------------------------------------- */
 
-/* Bytes that count for each entry besides key, value, topic and headers; see cache_py.py. */
+/* Overhead of each entry in addition to key, value, topic and headers, in bytes; see cache_py.py. */
 enum { ENTRY_BYTES = 3 * 8 + 1 + 8 + 8 + 4 };
 
 typedef struct {
@@ -1253,10 +1253,10 @@ static PyType_Slot budget_slots[] = {
 static PyType_Spec budget_spec = {
     "zkconsumer.topology._loop.RecordCache", sizeof(Budget), 0, Py_TPFLAGS_DEFAULT, budget_slots};
 
-/* An entry. The dictionary owns it; it is in the list of all entries by last use, and in that of changed ones. */
+/* A cache entry, owned by the dictionary. It is linked in the LRU list and, while it is dirty, in the list of dirty entries. */
 typedef struct Node Node;
 struct Node {
-    PyObject_HEAD PyObject *key, *data, *source, *headers; /* data, source and headers: NULL for None */
+    PyObject_HEAD PyObject *key, *data, *source, *headers; /* data, source and headers are NULL for None */
     Node *older, *newer, *before, *after;
     int64_t timestamp;
     long long row, size;
@@ -1379,7 +1379,7 @@ static int entries_traverse(PyObject *object, visitproc visit, void *arg) {
     return 0;
 }
 
-/* The cycles that it is part of are cut in the dictionary of its StoreCache; its own fields stay valid for calls. */
+/* No tp_clear: clearing the dictionary of the StoreCache breaks the reference cycles, and the fields stay valid for calls. */
 static void entries_dealloc(PyObject *object) {
     Entries *self = (Entries *)object;
     PyTypeObject *type = Py_TYPE(object);
@@ -1401,7 +1401,7 @@ static void entries_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-/* Returns the borrowed node of a key; NULL if there is none, or with an error set. */
+/* Returns the node of a key (borrowed), or NULL if there is none; NULL with an error set if the key is invalid. */
 static Node *entries_node(Entries *self, PyObject *key) {
     if (!PyBytes_CheckExact(key)) {
         reject_type(key, "key", "bytes");
@@ -1410,7 +1410,7 @@ static Node *entries_node(Entries *self, PyObject *key) {
     return (Node *)PyDict_GetItemWithError(self->nodes, key);
 }
 
-/* Adds an entry as the most recently used one; returns the borrowed node, or NULL with an error set. */
+/* Adds an entry as most recently used; returns the node (borrowed), or NULL with an error set. */
 static Node *entries_add(Entries *self, PyObject *key, PyObject *data, long long size) {
     Node *node = PyObject_New(Node, (PyTypeObject *)module_of(self)->node_type);
     if (node == NULL) return NULL;
@@ -1440,7 +1440,7 @@ static int entries_limit(Entries *self) {
     return 0;
 }
 
-/* Returns the value of a key, or NULL: without an error, if there is none. */
+/* Returns the value for a key, or NULL without an error if there is none. */
 static PyObject *entries_read(Entries *self, PyObject *key) {
     Node *node = entries_node(self, key);
     if (node != NULL) {
@@ -1469,7 +1469,7 @@ static PyObject *entries_read(Entries *self, PyObject *key) {
     return data;
 }
 
-/* Returns the number of characters of the topic of a source, or -1 after an error. */
+/* Returns the length of the topic name of a source, or -1 on error. */
 static Py_ssize_t topic_chars(Entries *self, PyObject *source) {
     if (source == self->last_source) return self->topic_chars;
     PyObject *topic = PyObject_GetAttrString(source, "topic");
@@ -1484,7 +1484,7 @@ static Py_ssize_t topic_chars(Entries *self, PyObject *source) {
     return size;
 }
 
-/* Returns a copy of the headers of a record, and adds their bytes to a size; NULL without an error if it has none. */
+/* Copies the headers of a record, and adds their size to `size`; returns NULL without an error if there are none. */
 static PyObject *copy_cached_headers(Module *module, Record *record, long long *size) {
     if (record->headers == NULL || PyObject_Size(record->headers) <= 0) return NULL;
     PyObject *headers = PySequence_Tuple(record->headers);
@@ -1499,7 +1499,7 @@ static PyObject *copy_cached_headers(Module *module, Record *record, long long *
     return headers;
 }
 
-/* Sets the value of a key in the context of a record; returns -1 after an error. data, source and record: NULL for None. */
+/* Sets the value for a key in the context of a record; returns -1 on error. data, source and record are NULL for None. */
 static int write_in_context(Entries *self, PyObject *key, PyObject *data, PyObject *source, PyObject *record) {
     Module *module = module_of(self);
     State *state = (State *)self->state;
@@ -1546,11 +1546,11 @@ static int write_in_context(Entries *self, PyObject *key, PyObject *data, PyObje
     return entries_limit(self);
 }
 
-/* Sets the value of a key in the context of the current record; returns -1 after an error. data: NULL for None. */
+/* Sets the value for a key in the context of the current record; returns -1 on error. data is NULL for None. */
 static int entries_write(Entries *self, PyObject *key, PyObject *data) {
     State *state = (State *)self->state;
     if (!PyBytes_CheckExact(key)) return reject_type(key, "key", "bytes");
-    /* Headers and sources are Python objects, whose methods can change the state. */
+    /* Headers and sources are Python objects, and their methods can change the state. */
     PyObject *source = state->source == Py_None ? NULL : state->source, *record = state->record;
     Py_XINCREF(source);
     Py_XINCREF(record);
@@ -1575,7 +1575,7 @@ static PyObject *entries_get(PyObject *object, PyObject *key) {
     return value;
 }
 
-/* Returns the two arguments of a call; -1 with an error set for another number. */
+/* Gets the two arguments of a call; returns -1 with an error set if there are not exactly two. */
 static int two_arguments(PyObject *args, PyObject **first, PyObject **second) {
     if (PyTuple_Size(args) != 2) {
         PyErr_SetString(PyExc_TypeError, "expected two arguments");
@@ -1643,7 +1643,7 @@ static PyObject *entries_find(PyObject *object, PyObject *key) {
     return Py_BuildValue("(NN)", found, data);
 }
 
-/* Returns a copy of a changed entry, which later calls do not change. */
+/* Returns a copy of a dirty entry, which is not affected by later calls. */
 static PyObject *change_of(const Node *node) {
     Node *self = PyObject_New(Node, Py_TYPE((PyObject *)node));
     if (self == NULL) return NULL;
@@ -1686,7 +1686,7 @@ static PyObject *entries_take_dirty(PyObject *object, PyObject *Py_UNUSED(unused
     return found;
 }
 
-/* Removes an entry from the lists and the dictionary; returns -1 after an error. */
+/* Removes an entry from the lists and the dictionary; returns -1 on error. */
 static int entries_remove(Entries *self, Node *node) {
     if (node->is_dirty) unlink_dirty(self, node);
     unlink_use(self, node);
@@ -1757,15 +1757,15 @@ static PyObject *entries_is_dirty(PyObject *object, void *Py_UNUSED(closure)) {
 }
 
 static PyMethodDef entries_methods[] = {
-    {"get", entries_get, METH_O, "Return the object of a key."},
-    {"put", entries_put, METH_VARARGS, "Set the object of a key."},
-    {"get_raw", entries_get_raw, METH_O, "Return the bytes of a key."},
-    {"put_raw", entries_put_raw, METH_VARARGS, "Set the bytes of a key."},
-    {"find", entries_find, METH_O, "Return key and bytes of an entry."},
-    {"take_dirty", entries_take_dirty, METH_NOARGS, "Return all changes."},
+    {"get", entries_get, METH_O, "Return the deserialized value for a key."},
+    {"put", entries_put, METH_VARARGS, "Serialize and set the value for a key."},
+    {"get_raw", entries_get_raw, METH_O, "Return the serialized value for a key."},
+    {"put_raw", entries_put_raw, METH_VARARGS, "Set the serialized value for a key."},
+    {"find", entries_find, METH_O, "Return a cached key and its serialized value."},
+    {"take_dirty", entries_take_dirty, METH_NOARGS, "Return all unflushed changes."},
     {"pop_oldest", entries_pop_oldest, METH_NOARGS, "Remove the least recently used entry."},
-    {"drop_deleted", entries_drop_deleted, METH_O, "Remove an entry without a value."},
-    {"keys", entries_keys, METH_NOARGS, "Return the keys by their last use."},
+    {"drop_deleted", entries_drop_deleted, METH_O, "Remove the entry of a deleted key."},
+    {"keys", entries_keys, METH_NOARGS, "Return the keys, least recently used first."},
     {"clear", entries_clear_all, METH_NOARGS, "Remove all entries."},
     {NULL, NULL, 0, NULL},
 };
@@ -1790,7 +1790,7 @@ static PyType_Slot entries_slots[] = {
 static PyType_Spec entries_spec = {
     "zkconsumer.topology._loop.CacheEntries", sizeof(Entries), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, entries_slots};
 
-/* What forward_changes() calls. */
+/* Callables and settings of a forward_changes() call. */
 typedef struct {
     PyObject *read, *write, *decode_key, *decode_value, *listener;
     PyTypeObject *change;
@@ -1823,7 +1823,7 @@ static PyObject *change_record(Module *module, const Flush *flush, const Node *n
     return record;
 }
 
-/* Writes and forwards one change; returns -1 after an error. */
+/* Writes and forwards one change; returns -1 on error. */
 static int forward_change(Module *module, State *state, const Flush *flush, const Node *node) {
     PyObject *old = NULL, *written = NULL, *answer = NULL;
     if ((node->data == NULL || flush->sends_old_values) &&
@@ -1861,12 +1861,12 @@ static PyObject *forward_changes(PyObject *module_object, PyObject *args) {
             &flush.sends_old_values))
         return NULL;
     if (!PyType_IsSubtype(flush.change, &PyTuple_Type)) {
-        PyErr_SetString(PyExc_TypeError, "the class of changes must be a tuple type");
+        PyErr_SetString(PyExc_TypeError, "change_type must be a subclass of tuple");
         return NULL;
     }
     for (Py_ssize_t i = 0; i < PyList_Size(changes); i++) {
         PyObject *node = PyList_GetItem(changes, i);
-        if ((PyObject *)Py_TYPE(node) != module->node_type) return PyErr_Format(PyExc_TypeError, "%R is not a change", node);
+        if ((PyObject *)Py_TYPE(node) != module->node_type) return PyErr_Format(PyExc_TypeError, "changes must contain only CachedChange objects, got %R", node);
         Py_INCREF(node); /* a listener can change the list */
         int failed = forward_change(module, (State *)state, &flush, (Node *)node) < 0;
         Py_DECREF(node);
@@ -1877,7 +1877,7 @@ static PyObject *forward_changes(PyObject *module_object, PyObject *args) {
 
 /* ---- aggregation ------------------------------------------------------------------------------ */
 
-/* Aggregates the values of each key in a store of values with timestamps. NULL stands for None. */
+/* Aggregates the values of each key in a timestamped store. NULL stands for None. */
 typedef struct {
     PyObject_HEAD PyObject *get, *put, *initializer, *aggregator, *forward, *drop;
     PyTypeObject *pair, *change;
@@ -1916,7 +1916,7 @@ static PyObject *aggregator_new(PyTypeObject *type, PyObject *args, PyObject *kw
     return (PyObject *)self;
 }
 
-/* Returns the aggregate of a key, or None; sets its timestamp. */
+/* Returns the stored aggregate of a key, or None; sets `timestamp` if there is one. */
 static PyObject *aggregator_find(Aggregator *self, PyObject *key, int64_t *timestamp) {
     PyObject *found = PyObject_CallFunctionObjArgs(self->get, key, NULL), *old;
     if (found == NULL || found == Py_None) return found;
@@ -1953,7 +1953,7 @@ static PyObject *aggregator_combine(Aggregator *self, PyObject *key, PyObject *v
     return value;
 }
 
-/* Sets the aggregate of a key; returns -1 after an error. */
+/* Stores the aggregate of a key; returns -1 on error. */
 static int aggregator_put(Aggregator *self, PyObject *key, PyObject *new, int64_t timestamp) {
     PyObject *pair = new;
     Py_INCREF(new);
@@ -1968,7 +1968,7 @@ static int aggregator_put(Aggregator *self, PyObject *key, PyObject *new, int64_
     return result == NULL ? -1 : 0;
 }
 
-/* Forwards a change; returns -1 after an error. */
+/* Forwards a change; returns -1 on error. */
 static int aggregator_forward(Aggregator *self, PyObject *const fields[3], int64_t timestamp, PyObject *headers) {
     PyObject *const items[] = {fields[1], self->sends_old ? fields[2] : Py_None, Py_True};
     for (int i = 0; i < 3; i++) Py_INCREF(items[i]);
@@ -1983,7 +1983,7 @@ static int aggregator_forward(Aggregator *self, PyObject *const fields[3], int64
     return result == NULL ? -1 : 0;
 }
 
-/* Aggregates a value; returns -1 after an error. */
+/* Aggregates a value; returns -1 on error. */
 static int aggregator_update(Aggregator *self, PyObject *key, PyObject *value, int64_t timestamp, PyObject *headers) {
     int64_t latest = INT64_MIN;
     PyObject *old = aggregator_find(self, key, &latest);
@@ -2019,7 +2019,7 @@ static PyObject *aggregator_call(PyObject *object, PyObject *args, PyObject *kwa
         Py_DECREF(result);
         Py_RETURN_NONE;
     }
-    /* The functions that are called can change the record. */
+    /* The functions called below can change the record. */
     PyObject *key = record->key, *value = record->value, *headers = record->headers;
     Py_INCREF(key);
     Py_INCREF(value);
@@ -2046,7 +2046,7 @@ static int aggregator_traverse(PyObject *object, visitproc visit, void *arg) {
     return 0;
 }
 
-/* There is no tp_clear: clearing the dictionary of the processor breaks cycles, and the fields stay valid for calls. */
+/* No tp_clear: clearing the dictionary of the processor breaks the reference cycles, and the fields stay valid for calls. */
 static void aggregator_dealloc(PyObject *object) {
     Aggregator *self = (Aggregator *)object;
     PyTypeObject *type = Py_TYPE(object);
@@ -2075,10 +2075,10 @@ static PyType_Spec aggregator_spec = {
 
 /* ---- the loop ------------------------------------------------------------------------------- */
 
-/* A column of timestamps: a buffer of int64, or another sequence of ints. */
+/* A timestamp column: a buffer of int64 values, or a sequence of ints. */
 typedef struct {
     Py_buffer view;
-    const char *numbers; /* NULL for a sequence */
+    const char *numbers; /* NULL if the column is a sequence */
     PyObject *sequence;
     Py_ssize_t rows;
 } Timestamps;
@@ -2105,7 +2105,7 @@ static void timestamps_close(Timestamps *self) {
     if (self->view.obj != NULL) PyBuffer_Release(&self->view);
 }
 
-/* Returns a timestamp, or -1 after an error. */
+/* Returns the timestamp of a row, or -1 on error. */
 static int64_t timestamps_get(const Timestamps *self, Module *module, Py_ssize_t row) {
     if (self->numbers != NULL) {
         int64_t number;
@@ -2119,7 +2119,7 @@ static int64_t timestamps_get(const Timestamps *self, Module *module, Py_ssize_t
     return number;
 }
 
-/* Returns whether a timestamp is negative, or -1 after an error. */
+/* Returns whether the timestamp of a row is negative, or -1 on error. */
 static int timestamps_is_negative(const Timestamps *self, Py_ssize_t row) {
     if (self->numbers != NULL) {
         int64_t number;
@@ -2148,14 +2148,14 @@ static PyObject *has_negative(PyObject *Py_UNUSED(module), PyObject *object) {
     return found < 0 ? NULL : PyBool_FromLong(found);
 }
 
-/* Returns the size of a column, or -1 after an error. */
+/* Returns the row count of a column, or -1 on error. */
 static Py_ssize_t column_size(PyObject *column) {
     if (PyList_Check(column)) return PyList_Size(column);
     PyErr_SetString(PyExc_TypeError, "keys and values must be lists");
     return -1;
 }
 
-/* Processes a row; returns -1 after an error. */
+/* Processes a row; returns -1 on error. */
 static int run_row(
     Module *module, State *state, PyObject *keys, PyObject *values, int64_t timestamp, PyObject *headers, PyObject *children) {
     Py_ssize_t row = (Py_ssize_t)state->row;
@@ -2182,7 +2182,7 @@ static PyObject *run_rows(PyObject *module_object, PyObject *args) {
     PyObject *columns, *children;
     Py_ssize_t stop;
     long long before_ms;
-    /* Not a nested format: that would borrow the items of a list, which a processor can change. */
+    /* Not a nested format, which would borrow the items of a list that a processor can change. */
     if (!PyArg_ParseTuple(
             args, "O!O!nLO!:run_rows", module->state_type, &state, &PyTuple_Type, &columns, &stop, &before_ms, &PyList_Type,
             &children))
@@ -2196,7 +2196,7 @@ static PyObject *run_rows(PyObject *module_object, PyObject *args) {
     PyObject *result = NULL;
     long long first = state->row;
     if (first < 0 || first >= stop || stop > times.rows || stop > n_keys || stop > n_values) {
-        PyErr_SetString(PyExc_IndexError, "the rows are outside of the columns");
+        PyErr_Format(PyExc_IndexError, "rows from %lld to %zd (exclusive) are outside the columns", first, stop);
         goto done;
     }
     for (Py_ssize_t row = (Py_ssize_t)first;;) {
@@ -2229,7 +2229,7 @@ static PyMethodDef functions[] = {
     {"run_rows", run_rows, METH_VARARGS, "Process consecutive records; see loop_py.py."},
     {"read_column", read_column, METH_VARARGS, "Deserialize rows of an Arrow binary array; see loop_py.py."},
     {"forward_changes", forward_changes, METH_VARARGS, "Write and forward changes; see cache_py.py."},
-    {"has_negative", has_negative, METH_O, "Return whether a column has a negative timestamp."},
+    {"has_negative", has_negative, METH_O, "Return whether a column contains a negative timestamp."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -2308,7 +2308,7 @@ static int module_clear(PyObject *object) {
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_loop", "Compiled parts of a task; see loop_py.py and cache_py.py.", sizeof(Module), functions, slots,
+    PyModuleDef_HEAD_INIT, "_loop", "Compiled parts of a task; see loop_py.py, cache_py.py and aggregator_py.py.", sizeof(Module), functions, slots,
     module_traverse, module_clear, NULL,
 };
 

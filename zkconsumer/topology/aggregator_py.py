@@ -1,4 +1,4 @@
-"""``RecordAggregator`` in Python; ``_loop.c`` has the same class.
+"""Pure-Python version of the class ``RecordAggregator`` in ``_loop.c``.
 
 Source: Kafka 3.9 KStreamAggregate and KStreamReduce.
 """
@@ -15,12 +15,12 @@ Functions = tuple[Callable[[], Any] | None, Callable[[Any, Any, Any], Any] | Non
 
 
 def aggregate_value(functions: Functions, record: Record, found: tuple[Any, int] | None) -> tuple[Any, Any, int]:
-    """Return the old aggregate, the new one and its timestamp.
+    """Return the old aggregate, the new aggregate and the new timestamp.
 
     Args:
         functions: see ``RecordAggregator``.
-        record: the record.
-        found: the aggregate in the store with its timestamp, or None.
+        record: record to aggregate.
+        found: aggregate in the store and its timestamp, or None.
     """
     initializer, aggregator = functions
     key, value, timestamp = record.key, record.value, record.timestamp
@@ -38,18 +38,19 @@ def aggregate_value(functions: Functions, record: Record, found: tuple[Any, int]
 
 
 class RecordAggregator:
-    """Aggregates the values of each key in a store of values with timestamps.
+    """Aggregates the values of each key in a timestamped store.
 
     Args:
-        store: ``get`` and ``put`` of the store.
-        functions: initializer and aggregator. The initializer returns the aggregate before the first record; None
-            starts with the first value. The aggregator returns the new aggregate for key, value and aggregate; None
-            counts.
-        pair_type: class of values with timestamps, a named tuple.
-        changes: ``forward``, ``change_type`` and ``sends_old``. ``forward`` receives a record with each change; None
-            forwards nothing. ``change_type`` is a named tuple of the new value, the old one, and True. ``sends_old``:
-            whether changes have the old value.
-        drop: called without arguments for a record without key or value.
+        store: ``get`` and ``put`` methods of the store.
+        functions: initializer and aggregator. The initializer returns the initial aggregate; if it is None, the first
+            value becomes the aggregate. The aggregator is called with key, value and aggregate, and returns the new
+            aggregate; if it is None, records are counted.
+        pair_type: named tuple class for a value and its timestamp.
+        changes: ``forward``, ``change_type`` and ``sends_old``. ``forward`` is called with a record for each change;
+            None disables forwarding. ``change_type`` is the named tuple class of a change: new value, old value, and
+            whether it is the latest version (always True). ``sends_old`` specifies whether changes include the old
+            value.
+        drop: called without arguments for a record without a key or value.
     """
 
     __slots__ = ("_changes", "_drop", "_functions", "_pair_type", "_store")

@@ -1,4 +1,4 @@
-"""``Topology``: sources, processors, sinks and stores, and how they are connected.
+"""``Topology``: sources, processors, sinks and stores, and their connections.
 
 Source: Kafka 3.9 org.apache.kafka.streams.Topology and InternalTopologyBuilder.
 """
@@ -41,9 +41,10 @@ _OFFSET_RESETS = (None, "earliest", "latest")
 
 
 class Topology:
-    """Nodes that process records, and their stores. Methods that declare something return the topology.
+    """A graph of sources, processors, sinks and stores. Methods that add or connect elements return the topology.
 
-    As in Kafka Streams, one class has all declarations; names of nodes and topics must be unique among all of them.
+    As in Kafka Streams, one class contains all declarations. Node names and store names must be unique, and a topic can
+    have only one source.
     """
 
     def __init__(self) -> None:
@@ -72,17 +73,17 @@ class Topology:
 
         Args:
             name: name of the node.
-            topics: a topic or several.
-            pattern: Java regular expression of topics, instead of ``topics``. It must not contain commas,
-                spaces or quotation marks.
-            offset_reset: ``earliest`` or ``latest``: where a partition without a committed offset starts; None for the
-                setting of the application.
-            timestamp_extractor: returns the timestamp of a record; None for that of the application.
-            key_deserializer: for keys; None for that of the application.
-            value_deserializer: for values; None for that of the application.
+            topics: topic name, or a sequence of topic names.
+            pattern: Java regular expression that selects topics, as an alternative to ``topics``. It must not contain
+                commas, spaces or quotation marks.
+            offset_reset: ``earliest`` or ``latest``: start position for partitions without a committed offset; None
+                uses the application's setting.
+            timestamp_extractor: function that returns a record's timestamp; None uses the application's default.
+            key_deserializer: key deserializer; None uses the application's default.
+            value_deserializer: value deserializer; None uses the application's default.
 
         Raises:
-            TopologyError: the name or a topic is in use, or there is no topic.
+            TopologyError: the name or a topic is already in use, or no topic is given.
         """
         self._check_new(name)
         names = (topics,) if isinstance(topics, str) else to_tuple(f"topics of source {name!r}", topics)
@@ -107,13 +108,13 @@ class Topology:
 
         Args:
             name: name of the node.
-            supplier: a class or function that returns a new processor at each call.
-            parents: names of the nodes whose records it receives.
-            stores: stores to add and to connect to this node.
+            supplier: class or function that returns a new processor on each call.
+            parents: names of the parent nodes, whose records the processor receives.
+            stores: stores to add and connect to the processor.
 
         Raises:
-            TopologyError: the name is in use, a parent is missing or cannot have children, or the supplier is not
-                callable or returns the same object twice.
+            TopologyError: the name is already in use, a parent does not exist or cannot have children, or the supplier
+                is not callable or returns the same object twice.
         """
         self._check_new(name)
         check_parents("processor", name, parents, self._nodes, self._global_processors())
@@ -122,7 +123,7 @@ class Topology:
         for index, builder in enumerate(builders):
             self._check_store(builder)
             if any(builder.name == other.name and builder is not other for other in builders[:index]):
-                raise TopologyError(f"processor {name!r} has two stores with the name {builder.name!r}")
+                raise TopologyError(f"processor {name!r} has two stores named {builder.name!r}")
         self._add_child(ProcessorNode(name, parents, supplier))
         for builder in builders:
             self.add_state_store(builder, name)
@@ -141,14 +142,14 @@ class Topology:
 
         Args:
             name: name of the node.
-            topic: a topic, or a function that returns the topic of a record.
-            parents: names of the nodes whose records it receives.
-            key_serializer: for keys; None for that of the application.
-            value_serializer: for values; None for that of the application.
-            partitioner: selects the partition; None for the producer's choice.
+            topic: topic name, or a function that returns the topic for a record.
+            parents: names of the parent nodes, whose records the sink receives.
+            key_serializer: key serializer; None uses the application's default.
+            value_serializer: value serializer; None uses the application's default.
+            partitioner: function that selects the partition; None uses the producer's partitioner.
 
         Raises:
-            TopologyError: the name is in use, or a parent is missing or is a sink.
+            TopologyError: the name is already in use, or a parent does not exist or cannot have children.
         """
         self._check_new(name)
         if not callable(topic):
@@ -161,16 +162,16 @@ class Topology:
     # ---- stores ----
 
     def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
-        """Add a store, and connect it to processors. The same builder can be added again.
+        """Add a store, and connect it to processors. Adding the same builder again is allowed.
 
         Raises:
-            TopologyError: another store has the name, or a processor cannot be connected.
+            TopologyError: another store has the same name, or a processor cannot be connected.
         """
         self._check_store(builder)
         for processor in processors:
             check_connection(self._nodes, processor, builder.name)
         if builder.name in self._stores:
-            # As in Kafka Streams: processors that are connected later do not join the sub-topology of the earlier ones.
+            # As in Kafka Streams, processors connected later do not join the sub-topology of the store's earlier users.
             self._store_users.pop(builder.name, None)
         self._stores[builder.name] = builder
         for processor in processors:
@@ -178,21 +179,23 @@ class Topology:
         return self
 
     def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
-        """Give a processor access to stores. All processors of a store are in one sub-topology.
+        """Connect a processor to stores. Processors that share a store belong to the same sub-topology.
 
         Raises:
-            TopologyError: there is no such processor or store, the store is global, or no store is given.
+            TopologyError: the processor or a store does not exist, a store is global, or no store is given.
         """
         check_name("processor", processor)
         if not stores:
-            raise TopologyError(f"processor {processor!r}: name at least one store to connect")
+            raise TopologyError(
+                f"processor {processor!r}: connect_processor_and_state_stores() needs at least one store"
+            )
         for store in stores:
             check_name("store", store)
             if store in self._global_stores:
-                raise TopologyError(f"store {store!r} is global: every processor has access to it; do not connect it")
+                raise TopologyError(f"store {store!r} is global and cannot be connected; every processor can access it")
             if store not in self._stores:
                 raise TopologyError(
-                    f"store {store!r} has not been added yet, so it cannot be connected to {processor!r}"
+                    f"store {store!r} has not been added yet, so it cannot be connected to processor {processor!r}"
                 )
             check_connection(self._nodes, processor, store)
         for store in stores:
@@ -211,20 +214,20 @@ class Topology:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> Topology:
-        """Add a global store: every task can read the contents of all partitions of a topic.
+        """Add a global store, which is updated from all partitions of a topic and can be read by every task.
 
         Args:
-            builder: the store, with ``logging=False``.
+            builder: store builder with ``logging=False``.
             source: name of the node that reads the topic.
-            topic: the topic.
+            topic: topic name.
             processor: name of the node that updates the store.
-            supplier: a class or function that returns a new processor, which writes to the store.
-            timestamp_extractor: has no effect, as in Kafka Streams: records keep their timestamps.
+            supplier: class or function that returns a new processor, which updates the store.
+            timestamp_extractor: ignored, as in Kafka Streams; records keep their timestamps.
             key_deserializer: see ``add_source``.
             value_deserializer: see ``add_source``.
 
         Raises:
-            TopologyError: a name or the topic is in use, or ``logging`` of the store is True.
+            TopologyError: a name or the topic is already in use, or the builder has ``logging=True``.
         """
         check_supplier(processor, supplier)
         self._check_new(source)
@@ -250,16 +253,18 @@ class Topology:
     # ---- topics ----
 
     def add_internal_topic(self, topic: str, partitions: int | None = None) -> Topology:
-        """Declare a topic that the application creates, writes and reads; its name begins with the application id.
+        """Declare a topic that the application creates, writes and reads.
 
-        Sources and sinks use the name without the application id, and so does ``describe``.
+        In Kafka, the topic name is prefixed with the application id. Sources, sinks and ``describe`` use the name
+        without the prefix.
 
         Args:
-            topic: name of the topic, without the application id.
-            partitions: number of partitions; None for that of the largest topic from which it is written.
+            topic: topic name without the application id.
+            partitions: number of partitions; None derives the number from the topics of the sub-topologies that write
+                to the topic.
 
         Raises:
-            TopologyError: the name is empty or has already been declared, or the number is invalid.
+            TopologyError: the name is empty or already declared, or ``partitions`` is invalid.
         """
         check_name("topic", topic)
         if topic in self._internal_topics:
@@ -270,10 +275,10 @@ class Topology:
         return self
 
     def copartition(self, *sources: str) -> Topology:
-        """Require the same number of partitions for the topics of these sources, as for a join.
+        """Require the topics of ``sources`` to have the same number of partitions, as for a join.
 
         Raises:
-            TopologyError: a source has not been added, or fewer than two are given.
+            TopologyError: a source does not exist, or fewer than two sources are given.
         """
         for source in sources:
             check_name("source", source)
@@ -293,7 +298,7 @@ class Topology:
 
     @property
     def stores(self) -> Mapping[str, StoreBuilder]:
-        """The stores of tasks by name."""
+        """The stores by name, without global stores."""
         return self._stores
 
     @property
@@ -302,14 +307,14 @@ class Topology:
         return self._global_stores
 
     def resolve(self, partition_counts: Mapping[str, int] | None = None) -> ResolvedTopology:
-        """Return the sub-topologies and their topics. The topology does not change, so tasks can share it.
+        """Return the sub-topologies and their topics. The topology is not changed, so tasks can share it.
 
         Args:
-            partition_counts: number of partitions of each existing topic. Sources with a pattern read those that it
-                matches; other sources always read their topics.
+            partition_counts: partition count of each existing topic. A source with a pattern reads the existing
+                topics that match it; other sources always read their declared topics.
 
         Raises:
-            TopologyError: two patterns match a topic.
+            TopologyError: two patterns match the same topic.
         """
         stores = {**self._stores, **{name: one.builder for name, one in self._global_stores.items()}}
         groups = [[self._nodes[name] for name in names] for names in group_nodes(self._nodes, self._connected)]
@@ -331,20 +336,20 @@ class Topology:
         return ResolvedTopology(resolved, copartitioned, internal)
 
     def subtopology(self, number: int, partition_counts: Mapping[str, int] | None = None) -> Subtopology:
-        """Return a sub-topology; see ``resolve``.
+        """Return the sub-topology with this number; see ``resolve``.
 
         Raises:
-            TopologyError: there is no sub-topology with that number.
+            TopologyError: the sub-topology does not exist.
         """
         found = self.resolve(partition_counts).subtopologies
         if number not in found:
-            raise TopologyError(f"there is no sub-topology {number!r}; the topology has {len(found)}")
+            raise TopologyError(f"sub-topology {number!r} does not exist (number of sub-topologies: {len(found)})")
         return found[number]
 
     def combine(self) -> Subtopology:
-        """Return all sub-topologies as one, without global stores, as ``TopologyTestDriver`` runs them.
+        """Combine all sub-topologies except global stores into a single one, as ``TopologyTestDriver`` requires.
 
-        The topic of a source with a pattern is the pattern.
+        A source with a pattern uses the pattern as its topic name.
         """
         of_global_stores = self._global_processors() | {one.source.name for one in self._global_stores.values()}
         nodes = [node for name, node in self._nodes.items() if name not in of_global_stores]
@@ -358,7 +363,7 @@ class Topology:
         )
 
     def describe(self) -> str:
-        """Return the description of the topology, byte for byte that of Kafka Streams."""
+        """Return the topology description, byte-for-byte identical to the output of Kafka Streams."""
         sources = frozenset(store.source.name for store in self._global_stores.values())
         return description.describe(self._nodes, group_nodes(self._nodes, self._connected), sources)
 

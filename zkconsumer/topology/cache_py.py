@@ -1,4 +1,4 @@
-"""Entries of record caches, in Python; ``_loop.c`` has the same classes.
+"""Record cache entries: pure-Python versions of the classes in ``_loop.c``.
 
 Source: Kafka 3.9 ThreadCache, NamedCache and LRUCacheEntry.
 """
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from zkconsumer.topology.headers import Header, count_header_bytes
 from zkconsumer.topology.loop_py import Record, RunState
 
-#: Bytes that Kafka Streams counts for each entry besides key, value, topic and headers: three references of the list of
-#: least recently used entries, the flag of changed ones, and timestamp, offset and partition.
+#: Overhead that Kafka Streams counts for each entry in addition to key, value, topic and headers, in bytes: three
+#: references of the LRU list, the dirty flag, timestamp, offset and partition.
 _ENTRY_BYTES = 3 * 8 + 1 + 8 + 8 + 4
 
 
@@ -23,10 +23,10 @@ class CachedChange(NamedTuple):
     Attributes:
         key: serialized key.
         data: serialized value; None if the key is deleted.
-        source: columns with the source record; None in punctuations.
-        row: its row.
-        timestamp: timestamp of the record that the node had received, in milliseconds.
-        headers: its headers at the time of the put; None if there were none.
+        source: columns that contain the source record; None during punctuation.
+        row: row of the source record.
+        timestamp: timestamp of the record that the node was processing, in milliseconds.
+        headers: headers of that record at the time of the put; None if it had no headers.
     """
 
     key: bytes
@@ -38,14 +38,14 @@ class CachedChange(NamedTuple):
 
 
 class RecordCache:
-    """The bytes of the record caches of all stores whose tasks share it. They belong to one thread.
+    """The total size and size limit of the record caches of all tasks that share it, which must run in one thread.
 
     Args:
-        max_bytes: maximum number of bytes. With 0, no store is cached.
+        max_bytes: maximum total size in bytes; 0 disables caching.
 
     Attributes:
         max_bytes: see above.
-        size_bytes: bytes of the entries in all caches.
+        size_bytes: total size of the cached entries, in bytes.
     """
 
     __slots__ = ("max_bytes", "size_bytes")
@@ -56,17 +56,17 @@ class RecordCache:
 
 
 class CacheEntries:
-    """Serialized entries in the order of their last use, and the changes in the order of their last put.
+    """Serialized cache entries in LRU order, and unflushed changes in the order of their last put.
 
     Args:
-        shared: counts the bytes of all caches.
-        state: the current record of the task.
-        conversions: ``Conversions`` of keys and values.
-        miss: called with a key that has no entry; returns the value in the store, or None.
-        evict: called without arguments if the caches are larger than the maximum after a call.
+        shared: total size and size limit of the caches.
+        state: run state of the task, which contains the current record.
+        conversions: key and value conversions; see ``Conversions``.
+        miss: called with a key that is not cached; returns the value from the store, or None.
+        evict: called without arguments when the total cache size exceeds the limit.
 
     Attributes:
-        added: list to which new keys are appended, or None.
+        added: list to which newly cached keys are appended, or None.
     """
 
     __slots__ = ("_conversions", "_dirty", "_entries", "_evict", "_miss", "_shared", "_state", "added")
@@ -81,7 +81,7 @@ class CacheEntries:
     ) -> None:
         self._shared, self._state, self._conversions = shared, state, conversions
         self._miss, self._evict = miss, evict
-        #: Value and bytes of each entry; the least recently used one is the first.
+        #: Value and size in bytes of each entry, least recently used first.
         self._entries: OrderedDict[bytes, tuple[bytes | None, int]] = OrderedDict()
         self._dirty: dict[bytes, tuple[Any, int, int, Sequence[Header] | None]] = {}
         self.added: list[bytes] | None = None
@@ -91,20 +91,20 @@ class CacheEntries:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether there are changes."""
+        """Whether the cache contains changes that have not been flushed."""
         return bool(self._dirty)
 
     def get(self, key: Any) -> Any:
-        """Return the object of a key, or None; see ``get_raw``."""
+        """Return the deserialized value for ``key``, or None; see ``get_raw``."""
         data = self.get_raw(self._conversions[0](key))
         return None if data is None else self._conversions[2](data)
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the object of a key; see ``put_raw``."""
+        """Serialize and set the value for ``key``; see ``put_raw``."""
         self.put_raw(self._conversions[0](key), None if value is None else self._conversions[1](value))
 
     def find(self, key: bytes) -> tuple[bytes, bytes | None] | None:
-        """Return key and value of an entry, which becomes the most recently used one; None if there is none."""
+        """Return a cached key and its value, and mark the entry as most recently used; None if it is not cached."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -112,7 +112,7 @@ class CacheEntries:
         return key, entry[0]
 
     def get_raw(self, key: bytes) -> bytes | None:
-        """Return the value of a key. A value from the store is added to the cache."""
+        """Return the value for ``key``. After a cache miss, the value from the store is added to the cache."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)
@@ -126,7 +126,7 @@ class CacheEntries:
         return data
 
     def put_raw(self, key: bytes, data: bytes | None) -> None:
-        """Set the value of a key as a change of the current record; None deletes it from the store at the flush."""
+        """Set the value for ``key`` in the context of the current record; None deletes the key on the next flush."""
         state, source, record = self._state, self._state.source, self._state.record
         headers = () if record is None else tuple(record.headers)
         size = len(key) + _ENTRY_BYTES + len(data or b"") + count_header_bytes(headers)
@@ -146,9 +146,9 @@ class CacheEntries:
             self._evict()
 
     def take_dirty(self) -> list[CachedChange]:
-        """Return all changes. Their entries remain."""
+        """Return all changes, and mark them as flushed. Their entries stay cached."""
         found = []
-        while self._dirty:  # finalizers that run here can change it
+        while self._dirty:  # finalizers that run here can change the dictionary
             key, entries = next(iter(self._dirty)), self._entries
             origin = self._dirty.pop(key, None)
             if origin is not None:
@@ -156,9 +156,9 @@ class CacheEntries:
         return found
 
     def pop_oldest(self) -> tuple[bytes, int, CachedChange | None] | None:
-        """Remove the least recently used entry, and return its key, its bytes and its change, if it is one.
+        """Remove the least recently used entry, and return its key, its size and its unflushed change, if any.
 
-        Its bytes are not subtracted.
+        The size is not subtracted from the total cache size.
         """
         if not self._entries:
             return None
@@ -167,7 +167,10 @@ class CacheEntries:
         return key, size, None if origin is None else CachedChange(key, data, *origin)
 
     def drop_deleted(self, key: bytes) -> int:
-        """Remove an entry without a value that is not a change, and return its bytes, which are not subtracted."""
+        """Remove the entry of a deleted key if it has no unflushed change, and return its size, else 0.
+
+        The size is not subtracted from the total cache size.
+        """
         entry = self._entries.get(key)
         if entry is None or entry[0] is not None or key in self._dirty:
             return 0
@@ -175,11 +178,11 @@ class CacheEntries:
         return entry[1]
 
     def keys(self) -> list[bytes]:
-        """Return the keys, the least recently used one first."""
+        """Return the keys, least recently used first."""
         return list(self._entries)
 
     def clear(self) -> None:
-        """Remove all entries, and subtract their bytes."""
+        """Remove all entries, and subtract their sizes from the total cache size."""
         entries = self._entries
         self._entries, self._dirty = OrderedDict(), {}
         self._shared.size_bytes -= sum(size for _, size in entries.values())
@@ -204,15 +207,15 @@ def forward_changes(
     change_type: Callable[[Any, Any], Any],
     sends_old_values: bool,
 ) -> None:
-    """Write changes, and call a listener with each; a key that the store does not have is not deleted.
+    """Write changes to the store, and call the listener for each. Deletions of keys not in the store are skipped.
 
     Args:
-        state: the current record of the task.
-        changes: the changes.
-        backing: ``read``, ``write``, ``decode_key`` and ``decode_value`` of the store behind the cache.
-        listener: called with a record whose value is a change.
-        change_type: class of changes, a named tuple of the new and the old value.
-        sends_old_values: whether the changes have their old values.
+        state: run state of the task; each change becomes its current record.
+        changes: changes to write.
+        backing: ``read``, ``write``, ``decode_key`` and ``decode_value`` functions of the store behind the cache.
+        listener: called with a record whose value is the change.
+        change_type: named tuple class of a change: new value and old value.
+        sends_old_values: whether changes include the old value.
     """
     read, write, decode_key, decode = backing
     for change in changes:

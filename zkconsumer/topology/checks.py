@@ -1,4 +1,4 @@
-"""Checks of the arguments of ``Topology``."""
+"""Argument checks for ``Topology``."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from zkconsumer.topology.serdes import Serde
 
 
 def check_name(what: str, name: Any) -> None:
-    """Raise TopologyError if a name is not a str or is empty."""
+    """Raise TopologyError unless ``name`` is a non-empty str."""
     if not isinstance(name, str) or not name:
         raise TopologyError(f"the name of a {what} must be a non-empty str, got {name!r}")
 
 
 def check_supplier(name: str, supplier: ProcessorSupplier) -> None:
-    """Raise TopologyError if a supplier does not return a new ``Processor`` at each call."""
+    """Raise TopologyError if ``supplier`` does not return a new ``Processor`` on each call."""
     if not callable(supplier):
         raise TopologyError(f"processor {name!r}: supplier must be a class or function, got {supplier!r}")
     try:
@@ -24,13 +24,13 @@ def check_supplier(name: str, supplier: ProcessorSupplier) -> None:
     except Exception as error:
         raise TopologyError(f"processor {name!r}: supplier {supplier!r} failed: {error}") from error
     if first is second:
-        raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a new object at each call")
+        raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a new object on each call")
     if not isinstance(first, Processor):
         raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a Processor, got {first!r}")
 
 
 def to_tuple(what: str, items: Any) -> tuple[Any, ...]:
-    """Return the items of a list, or raise TopologyError if it is something else."""
+    """Return ``items`` as a tuple, or raise TopologyError if it is not iterable."""
     try:
         return tuple(items)
     except TypeError:
@@ -38,9 +38,11 @@ def to_tuple(what: str, items: Any) -> tuple[Any, ...]:
 
 
 def check_functions(where: str, **functions: Any) -> None:
-    """Raise TopologyError if an argument is neither None nor a function."""
+    """Raise TopologyError if one of ``functions`` is neither callable nor None."""
     for name, function in functions.items():
         if isinstance(function, Serde):
-            raise TopologyError(f"{where}: {name} must be a function; use serialize or deserialize of the Serde")
+            raise TopologyError(
+                f"{where}: {name} must be a function, got a Serde; pass its serialize or deserialize function"
+            )
         if function is not None and not callable(function):
             raise TopologyError(f"{where}: {name} must be a function, got {function!r}")

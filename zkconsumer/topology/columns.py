@@ -1,4 +1,4 @@
-"""Records as columns: the input and output of a task."""
+"""Input and output records of a task, in columnar form."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from zkconsumer.topology.serdes import Codec, Deserializer
 
 
 class SourceColumns(NamedTuple):
-    """Records of a partition, in the order of their offsets.
+    """Records of one partition as columns, in offset order.
 
     Attributes:
         topic: topic name.
         partition: partition number.
-        offsets: offset of each record. This and the other columns are sequences, or Arrow arrays.
-        timestamps: milliseconds since the epoch; -1 if a record has none.
-        keys: serialized keys; None if a record has none.
-        values: serialized values; None if a record has none.
+        offsets: offset of each record. All columns are sequences or Arrow arrays.
+        timestamps: timestamps in milliseconds since the epoch; -1 for a record without a timestamp.
+        keys: serialized keys; None for a record without a key.
+        values: serialized values; None for a record without a value.
         headers: headers of each record; None if no record has headers.
     """
 
@@ -34,20 +34,21 @@ class SourceColumns(NamedTuple):
 
     @classmethod
     def from_records(cls, records: Sequence[SourceRecord]) -> SourceColumns:
-        """Return the columns of records of one partition; there must be at least one."""
+        """Convert the records of one partition to columns. ``records`` must not be empty."""
         _, _, offsets, timestamps, keys, values, headers = zip(*records, strict=True)
         first = records[0]
         return cls(first.topic, first.partition, offsets, timestamps, keys, values, headers if any(headers) else None)
 
     @classmethod
     def from_arrow(cls, topic: str, partition: int, batch: Any) -> SourceColumns:
-        """Return the columns of an Arrow record batch.
+        """Convert an Arrow record batch to columns.
 
         Args:
             topic: topic name.
             partition: partition number.
-            batch: has the columns ``offset`` (int64), ``timestamp`` (milliseconds as int64, or an Arrow timestamp),
-                ``key`` and ``value`` (binary), and optionally ``headers`` (lists of structures of a string and binary).
+            batch: record batch with the columns ``offset`` (int64), ``timestamp`` (int64 in milliseconds, or an Arrow
+                timestamp), ``key`` and ``value`` (binary), and optionally ``headers`` (lists of structs with a string
+                and a binary field).
 
         Raises:
             ValueError: a column is missing.
@@ -55,7 +56,7 @@ class SourceColumns(NamedTuple):
         names = batch.schema.names
         missing = {"offset", "timestamp", "key", "value"}.difference(names)
         if missing:
-            raise InvalidArgumentError(f"the columns of topic {topic!r} lack {', '.join(sorted(missing))}")
+            raise InvalidArgumentError(f"topic {topic!r}: missing columns: {', '.join(sorted(missing))}")
         timestamps = batch.column("timestamp")
         if str(timestamps.type).startswith("timestamp"):
             timestamps = timestamps.cast(_milliseconds(timestamps.type.tz), safe=False).cast("int64")
@@ -73,19 +74,19 @@ class SourceColumns(NamedTuple):
         return len(self.offsets)
 
     def offset(self, row: int) -> int:
-        """Return the offset of a record."""
+        """Return the offset of the record in row ``row``."""
         offset = self.offsets[row]
         return int(offset.as_py() if _is_arrow(self.offsets) else offset)
 
     def record(self, row: int) -> SourceRecord:
-        """Return one record."""
+        """Return the record in row ``row``."""
         topic, partition, *columns = self.slice(row, row + 1).to_lists()
         offset, timestamp, key, value = (column[0] for column in columns[:4])
         headers = () if columns[4] is None else tuple(columns[4][0])
         return SourceRecord(topic, partition, offset, timestamp, key, value, headers)
 
     def slice(self, first: int, end: int) -> SourceColumns:
-        """Return the records from ``first`` up to ``end``, exclusive."""
+        """Return the rows from ``first`` (inclusive) to ``end`` (exclusive)."""
         return SourceColumns(
             self.topic,
             self.partition,
@@ -97,7 +98,7 @@ class SourceColumns(NamedTuple):
         )
 
     def to_lists(self) -> SourceColumns:
-        """Return the same records with lists instead of Arrow arrays."""
+        """Return the same records, with Arrow arrays converted to lists."""
         if not _is_arrow(self.offsets):
             return self
         return self._replace(
@@ -116,20 +117,20 @@ class SourceColumns(NamedTuple):
         return memoryview(array.buffers()[1]).cast("B").cast("q")[array.offset : array.offset + len(array)]
 
     def load_headers(self) -> Sequence[Sequence[Header]] | None:
-        """Return the headers of each record."""
+        """Return the headers of each record, or None if no record has headers."""
         if self.headers is None or not _is_arrow(self.headers):
             return self.headers  # type: ignore[no-any-return]
         return [tuple(tuple(header.values()) for header in of_row or ()) for of_row in self.headers.to_pylist()]
 
 
 def deserialize_column(codec: Codec, deserialize: Deserializer, topic: str, column: Any) -> list[Any]:
-    """Return the deserialized rows of a column; errors of ``deserialize`` are raised.
+    """Deserialize a column. Errors raised by ``deserialize`` are propagated.
 
     Args:
         codec: codec of ``deserialize``.
-        deserialize: the deserializer.
+        deserialize: deserializer of the rows.
         topic: topic name.
-        column: the serialized rows.
+        column: serialized rows.
     """
     if not _is_arrow(column):
         return list(column) if codec is Codec.BYTES else [deserialize(topic, data) for data in column]
@@ -140,10 +141,10 @@ def deserialize_column(codec: Codec, deserialize: Deserializer, topic: str, colu
 
 
 class SinkColumns:
-    """Records written by sinks, in their order.
+    """Records written by sinks, in write order.
 
     Args:
-        columns: the records.
+        columns: columns that contain the records.
     """
 
     def __init__(self, columns: OutputColumns) -> None:
@@ -153,13 +154,13 @@ class SinkColumns:
         return len(self._columns)
 
     def records(self) -> Iterator[SinkRecord]:
-        """Return the records one by one."""
+        """Return an iterator over the records."""
         return map(SinkRecord._make, self._columns.rows())
 
     def to_arrow(self) -> Any:
         """Return an Arrow record batch with the columns topic, partition, timestamp, key, value and headers.
 
-        A partition is null if the producer selects it.
+        The partition is null if the producer selects it.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -189,7 +190,7 @@ class SinkColumns:
 
 
 def _to_binary(rows: int, buffers: Sequence[Any]) -> Any:
-    """Return an Arrow array from bytes, ends of the rows, and a byte for each row that is not null."""
+    """Create an Arrow binary array from ``buffers``: row data, row end offsets, and one validity byte per row."""
     import pyarrow as pa
 
     data, ends, valid = buffers

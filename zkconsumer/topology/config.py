@@ -1,4 +1,4 @@
-"""Settings of an application that runs a topology."""
+"""Settings of a topology application."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.timestamps import TimestampExtractor
 
-#: Default of ``statestore_cache_max_bytes``.
+#: Default value of ``statestore_cache_max_bytes``.
 DEFAULT_CACHE_BYTES = 10 * 1024 * 1024
 
-#: Settings that are numbers, and their minimums.
+#: Integer settings and their minimum values.
 _MINIMUMS = (
     ("page_bytes", 1_024),
     ("page_memory_bytes", 0),
@@ -27,27 +27,30 @@ _MINIMUMS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationConfig:
-    """Settings of an application. Sources and sinks without their own (de)serializers use these serdes.
+    """Settings of a topology application.
 
     Attributes:
         application_id: name of the application. Default ``application``.
-        key_serde: for keys. Default ``serdes.BYTES``.
-        value_serde: for values. Default ``serdes.BYTES``.
-        timestamp_extractor: returns the timestamps of records; see ``zkconsumer.topology.timestamps``.
-        max_task_idle_ms: maximum time to wait for records of empty partitions without a lag, in milliseconds, so that
-            records are processed in the order of their timestamps. Default 0: wait only for partitions with a lag, or
-            with an unknown lag. -1: never wait.
-        deserialization_handler: called if a record cannot be deserialized. Default ``handlers.fail``.
-        processing_handler: called if a processor, punctuator, topic extractor or partitioner fails, and for errors for
-            which ``production_handler`` returned FAIL. Default ``handlers.fail``.
-        production_handler: called if a record cannot be serialized. Default ``handlers.fail``.
-        page_bytes: maximum bytes of a page of a persistent store; larger pages need fewer reads and writes, but each
-            changed page is written at a commit. Default 16,384; at least 1,024.
-        page_memory_bytes: maximum encoded bytes of the unchanged pages that a store keeps in memory. Default 64 MiB.
-        statestore_cache_max_bytes: maximum bytes of the record caches of a task. Tasks with a ``TaskRuntime.cache`` use
-            the limit of that cache instead, and share it. Default 10,485,760 (10 MiB); 0 disables the caches.
-        emit_interval_ms: minimum milliseconds of wall-clock time between two searches for closed windows, by joins of
-            streams and with ``Emit.ON_CLOSE``. Default 1,000; ``TopologyTestDriver`` uses 0.
+        key_serde: key serde of sources, sinks and stores that do not set their own. Default ``serdes.BYTES``.
+        value_serde: value serde of sources, sinks and stores that do not set their own. Default ``serdes.BYTES``.
+        timestamp_extractor: function that returns a record's timestamp; see ``zkconsumer.topology.timestamps``. Default
+            ``timestamps.fail_on_invalid``.
+        max_task_idle_ms: maximum time to wait for records of empty partitions without lag, in milliseconds, so that
+            records are processed in timestamp order. Default 0: wait only for partitions whose lag is positive or
+            unknown. -1: never wait.
+        deserialization_handler: called when a record cannot be deserialized. Default ``handlers.fail``.
+        processing_handler: called when a processor, punctuator, topic extractor or partitioner fails, or when
+            ``production_handler`` returned FAIL. Default ``handlers.fail``.
+        production_handler: called when a record cannot be serialized. Default ``handlers.fail``.
+        page_bytes: maximum page size of persistent stores, in bytes. Larger pages need fewer reads and writes, but a
+            commit writes every changed page as a whole. Default 16,384; minimum 1,024.
+        page_memory_bytes: maximum encoded size of the unchanged pages that a store keeps in memory, in bytes. Default
+            67,108,864 (64 MiB).
+        statestore_cache_max_bytes: maximum total size of a task's record caches, in bytes. Tasks with a
+            ``TaskRuntime.cache`` share that cache and its limit instead. Default 10,485,760 (10 MiB); 0 disables
+            caching.
+        emit_interval_ms: minimum wall-clock time between two checks for closed windows, in milliseconds, in
+            stream-stream joins and with ``Emit.ON_CLOSE``. Default 1,000; ``TopologyTestDriver`` uses 0.
         quarantine_topic: topic to which ``ErrorResponse.QUARANTINE`` sends records. Default None.
 
     Raises:
@@ -89,4 +92,4 @@ class ApplicationConfig:
             self.production_handler,
         )
         if uses_quarantine and self.quarantine_topic is None:
-            raise ConfigurationError("handlers.quarantine requires a topic: set quarantine_topic")
+            raise ConfigurationError("quarantine_topic must be set if handlers.quarantine is used")

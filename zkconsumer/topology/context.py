@@ -20,10 +20,10 @@ class NodeContext:
     """Implements ``ProcessorContext`` for one node.
 
     Args:
-        node: the node.
-        task: the task.
-        stores: the stores of the task, and the global stores.
-        metrics: numbers of the task, with the counters of nodes.
+        node: processor node that uses the context.
+        task: context of the task.
+        stores: stores of the task, including global stores.
+        metrics: task metrics, including node counters.
     """
 
     def __init__(self, node: RunningProcessor, task: TaskContext, stores: TaskStores, metrics: dict[str, int]) -> None:
@@ -42,7 +42,7 @@ class NodeContext:
 
     @property
     def task_id(self) -> str:
-        """Number of the sub-topology and of the partition."""
+        """The sub-topology number and partition number, such as ``0_3``."""
         return self._task.task_id
 
     @property
@@ -52,7 +52,7 @@ class NodeContext:
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record was read; see ``ProcessorContext``."""
+        """Topic, partition and offset of the current record; see ``ProcessorContext``."""
         source = self._task.source_record
         if source is None:
             return PUNCTUATION_METADATA if self._task.state.is_processing else None
@@ -65,7 +65,7 @@ class NodeContext:
 
     @property
     def current_system_time_ms(self) -> int:
-        """The wall-clock time at which the current record or punctuation started."""
+        """The wall-clock time at which processing of the current record or punctuation started."""
         return self._task.system_time_ms
 
     def forward_held_back(self, record: Record, metadata: RecordMetadata) -> None:
@@ -74,7 +74,7 @@ class NodeContext:
             self.forward(record)
 
     def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
-        """Call a function periodically; see ``ProcessorContext``."""
+        """Schedule a punctuator; see ``ProcessorContext``."""
         if not isinstance(interval_ms, int) or interval_ms < 1:
             raise InvalidArgumentError(f"schedule(): interval_ms must be a positive integer, got {interval_ms!r}")
         if not isinstance(kind, PunctuationType):
@@ -89,7 +89,7 @@ class NodeContext:
         return self._task.find_schedules(self._node.name)
 
     def remember(self, name: str, default: Any) -> Remembered:
-        """Return a value that a snapshot of the task contains; see ``ProcessorContext``."""
+        """Return the holder of a value that task snapshots include; see ``ProcessorContext``."""
         return self._task.remember(self._node.name, name, default)
 
     def commit(self) -> None:
@@ -97,7 +97,7 @@ class NodeContext:
         self._task.commit_requested = True
 
     def get_state_store(self, name: str) -> Any:
-        """Return a store; see ``ProcessorContext``."""
+        """Return the store ``name``; see ``ProcessorContext``."""
         if name in self._node.stores:
             return self._stores.by_name[name]
         if name in self._stores.global_stores:
@@ -105,16 +105,16 @@ class NodeContext:
         connected = ", ".join(sorted(self._node.stores)) or "none"
         raise StreamsError(
             f"processor {self._node.name!r} is not connected to store {name!r} (connected stores: {connected}); pass "
-            "it in stores of add_processor"
+            "it to add_processor(stores=...)"
         )
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter of this node."""
+        """Increase a counter of this node by ``amount``."""
         key = f"{self._node.name}/{name}"
         self._metrics[key] = self._metrics.get(key, 0) + amount
 
     def _reject_forward(self, record: object, child: str | None) -> NoReturn:
-        """Raise the error about a call of ``forward``."""
+        """Raise the error for an invalid call of ``forward``."""
         if not self._task.state.is_processing:
             raise StreamsError(
                 f"processor {self._node.name!r}: forward() was called outside process(), punctuators and flush "

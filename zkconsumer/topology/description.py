@@ -1,8 +1,8 @@
-"""Topology descriptions, byte for byte those of Kafka Streams.
+"""Topology descriptions, byte-for-byte identical to the output of Kafka Streams.
 
-Source: Kafka 3.9 InternalTopologyBuilder.describe. The order of the names after an arrow depends on Java's hash order:
-edges are added in that order to sorted sets whose sort key, the number of nodes below, still changes. Diamonds count a
-node several times.
+Source: Kafka 3.9 InternalTopologyBuilder.describe. The order of the node names after an arrow depends on Java's hash
+order: edges are added in hash order to sorted sets while the sort key, the number of descendants, still changes. A
+node that is reachable on several paths is counted several times.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from zkconsumer.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode
 
 
 def describe(nodes: Mapping[str, Node], groups: list[list[str]], global_sources: frozenset[str]) -> str:
-    """Return the description.
+    """Return the topology description.
 
     Args:
         nodes: nodes by name, in the order in which they were added.
-        groups: names of the nodes of each sub-topology.
-        global_sources: names of the sources of global stores.
+        groups: node names of each sub-topology.
+        global_sources: source node names of the global stores.
     """
     parts = []
     for number, names in enumerate(groups):
@@ -53,7 +53,7 @@ def _describe_subtopology(number: int, nodes: dict[str, Node]) -> str:
 
 
 class _Described:
-    """A node with its neighbors, and the number of nodes below it, itself included."""
+    """A node with its parents, its children, and its size: the number of its descendants plus one."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -61,7 +61,7 @@ class _Described:
         self.parents, self.children = _SortedNodes(), _SortedNodes()
 
     def grow(self, amount: int) -> None:
-        """Add to the size of this node and of all above."""
+        """Increase the size of this node and its ancestors by ``amount``."""
         self.size += amount
         for parent in self.parents:
             parent.grow(amount)
@@ -93,7 +93,7 @@ class _Entry:
 
 
 class _SortedNodes:
-    """A ``java.util.TreeMap``, which keeps its order although the sizes of its nodes change."""
+    """A ``java.util.TreeMap``: its entries stay in place even if the sizes of their nodes change."""
 
     def __init__(self) -> None:
         self._root: _Entry | None = None
@@ -105,9 +105,9 @@ class _SortedNodes:
         return ", ".join(node.node.name for node in self) or "none"
 
     def add(self, node: _Described) -> None:
-        """Insert a node unless the tree search reaches it, as ``TreeMap.put`` does.
+        """Insert ``node`` unless the tree search finds it, as ``TreeMap.put`` does.
 
-        Because sizes change, the same node can be inserted twice.
+        Because node sizes change, the same node can be inserted twice.
         """
         parent, entry, side = None, self._root, 0
         while entry is not None:
@@ -141,7 +141,7 @@ class _SortedNodes:
             self._root.is_red = False
 
     def _rotate(self, entry: _Entry, side: int) -> None:
-        """Replace ``entry`` with its child on the other side, and make it the child of that on ``side``."""
+        """Rotate the tree at ``entry`` toward ``side``: the child on the other side takes its place."""
         child = entry.sides[1 - side]
         assert child is not None
         entry.sides[1 - side] = inner = child.sides[side]

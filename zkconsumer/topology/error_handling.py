@@ -1,4 +1,4 @@
-"""Errors of nodes: responses of handlers, dropped records, and the error that ends a task."""
+"""Handling of node errors: handler responses, dropped records, and the error that ends a task."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from zkconsumer.topology.errors import FatalError
 from zkconsumer.topology.handlers import ErrorContext, ErrorHandler, ErrorResponse
 from zkconsumer.topology.records import Record, SinkRecord, SourceRecord
 
-#: Id of the tasks that update global stores.
+#: Task id of the tasks that update global stores.
 GLOBAL_TASK_ID = "global"
 
-#: What failed, by phase. A processor is named by the context of its error.
+#: Prefix of the error message by phase. Other phases have no prefix, because the error context names the node.
 _FAILURES = {
     "deserialization": "the record cannot be deserialized: ",
     "timestamp_extraction": "timestamp extractor failed: ",
-    "punctuation": "punctuation failed: ",
+    "punctuation": "punctuator failed: ",
 }
 
 
 class FailedNodeError(FatalError):
-    """An error of a node for which its handler returned FAIL. No other handler is called."""
+    """A node error that ends the task. No other error handler is called."""
 
     def __init__(self, context: ErrorContext, error: Exception) -> None:
         super().__init__(context, error)
@@ -36,10 +36,10 @@ class ErrorHandling:
     """Calls the error handlers of a task, and drops or quarantines records.
 
     Args:
-        task_id: the task.
-        config: has the handlers.
-        metrics: numbers of the task; ``dropped`` and ``dropped/`` with the reason are increased.
-        send: called with records for the quarantine topic.
+        task_id: task id.
+        config: application settings, which contain the handlers.
+        metrics: task metrics; ``dropped`` and ``dropped/<reason>`` are increased.
+        send: called with each record for the quarantine topic.
     """
 
     def __init__(
@@ -56,23 +56,23 @@ class ErrorHandling:
         """Call the deserialization handler, and drop the record unless the handler returns FAIL.
 
         Raises:
-            FailedNodeError: the handler returned FAIL, or failed.
+            FailedNodeError: the handler failed or returned FAIL.
         """
         context = ErrorContext("deserialization", self._task_id, node, source, source.timestamp)
         self._drop_or_fail(self._config.deserialization_handler, context, error)
 
     def on_timestamp_error(self, node: str, source: SourceRecord, error: Exception) -> NoReturn:
-        """Raise FailedNodeError, because the timestamp extractor failed; no handler is called, as in Kafka Streams."""
+        """Raise FailedNodeError for a failed timestamp extractor. As in Kafka Streams, no handler is called."""
         context = ErrorContext("timestamp_extraction", self._task_id, node, source, source.timestamp)
         raise FailedNodeError(context, error) from error
 
     def on_processing_error(self, node: str, source: SourceRecord | None, record: Record, error: Exception) -> None:
-        """Call the processing handler for an error of a processor; see ``on_deserialization_error``."""
+        """Call the processing handler for a processor error; see ``on_deserialization_error``."""
         context = ErrorContext("processing", self._task_id, node, source, record.timestamp, record)
         self._drop_or_fail(self._config.processing_handler, context, error)
 
     def on_punctuation_error(self, node: str, now_ms: int, error: Exception) -> None:
-        """Call the processing handler for an error of a punctuation; see ``on_deserialization_error``."""
+        """Call the processing handler for a punctuator error; see ``on_deserialization_error``."""
         context = ErrorContext("punctuation", self._task_id, node, None, now_ms)
         self._drop_or_fail(self._config.processing_handler, context, error)
 
@@ -82,26 +82,26 @@ class ErrorHandling:
         """Call the production handler, and drop the record unless the handler returns FAIL.
 
         Args:
-            node: the sink.
-            source: the source record.
-            topic: topic of the record.
-            what: ``key`` or ``value``.
-            record: the record.
-            error: the error of the serializer.
+            node: name of the sink.
+            source: source record, or None.
+            topic: topic of the sink.
+            what: part that could not be serialized: ``key`` or ``value``.
+            record: record that could not be serialized.
+            error: error raised by the serializer.
 
         Raises:
-            StreamsError: the handler returned FAIL. As in Kafka Streams, it is an error of the parent for its handler.
+            StreamsError: the handler returned FAIL. As in Kafka Streams, the parent processor then fails.
             FailedNodeError: the handler failed.
         """
         context = ErrorContext("production", self._task_id, node, source, record.timestamp, record)
         if not self._handler_drops(self._config.production_handler, context, error):
             raise StreamsError(
                 f"sink {node!r}: the {what} of a record for topic {topic!r} cannot be serialized: "
-                f"{describe_error(error)}; check {what}_serializer of add_sink"
+                f"{describe_error(error)}; check the {what}_serializer passed to add_sink()"
             ) from error
 
     def drop(self, source: SourceRecord | None, **values: Unpack[EventValues]) -> None:
-        """Count and log a record that is dropped; ``reason`` must be one of the values."""
+        """Count and log a dropped record. ``values`` must include ``reason``."""
         self._metrics["dropped"] += 1
         by_reason = f"dropped/{values['reason']}"
         self._metrics[by_reason] = self._metrics.get(by_reason, 0) + 1
@@ -138,20 +138,20 @@ class ErrorHandling:
 
 
 def fatal_error(task_id: str, source: SourceRecord | None, error: Exception, what: str = "") -> StreamsError:
-    """Return the error that ends a task; its cause is the error of the application's code, if there is one.
+    """Return the error that ends a task. Its ``__cause__`` is the original error.
 
     Args:
-        task_id: the task.
-        source: the record that was processed.
-        error: the error.
-        what: begins the description of an error that does not come from a node.
+        task_id: task id.
+        source: source record that was being processed, or None.
+        error: original error, or a FailedNodeError that contains it.
+        what: message prefix for an error that did not occur in a node.
     """
     if isinstance(error, FailedNodeError):
         phase, remedy = error.context.phase, ""
-        # The error of a handler is not the cause, and errors of this package have remedies of their own.
+        # If the handler itself failed, the deserializers are not at fault. StreamsErrors contain their own remedies.
         if phase == "deserialization" and error.error is error.__cause__ and not isinstance(error.error, StreamsError):
             call = "add_global_store" if task_id == GLOBAL_TASK_ID else "add_source"
-            remedy = f"; check key_deserializer and value_deserializer of {call}"
+            remedy = f"; check the key_deserializer and value_deserializer passed to {call}()"
         what = _FAILURES.get(phase, "")
         failure = StreamsError(f"{error.context}: {what}{describe_error(error.error)}{remedy}")
         failure.__cause__ = error.error
@@ -163,5 +163,5 @@ def fatal_error(task_id: str, source: SourceRecord | None, error: Exception, wha
 
 
 def describe_error(error: BaseException) -> str:
-    """Return type and message of an error; only the message of errors of this package."""
+    """Return the type and message of an error; for a StreamsError, only the message."""
     return str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"

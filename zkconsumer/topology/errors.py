@@ -1,10 +1,10 @@
-"""Errors of calls with invalid arguments, and errors for which no handler is called."""
+"""Errors for invalid arguments, and errors that bypass the error handlers and end the task."""
 
 from __future__ import annotations
 
 from zkconsumer.errors import StreamsError
 
-#: Descriptions of integers with a minimum.
+#: Description of an integer setting, by minimum value.
 _INTEGERS = {0: "a non-negative integer", 1: "a positive integer"}
 
 
@@ -25,7 +25,7 @@ class FlushError(StreamsError, FatalError):
 
     Args:
         store: name of the store.
-        error: the error of the store or of the flush listener.
+        error: error raised by the store or the flush listener.
     """
 
     def __init__(self, store: str, error: BaseException) -> None:
@@ -34,5 +34,5 @@ class FlushError(StreamsError, FatalError):
 
 
 def describe_integer(minimum: int) -> str:
-    """Return the description of an integer with a minimum, for errors."""
+    """Return a description of integers with this minimum, for example ``a positive integer``."""
     return _INTEGERS.get(minimum, f"an integer greater than or equal to {minimum}")

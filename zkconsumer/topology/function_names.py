@@ -1,4 +1,4 @@
-"""Names of functions, for descriptions and errors."""
+"""Function names for topology descriptions and error messages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def function_name(function: Any) -> str:
-    """Return the name of a function or class, or of the class of another object that can be called.
+    """Return the name of a function or class; for any other callable object, its ``str`` or its class name.
 
-    An object with a text of its own is described by it. The default text of Python, which contains a memory address, is
-    not used, because it differs from run to run.
+    The class name is used if the object has Python's default representation, because that contains a memory address and
+    differs between runs.
     """
     name = getattr(function, "__qualname__", None)
     if isinstance(name, str):
@@ -22,7 +22,7 @@ def function_name(function: Any) -> str:
 
 
 def qualified_name(function: Any) -> str:
-    """Return the module and the name of a function or class; see ``function_name``."""
+    """Return the name of a function or class, including its module; see ``function_name``."""
     inner = function.func if isinstance(function, partial) else function
     module = getattr(inner, "__module__", None)
     return f"{module}.{function_name(inner)}" if isinstance(module, str) else function_name(inner)

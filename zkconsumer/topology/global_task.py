@@ -23,7 +23,7 @@ from zkconsumer.topology.task_runtime import TaskRuntime
 
 
 class GlobalTaskContext(TaskContext):
-    """Context of the processor of a global store, without stream time and punctuation."""
+    """Context for the processor of a global store, without stream time and punctuation."""
 
     @property
     def stream_time_ms(self) -> int:
@@ -38,15 +38,15 @@ class GlobalTaskContext(TaskContext):
         kind: PunctuationType,  # noqa: ARG002
         punctuator: Punctuator,  # noqa: ARG002
     ) -> NoReturn:
-        """Not available: a global store has no punctuation."""
+        """Not available: a global store has no punctuators."""
         raise StreamsError(f"processor {node!r}: schedule() is not available to the processor of a global store")
 
 
 class GlobalTask(StreamTask):
-    """Updates a global store, which is read-only between two updates.
+    """Updates a global store, which is read-only between updates.
 
     Args:
-        declaration: source, processor and store, and the partitions of the topic.
+        declaration: source, processor, store, and the topic's partitions.
         config: settings of the application.
         runtime: clock and storage of the task.
     """
@@ -54,8 +54,8 @@ class GlobalTask(StreamTask):
     context_type = GlobalTaskContext
 
     def __init__(self, declaration: TaskDeclaration, config: ApplicationConfig, runtime: TaskRuntime) -> None:
-        # As in Kafka Streams, a global store has no timestamp extractor and no cache, and errors of its processor end
-        # the task.
+        # As in Kafka Streams, a global store has no timestamp extractor and no cache, and an error in its processor
+        # ends the task.
         nodes = tuple(
             replace(node, timestamp_extractor=None) if isinstance(node, SourceNode) else node
             for node in declaration.nodes
@@ -64,7 +64,7 @@ class GlobalTask(StreamTask):
             config,
             timestamp_extractor=timestamps.require_timestamp,
             processing_handler=handlers.fail,
-            max_task_idle_ms=IDLE_DISABLED,  # records of a partition do not wait for those of others
+            max_task_idle_ms=IDLE_DISABLED,  # never wait for records of other partitions
         )
         stores = tuple(replace(store, caching=False) for store in declaration.stores)
         super().__init__(declaration._replace(nodes=nodes, stores=stores), config, runtime)

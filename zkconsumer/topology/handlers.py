@@ -1,7 +1,7 @@
 """Error handlers for records that cannot be deserialized, processed or serialized.
 
-Source: Kafka 3.9 DeserializationExceptionHandler, ProcessingExceptionHandler and ProductionExceptionHandler; quarantine
-as the dead letter queue of KIP-1034.
+Source: Kafka 3.9 DeserializationExceptionHandler, ProcessingExceptionHandler and ProductionExceptionHandler. The
+quarantine topic corresponds to the dead letter queue of KIP-1034.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from zkconsumer.topology.records import Header, Record, SinkRecord, SourceRecord
 class ErrorResponse(enum.Enum):
     """Response of an error handler."""
 
-    #: End the task. From ``production_handler``: pass the error to ``processing_handler``, as an error of the processor
-    #: that forwarded the record.
+    #: End the task. If ``production_handler`` returns FAIL, the task first calls ``processing_handler``, as if the
+    #: processor that forwarded the record had failed.
     FAIL = "fail"
     #: Drop the record, count it, and continue.
     CONTINUE = "continue"
@@ -31,14 +31,14 @@ class ErrorContext:
 
     Attributes:
         phase: ``deserialization``, ``processing``, ``punctuation`` or ``production``. Handlers are not called for
-            the phase ``timestamp_extraction``, which always ends the task.
-        task_id: the task, such as ``0_3``.
-        node: the node that failed.
-        record: the source record that is processed; None in a punctuation. Key and value are None if it was held back
-            by ``suppress`` or by a join with a grace period.
-        timestamp: timestamp of the record or of the punctuation in milliseconds.
-        failed: the record that the node received, which earlier nodes may have changed; None if a record could not be
-            deserialized, and in a punctuation.
+            ``timestamp_extraction`` errors, which always end the task.
+        task_id: task id, such as ``0_3``.
+        node: name of the node that failed.
+        record: source record that was being processed; None during punctuation. Its key and value are None if
+            ``suppress`` or a join with a grace period held the record back.
+        timestamp: timestamp of the record or punctuation, in milliseconds.
+        failed: record that the node received, possibly modified by upstream nodes; None for deserialization errors and
+            during punctuation.
     """
 
     phase: str
@@ -53,12 +53,12 @@ class ErrorContext:
         return f"task {self.task_id}, node {self.node!r}{where}"
 
 
-#: Decides what to do about an error. An error that it raises ends the task.
+#: Function that decides how to handle an error. If the handler itself raises an error, the task ends.
 ErrorHandler = Callable[[ErrorContext, Exception], ErrorResponse]
 
 
 def fail(_context: ErrorContext, _error: Exception) -> ErrorResponse:
-    """End the task with a StreamsError that describes the error; the default. Source: LogAndFailExceptionHandler."""
+    """End the task with a StreamsError (default handler). Source: LogAndFailExceptionHandler."""
     return ErrorResponse.FAIL
 
 
@@ -73,7 +73,7 @@ def quarantine(_context: ErrorContext, _error: Exception) -> ErrorResponse:
 
 
 def quarantine_record(topic: str, context: ErrorContext, error: Exception) -> SinkRecord:
-    """Return a record for the quarantine topic: the bytes that were read, and headers that describe the error."""
+    """Return the record for the quarantine topic: the source record, with headers that describe the error."""
     record = context.record
     headers: list[Header] = list(record.headers) if record is not None else []
     described = {

@@ -1,4 +1,4 @@
-"""Checks of the parts of a record, which the compiled ``Record`` calls, too."""
+"""Checks for record headers and timestamps, shared with the compiled ``Record``."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import NoReturn
 
 from zkconsumer.errors import StreamsError
 
-#: Name and value; a name can occur several times.
+#: Header name and value. A record can have several headers with the same name.
 Header = tuple[str, bytes | None]
 
-#: The highest timestamp.
+#: Maximum record timestamp.
 MAX_TIMESTAMP = (1 << 63) - 1
 
 
 def copy_headers(headers: Iterable[Header]) -> list[Header]:
-    """Return a copy of headers, as tuples.
+    """Return a copy of ``headers`` as a list of tuples.
 
     Raises:
-        StreamsError: one of them is not a pair of str and bytes or None.
+        StreamsError: a header is not a pair of a str and bytes or None.
     """
     result: list[Header] = []
     for header in headers:
@@ -31,12 +31,12 @@ def copy_headers(headers: Iterable[Header]) -> list[Header]:
 
 
 def reject_timestamp(timestamp: object) -> NoReturn:
-    """Raise the error about an invalid timestamp."""
+    """Raise the error for an invalid timestamp."""
     if isinstance(timestamp, int) and timestamp > MAX_TIMESTAMP:
         raise StreamsError(f"the timestamp of a record must be at most {MAX_TIMESTAMP}, got {timestamp!r}")
     raise StreamsError(f"the timestamp of a record must be a non-negative integer, got {timestamp!r}")
 
 
 def count_header_bytes(headers: Iterable[Header]) -> int:
-    """Return the bytes that record caches of Kafka Streams count: UTF-16 units of names, and the bytes of values."""
+    """Return the header size that Kafka Streams counts: UTF-16 code units of the names plus value sizes in bytes."""
     return sum(len(name.encode("utf-16-le")) // 2 + len(value or b"") for name, value in headers)

@@ -1,6 +1,6 @@
-"""The orders of Java's collections, on which descriptions and the order of equal records depend.
+"""Iteration orders of Java collections, which determine topology descriptions and the order of equal timestamps.
 
-Source: java.util.HashMap and java.util.PriorityQueue of OpenJDK 17.
+Source: java.util.HashMap and java.util.PriorityQueue in OpenJDK 17.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _LOAD_FACTOR = 0.75
 
 
 def topic_partition_hash(topic: str, partition: int) -> int:
-    """Return the hash of a TopicPartition of Kafka's Java client."""
+    """Return the ``hashCode`` of a ``TopicPartition`` in Kafka's Java client."""
     return signed32(31 * (31 + partition) + java_hash(topic))
 
 
 def hash_order(items: Iterable[T], hash_of: Callable[[T], int], *, copied: bool = False) -> list[T]:
-    """Return distinct items in the order in which a ``HashMap`` iterates over them.
+    """Return the distinct items in the iteration order of a ``HashMap``.
 
     Args:
-        items: in the order of insertion.
-        hash_of: returns the Java hash of an item.
-        copied: whether the map was created from a collection, which may have reserved more space.
+        items: items in insertion order.
+        hash_of: function that returns an item's Java hash code.
+        copied: whether the map was created from a collection, which can increase its initial capacity.
     """
     distinct = list(dict.fromkeys(items))
     size = 16
@@ -44,7 +44,7 @@ def hash_order(items: Iterable[T], hash_of: Callable[[T], int], *, copied: bool 
 
 
 def string_order(texts: Iterable[str], *, copied: bool = False) -> list[str]:
-    """Return strings in the order of a ``HashSet``; see ``hash_order``."""
+    """Return strings in the iteration order of a ``HashSet``; see ``hash_order``."""
     return hash_order(texts, java_hash, copied=copied)
 
 
@@ -52,11 +52,11 @@ class PriorityQueue(Generic[T]):
     """A binary heap that orders equal elements as ``java.util.PriorityQueue`` does.
 
     Args:
-        key: returns the priority of an element; the smallest comes first. It must not change while the element is
-            queued, unless the element is the first one and is removed next.
+        key: function that returns an element's priority; the lowest comes first. The priority of a queued element must
+            not change, unless it is the first element and is removed next.
 
     Attributes:
-        items: the elements in the order of the heap's array, on which that of equal elements depends.
+        items: elements in heap array order, which determines the order of elements with equal priority.
     """
 
     def __init__(self, key: Callable[[T], int]) -> None:
@@ -67,7 +67,7 @@ class PriorityQueue(Generic[T]):
         return len(self.items)
 
     def peek(self) -> T | None:
-        """Return the first element, or None."""
+        """Return the first element, or None if the queue is empty."""
         return self.items[0] if self.items else None
 
     def add(self, element: T) -> None:
@@ -77,7 +77,7 @@ class PriorityQueue(Generic[T]):
             self._sift_up(len(self.items) - 1, element)
 
     def poll(self) -> T | None:
-        """Remove and return the first element, or return None."""
+        """Remove and return the first element, or return None if the queue is empty."""
         if not self.items:
             return None
         first, last = self.items[0], self.items.pop()

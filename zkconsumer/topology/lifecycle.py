@@ -1,4 +1,4 @@
-"""The states of an application and their transitions.
+"""Application states and their transitions.
 
 Source: Kafka 3.9 KafkaStreams.State and KafkaStreams.setState.
 """
@@ -36,7 +36,7 @@ TRANSITIONS: dict[ApplicationState, frozenset[ApplicationState]] = {
     _S.ERROR: frozenset(),
 }
 
-#: Transitions that are ignored, because a second shutdown or a late report of a thread is normal.
+#: Ignored transitions: repeated shutdown requests and late state reports from threads are normal.
 _IGNORED: dict[ApplicationState, frozenset[ApplicationState]] = {
     _S.PENDING_SHUTDOWN: frozenset(_S) - {_S.NOT_RUNNING},
     _S.NOT_RUNNING: frozenset({_S.PENDING_SHUTDOWN, _S.NOT_RUNNING}),
@@ -45,7 +45,7 @@ _IGNORED: dict[ApplicationState, frozenset[ApplicationState]] = {
     _S.PENDING_ERROR: frozenset(_S) - {_S.ERROR},
 }
 
-#: Called with the new and the old state, in the thread that changed it, without a lock.
+#: Function that is called with the new and the old state, in the thread that changed the state, without a lock.
 StateListener = Callable[[ApplicationState, ApplicationState], object]
 
 
@@ -64,33 +64,33 @@ class Lifecycle:
             return self._state
 
     def set_listener(self, listener: StateListener | None) -> None:
-        """Set the function that is called with each change; there is at most one.
+        """Set the state listener, which replaces any previous listener.
 
         Raises:
-            StreamsError: the application was started.
+            StreamsError: the application was already started.
         """
         with self._changed:
             if self._state is not ApplicationState.CREATED:
                 raise StreamsError(
-                    f"a state listener can be set only before the start; the state is {self._state.name}"
+                    f"a state listener must be set before the application is started; the state is {self._state.name}"
                 )
             self._listener = listener
 
     def set_state(self, new: ApplicationState) -> bool:
-        """Change the state, and return whether it was changed.
+        """Change the state, and return whether it changed.
 
-        False means that the change was ignored: a shutdown or failure is in progress or complete, or the application is
+        Returns False if the change is ignored: a shutdown or failure is in progress or complete, or the application is
         already rebalancing.
 
         Raises:
-            StreamsError: the transition is not possible.
+            StreamsError: the transition is invalid.
         """
         with self._changed:
             old, listener = self._state, self._listener
             if new in _IGNORED.get(old, ()):
                 return False
             if new not in TRANSITIONS[old]:
-                raise StreamsError(f"the state cannot change from {old.name} to {new.name}")
+                raise StreamsError(f"invalid state transition from {old.name} to {new.name}")
             self._state = new
             self._changed.notify_all()
         if listener is not None:
@@ -98,11 +98,11 @@ class Lifecycle:
         return True
 
     def wait_for(self, *states: ApplicationState, timeout_s: float | None = None) -> bool:
-        """Wait for one of the given states, and return False after the timeout.
+        """Wait for one of ``states``, and return False if the timeout expires first.
 
         Args:
-            states: the states.
-            timeout_s: seconds; None waits without a limit.
+            states: states to wait for.
+            timeout_s: maximum time to wait, in seconds; None waits indefinitely.
         """
         with self._changed:
             return self._changed.wait_for(lambda: self._state in states, timeout_s)

@@ -46,7 +46,7 @@ else:
     except ImportError as error:
         raise ImportError(explain_missing_module()) from error
 
-#: A node, or the function that a node calls.
+#: Callable that processes a record: a node, or the function that a node calls.
 Process = Callable[[Record], object]
 
 __all__ = [

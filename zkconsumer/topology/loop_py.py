@@ -1,4 +1,4 @@
-"""Record processing of a task, in Python; ``_loop.c`` has the same classes and functions.
+"""Record processing of a task: pure-Python versions of the classes and functions in ``_loop.c``.
 
 A task calls ``run_rows`` for consecutive records of a partition. Nodes are functions that take a record; the children
 of a node are called one after another.
@@ -16,10 +16,10 @@ from typing import Any, NoReturn
 from zkconsumer.topology.headers import MAX_TIMESTAMP, Header, copy_headers, reject_timestamp
 from zkconsumer.topology.serdes import Codec
 
-#: A node, or the function that a node calls.
+#: Callable that processes a record: a node, or the function that a node calls.
 Process = Callable[["Record"], object]
 
-#: Number of calls of a node of which one is timed.
+#: One out of this many calls of a node is timed.
 _TIMED_CALLS = 64
 
 _MAX_INT32 = (1 << 31) - 1
@@ -28,14 +28,14 @@ _MAX_INT32 = (1 << 31) - 1
 class Record:
     """A record inside a topology. Do not change its attributes: all children of a node receive the same object.
 
-    Source: Kafka 3.9 org.apache.kafka.streams.processor.api.Record. As in Kafka Streams, a child that changes the list
-    of headers in place changes it for its later siblings.
+    Source: Kafka 3.9 org.apache.kafka.streams.processor.api.Record. As in Kafka Streams, if a child changes the header
+    list in place, its later siblings see the change.
 
     Args:
         key: any object, or None.
         value: any object, or None.
-        timestamp: milliseconds since the epoch, not negative.
-        headers: names and values; they are copied.
+        timestamp: non-negative timestamp in milliseconds since the epoch.
+        headers: header names and values; the headers are copied.
 
     Raises:
         StreamsError: the timestamp is negative or not an integer, or a header is invalid.
@@ -57,7 +57,7 @@ class Record:
 
     @property
     def timestamp(self) -> int:
-        """Milliseconds since the epoch."""
+        """Timestamp in milliseconds since the epoch."""
         return self._timestamp
 
     @timestamp.setter
@@ -67,19 +67,19 @@ class Record:
         self._timestamp = int(timestamp)
 
     def with_key(self, key: Any) -> Record:
-        """Return a copy with another key."""
+        """Return a copy with the given key."""
         return Record(key, self.value, self.timestamp, self.headers)
 
     def with_value(self, value: Any) -> Record:
-        """Return a copy with another value."""
+        """Return a copy with the given value."""
         return Record(self.key, value, self.timestamp, self.headers)
 
     def with_timestamp(self, timestamp: int) -> Record:
-        """Return a copy with another timestamp in milliseconds."""
+        """Return a copy with the given timestamp, in milliseconds since the epoch."""
         return Record(self.key, self.value, timestamp, self.headers)
 
     def with_headers(self, headers: Iterable[Header]) -> Record:
-        """Return a copy with other headers."""
+        """Return a copy with the given headers."""
         return Record(self.key, self.value, self.timestamp, headers)
 
     def __init_subclass__(cls) -> None:
@@ -103,15 +103,15 @@ class Record:
 
 
 class RunState:
-    """The times of a task, and the record that it processes.
+    """The run state of a task: its times and its current record.
 
     Attributes:
-        row: number of the current record in its batch.
-        partition_time_ms: the highest timestamp of the records of the current partition.
-        stream_time_ms: the highest timestamp of the records of all partitions.
+        row: row of the current record in ``source``.
+        partition_time_ms: highest record timestamp of the current partition.
+        stream_time_ms: highest record timestamp across all partitions.
         due_ms: stream time at which the next schedule is due.
-        source: columns with the current record before it was deserialized, in this row; None in punctuations.
-        record: the record that the current node received; None outside of ``process`` and punctuations.
+        source: columns that contain the serialized current record; None during punctuation.
+        record: record that the current node received; None outside ``process`` and punctuators.
         is_processing: whether nodes may forward records.
     """
 
@@ -133,20 +133,20 @@ def run_rows(
     before_ms: int,
     children: Sequence[Process],
 ) -> int:
-    """Process consecutive records, and return the number of the row after the last one.
+    """Process consecutive records, and return the row after the last processed record.
 
-    It ends before the row ``stop``, before a record with the timestamp ``before_ms`` or a later one, and if a schedule
+    Processing stops before row ``stop``, before a record whose timestamp is ``before_ms`` or later, and when a schedule
     is due. The first record is always processed.
 
     Args:
-        state: its row is that of the first record; it is updated with each record.
-        columns: lists of keys and values, timestamps, and headers or None.
+        state: run state of the task. Its ``row`` is the first row to process, and is updated for each record.
+        columns: list of keys, list of values, timestamps, and headers or None.
         stop: row after the last record.
-        before_ms: timestamp from which a record of another partition is next.
-        children: the children of the source.
+        before_ms: timestamp at which another partition takes precedence.
+        children: children of the source node.
 
     Raises:
-        IndexError: the columns do not have the rows.
+        IndexError: a row is outside the columns.
         StreamsError: a timestamp is negative or not an integer, or a header is invalid.
     """
     keys, values, timestamps, headers = columns
@@ -154,7 +154,7 @@ def run_rows(
         raise TypeError("keys and values must be lists")
     first = row = state.row
     if not 0 <= row < stop <= min(len(keys), len(values), len(timestamps)):
-        raise IndexError("the rows are outside of the columns")
+        raise IndexError(f"rows from {row} to {stop} (exclusive) are outside the columns")
     while True:
         state.row = row
         timestamp = timestamps[row]
@@ -175,16 +175,16 @@ def run_rows(
 
 
 class Guarded:
-    """The function of a processor, with its error handler.
+    """A processor's ``process`` function, with its error handler.
 
     Args:
-        process: the function of the processor.
-        on_error: called with the record and an Exception that ``process`` raised.
+        process: function that processes a record.
+        on_error: called with the record and the Exception that ``process`` raised.
 
     Attributes:
-        process: the function.
+        process: see above.
         calls: number of calls.
-        nanoseconds: estimated duration of all calls, with that of the nodes below, from every 64th call.
+        nanoseconds: estimated duration of all calls, including downstream nodes, based on every 64th call.
     """
 
     __slots__ = ("_on_error", "calls", "nanoseconds", "process")
@@ -207,13 +207,13 @@ class Guarded:
 
 
 class Forwarder:
-    """``ProcessorContext.forward`` of a node.
+    """Implements ``ProcessorContext.forward`` for a node.
 
     Args:
-        state: state of the task.
-        children: the children of the node.
-        by_name: the same by name.
-        reject: raises the error of an invalid call.
+        state: run state of the task.
+        children: children of the node.
+        by_name: children by name.
+        reject: called for an invalid call; raises the error.
     """
 
     __slots__ = ("_by_name", "_children", "_reject", "_state")
@@ -242,11 +242,11 @@ class Forwarder:
 
 
 class OutputColumns:
-    """Records written by sinks, as columns.
+    """Records written by sinks, in columnar form.
 
     Attributes:
-        topics: number of each topic, in the order of their first records.
-        headers: headers by row; rows without headers are missing.
+        topics: topic names and their numbers, in the order of the first record of each topic.
+        headers: headers by row; rows without headers are omitted.
     """
 
     __slots__ = ("_bytes", "_rows", "headers", "topics")
@@ -269,12 +269,12 @@ class OutputColumns:
         value: bytes | None,
         headers: tuple[Header, ...],
     ) -> None:
-        """Add a record; a partition of None is the producer's choice.
+        """Append a record. If ``partition`` is None, the producer selects the partition.
 
         Raises:
             TypeError: an argument has the wrong type.
             ValueError: the partition is not an integer between 0 and 2147483647.
-            OverflowError: the keys or values would have 2 GiB or more.
+            OverflowError: the total size of the keys or values would reach 2 GiB.
         """
         _check_types(topic, timestamp, headers)
         if partition is not None and (not isinstance(partition, int) or not 0 <= partition <= _MAX_INT32):
@@ -293,7 +293,7 @@ class OutputColumns:
         self._bytes = size
 
     def take(self) -> OutputColumns:
-        """Remove all records, and return them."""
+        """Remove and return all records."""
         taken = OutputColumns()
         taken.topics, taken.headers, taken._rows, taken._bytes = self.topics, self.headers, self._rows, self._bytes
         self.topics, self.headers, self._rows, self._bytes = {}, {}, [], (0, 0)
@@ -310,8 +310,8 @@ class OutputColumns:
         """Return the columns as bytes.
 
         Returns:
-            numbers of topics (int32), partitions (int32), timestamps (int64), and for keys and values their bytes, the
-            end of each row in them (int32), and a byte for each row, which is 0 for None.
+            Topic numbers (int32), partitions (int32) and timestamps (int64); then, for keys and for values: row data,
+            row end offsets (int32), and one validity byte per row, which is 0 for None.
         """
         topics, partitions, timestamps, keys, values = zip(*self._rows, strict=True) if self._rows else [()] * 5
         return (
@@ -324,14 +324,14 @@ class OutputColumns:
 
 
 class SinkWriter:
-    """Serializes the records of a sink and adds them to columns.
+    """Serializes the records of a sink, and appends them to the output columns.
 
     Args:
-        columns: the columns.
-        topic: the topic of the sink.
-        key_codec: ``serdes.Codec`` of keys.
-        value_codec: ``serdes.Codec`` of values.
-        otherwise: called with records that have headers, or objects of other types than the codecs encode.
+        columns: output columns.
+        topic: topic of the sink.
+        key_codec: ``serdes.Codec`` of the keys.
+        value_codec: ``serdes.Codec`` of the values.
+        otherwise: called with each record that has headers, or whose key or value the codec cannot encode.
     """
 
     __slots__ = ("_columns", "_key_codec", "_otherwise", "_topic", "_value_codec")
@@ -362,7 +362,7 @@ class Serialize:
 
     Args:
         codec: ``serdes.Codec`` of the objects.
-        otherwise: called with objects of another type; it returns the bytes, or raises an error.
+        otherwise: fallback serializer for objects that the codec cannot encode.
     """
 
     __slots__ = ("_otherwise",)
@@ -379,7 +379,7 @@ class Deserialize:
 
     Args:
         codec: ``serdes.Codec`` of the bytes.
-        otherwise: called with bytes that the codec does not decode; it returns the object, or raises an error.
+        otherwise: fallback deserializer for bytes that the codec cannot decode.
     """
 
     __slots__ = ("_otherwise",)
@@ -406,18 +406,18 @@ def read_column(codec: int, valid: Any, ends: Any, data: Any, first: int, count:
 
     Args:
         codec: ``serdes.Codec`` of the rows.
-        valid: bitmap of the rows that are not null; None if none is.
-        ends: offsets of the rows in ``data`` (int32); a row ends where the next one begins.
-        data: bytes of the rows; None if there are none.
+        valid: validity bitmap; None if no row is null.
+        ends: offsets of the rows in ``data`` (int32); each row ends where the next row begins.
+        data: row data; None if all rows are empty or null.
         first: number of the first row.
         count: number of rows.
 
     Raises:
-        ValueError: a row cannot be deserialized, the buffers are too short, or there is no such codec.
+        ValueError: a row cannot be deserialized, the buffers are too short, or the codec is not supported.
     """
     if not Codec.BYTES <= codec <= Codec.DOUBLE:
-        raise ValueError(f"codec {int(codec)} cannot be read")
-    if first == 0 and count == 0:  # an empty array can lack its buffers
+        raise ValueError(f"unsupported codec: {int(codec)}")
+    if first == 0 and count == 0:  # an empty array may have no buffers
         return []
     ends_view = memoryview(b"" if ends is None else ends).cast("B")
     bounds = ends_view[: len(ends_view) // 4 * 4].cast("i")
@@ -430,14 +430,14 @@ def read_column(codec: int, valid: Any, ends: Any, data: Any, first: int, count:
         if bits is not None and not bits[row // 8] >> row % 8 & 1:
             rows.append(None)
         elif not 0 <= bounds[row] <= bounds[row + 1] <= len(content):
-            raise ValueError("a row is outside of the buffer")
+            raise ValueError(f"row {row} is outside the buffer ({len(content)} bytes)")
         else:
             rows.append(_decode(codec, bytes(content[bounds[row] : bounds[row + 1]])))
     return rows
 
 
 def has_negative(timestamps: Sequence[int]) -> bool:
-    """Return whether a column has a negative timestamp."""
+    """Return whether a column contains a negative timestamp."""
     return any(map(_is_negative, timestamps))
 
 
@@ -463,7 +463,7 @@ def _name_type(argument: object) -> str:
 
 
 def _encode(codec: int, value: Any) -> bytes | None:
-    """Return the bytes of an object of the exact type of a codec, or raise an error."""
+    """Encode an object whose type is exactly the codec's type, or raise an error."""
     if not codec:
         raise TypeError
     if value is None:
@@ -485,7 +485,7 @@ def _decode(codec: int, data: bytes) -> Any:
 
 
 def _pack(column: Sequence[bytes | None]) -> tuple[bytes, bytes, bytes]:
-    """Return the bytes, the end of each row, and whether it is not None."""
+    """Return the concatenated data, the end offset of each row, and one validity byte per row."""
     ends = accumulate(0 if data is None else len(data) for data in column)
     valid = bytes(data is not None for data in column)
     return b"".join(data for data in column if data is not None), array("i", ends).tobytes(), valid

@@ -1,4 +1,4 @@
-"""The nodes of a task while it runs."""
+"""The running nodes of a task."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from zkconsumer.topology.task_context import TaskContext
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.timestamps import TimestampExtractor
 
-#: Partitions of a record if no partitioner selects one.
+#: Partitions of a record whose partition the producer selects.
 _PRODUCERS_CHOICE = (None,)
 
-#: Extractors that return the timestamp of a record that has one.
+#: Extractors that return the record's own timestamp unless it is negative.
 _PLAIN_EXTRACTORS = (
     timestamps.fail_on_invalid,
     timestamps.skip_on_invalid,
@@ -44,9 +44,9 @@ class RunningNode:
 
     Attributes:
         name: name of the node.
-        process: the function that processes a record.
-        children: functions of the nodes below, which receive forwarded records.
-        child_by_name: the same by name of the node.
+        process: function that processes a record.
+        children: ``process`` functions of the child nodes, which receive forwarded records.
+        child_by_name: ``process`` functions of the child nodes, by node name.
     """
 
     def __init__(self, name: str, process: Process) -> None:
@@ -55,7 +55,7 @@ class RunningNode:
         self.child_by_name: dict[str, Process] = {}
 
     def add_child(self, child: RunningNode) -> None:
-        """Add a node below, which receives forwarded records."""
+        """Add a child node, which receives forwarded records."""
         self.children.append(child.process)
         self.child_by_name[child.name] = child.process
 
@@ -82,7 +82,7 @@ class RunningSource(RunningNode):
             process(record)
 
     def decode_columns(self, columns: SourceColumns) -> tuple[list[Any], list[Any]] | None:
-        """Return all keys and values; None if a record has to be dropped, or needs its timestamp extractor."""
+        """Return all keys and values, or None if the records must be deserialized one by one."""
         if not self._is_plain or has_negative(columns.load_timestamps()):
             return None
         try:
@@ -92,7 +92,7 @@ class RunningSource(RunningNode):
             return None
 
     def decode(self, source: SourceRecord, partition_time_ms: int) -> Record | None:
-        """Return the deserialized record with its timestamp; None if it is dropped.
+        """Return the deserialized record with its timestamp, or None if the record was dropped.
 
         Raises:
             FailedNodeError: the handler returned FAIL, or the timestamp extractor failed.
@@ -105,7 +105,7 @@ class RunningSource(RunningNode):
         try:
             timestamp = self._extract(source, key, value, partition_time_ms)
             if not isinstance(timestamp, int):
-                raise WrongTypeError(f"the timestamp must be an integer of milliseconds, got {timestamp!r}")
+                raise WrongTypeError(f"the timestamp must be an integer in milliseconds, got {timestamp!r}")
         except Exception as error:
             self._errors.on_timestamp_error(self.name, source, error)
         if timestamp < 0:
@@ -129,7 +129,7 @@ class RunningSink(RunningNode):
         super().__init__(node.name, self._create_writer())
 
     def _create_writer(self) -> Process:
-        """Return the function that sends a record; it is compiled if there is no topic extractor and no partitioner."""
+        """Return the function that sends a record. It is compiled unless there is a topic extractor or partitioner."""
         if self._topic is None or self._partitioner is not None:
             return self._send
         codecs = serializer_codec(self._key), serializer_codec(self._value)
@@ -168,7 +168,7 @@ class RunningSink(RunningNode):
         return topic
 
     def _select_partitions(self, topic: str, record: Record) -> Sequence[int | None]:
-        """Return the partitions of a record; None is the producer's choice. Source: KIP-837."""
+        """Return the partitions for a record; None means that the producer selects it. Source: KIP-837."""
         if self._partitioner is None:
             return _PRODUCERS_CHOICE
         count = self._partition_count(topic)
@@ -185,7 +185,7 @@ class RunningSink(RunningNode):
 
 
 class RunningProcessor(RunningNode):
-    """A node with a processor of the application."""
+    """A node that runs a processor of the application."""
 
     def __init__(self, node: ProcessorNode, task: TaskContext, errors: ErrorHandling) -> None:
         self._task, self._errors = task, errors
@@ -198,11 +198,11 @@ class RunningProcessor(RunningNode):
 
     @property
     def is_initialized(self) -> bool:
-        """Whether ``init`` returned, and ``close`` was not called since."""
+        """Whether ``init`` has returned and ``close`` has not been called since."""
         return self._is_initialized
 
     def initialize(self, context: ProcessorContext) -> None:
-        """Initialize the processor. If that fails, ``close`` does not call it.
+        """Initialize the processor. If its ``init`` fails, its ``close`` is not called.
 
         Raises:
             StreamsError: the processor failed.
@@ -211,7 +211,7 @@ class RunningProcessor(RunningNode):
         if owner is not None:
             raise StreamsError(
                 f"task {self._task.task_id}: processor {self.name!r} belongs to task {owner}; its supplier must return "
-                "a new object at each call"
+                "a new object on each call"
             )
         try:
             self.processor.init(context)
@@ -223,7 +223,7 @@ class RunningProcessor(RunningNode):
                 f"task {self._task.task_id}: processor {self.name!r} failed in init: {describe_error(error)}"
             ) from error
         self._is_initialized = True
-        self.calls.process = self.processor.process  # ``init`` may have replaced it
+        self.calls.process = self.processor.process  # ``init`` may have replaced ``process``
 
     def _handle_error(self, record: Record, error: Exception) -> None:
         if isinstance(error, FatalError):

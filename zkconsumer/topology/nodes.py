@@ -1,4 +1,4 @@
-"""The declared nodes of a topology, and their groups."""
+"""The declared nodes of a topology, and their grouping into sub-topologies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from zkconsumer.topology.serdes import Deserializer, Serializer
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.timestamps import TimestampExtractor
 
-#: Returns the topic to write to, from a record and the metadata of the source record.
+#: Function that returns the target topic, given a record and the metadata of its source record.
 TopicExtractor = Callable[[Record, RecordMetadata], str]
 
-#: Returns a partition number, from topic, key, value and number of partitions. None leaves the choice to the producer;
-#: several numbers send the record to each of them, and an empty collection drops it.
+#: Function that returns a partition, given topic, key, value and number of partitions. With None, the producer selects
+#: the partition; with a collection, the record is sent to each of its partitions, or dropped if it is empty.
 Partitioner = Callable[[str, Any, Any, int], int | Collection[int] | None]
 
 
@@ -46,7 +46,7 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class ProcessorNode:
-    """A node with a processor, and the names of the stores that are connected to it, in that order."""
+    """A processor node, with the names of its stores in the order in which they were connected."""
 
     name: str
     parents: tuple[str, ...]
@@ -79,7 +79,7 @@ Node = SourceNode | ProcessorNode | SinkNode
 
 
 class GlobalStore(NamedTuple):
-    """A global store: the builder, and the nodes that fill it from a topic."""
+    """A global store: its builder, and the nodes that fill it from a topic."""
 
     builder: StoreBuilder
     source: SourceNode
@@ -87,7 +87,7 @@ class GlobalStore(NamedTuple):
 
 
 class UnionFind:
-    """Sets of connected names. Source: Kafka 3.9 QuickUnion."""
+    """Disjoint sets of connected names. Source: Kafka 3.9 QuickUnion."""
 
     def __init__(self) -> None:
         self._parents: dict[str, str] = {}
@@ -97,19 +97,19 @@ class UnionFind:
         self._parents[name] = name
 
     def root(self, name: str) -> str:
-        """Return the name that represents the set of ``name``."""
+        """Return the representative of the set that contains ``name``."""
         while self._parents[name] != name:
             name = self._parents[name]
         return name
 
     def unite(self, name: str, others: Iterable[str]) -> None:
-        """Join the set of a name with those of others."""
+        """Merge the set that contains ``name`` with the sets that contain ``others``."""
         for other in others:
             self._parents[self.root(name)] = self.root(other)
 
 
 def group_nodes(nodes: Mapping[str, Node], connected: UnionFind) -> list[list[str]]:
-    """Return the names of each connected part; parts and names are in the order in which the nodes were added."""
+    """Return the node names of each connected component, in the order in which the nodes were added."""
     groups: dict[str, list[str]] = {}
     for name in nodes:
         groups.setdefault(connected.root(name), []).append(name)
@@ -119,12 +119,12 @@ def group_nodes(nodes: Mapping[str, Node], connected: UnionFind) -> list[list[st
 def check_parents(
     kind: str, name: str, parents: tuple[str, ...], nodes: Mapping[str, Node], global_processors: Collection[str]
 ) -> None:
-    """Raise TopologyError if a new processor or sink cannot be a child of these nodes.
+    """Raise TopologyError if a new processor or sink cannot be a child of ``parents``.
 
     Args:
         kind: ``processor`` or ``sink``.
         name: name of the new node.
-        parents: names of its parents.
+        parents: names of the parent nodes.
         nodes: nodes by name.
         global_processors: names of the processors that update global stores.
     """
@@ -137,13 +137,13 @@ def check_parents(
         if parent not in nodes:
             raise TopologyError(f"{kind} {name!r}: parent {parent!r} has not been added yet")
         if isinstance(nodes[parent], SinkNode):
-            raise TopologyError(f"{kind} {name!r}: parent {parent!r} is a sink, which has no children")
+            raise TopologyError(f"{kind} {name!r}: parent {parent!r} is a sink and cannot have children")
         if parent in global_processors:
-            raise TopologyError(f"{kind} {name!r}: parent {parent!r} updates a global store and has no children")
+            raise TopologyError(f"{kind} {name!r}: parent {parent!r} updates a global store and cannot have children")
 
 
 def check_connection(nodes: Mapping[str, Node], processor: str, store: str) -> None:
-    """Raise TopologyError if a node does not exist or cannot have a store."""
+    """Raise TopologyError if ``store`` cannot be connected to the node ``processor``."""
     check_name("processor", processor)
     node = nodes.get(processor)
     if node is None:

@@ -1,20 +1,20 @@
-"""Owner tasks of open processors and stores, so that two tasks cannot share one.
+"""The tasks that own open processors and stores, so that two tasks cannot share one.
 
-The objects belong to the application: they may be unhashable, or equal to each other, so they are found by identity.
-``Processor`` and ``StateStore`` have weak references, which a subclass cannot remove. Tasks of all threads share the
-owners; each change is one operation of a dictionary.
+The application defines the objects: they may be unhashable or compare equal, so they are looked up by identity.
+``Processor`` and ``StateStore`` support weak references, and subclasses cannot disable them. Tasks in all threads use
+this registry; each change is a single dictionary operation.
 """
 
 from __future__ import annotations
 
 from weakref import ref
 
-#: Object and task by id of the object. A deleted object is removed before its id can be used again.
+#: Weak reference and task id by object id. A deleted object is removed before its id can be reused.
 _owners: dict[int, tuple[ref[object], str]] = {}
 
 
 def claim(opened: object, task_id: str) -> str | None:
-    """Make a task the owner of an object that has none; otherwise return its owner."""
+    """Make the task the owner of ``opened``, or return the current owner if there is one."""
     key = id(opened)
     entry = (ref(opened, lambda _: _owners.pop(key, None)), task_id)
     found = _owners.setdefault(key, entry)
@@ -22,5 +22,5 @@ def claim(opened: object, task_id: str) -> str | None:
 
 
 def release(opened: object) -> None:
-    """Release an object, which another task can then open."""
+    """Release ``opened``, so that another task can open it."""
     _owners.pop(id(opened), None)

@@ -1,4 +1,4 @@
-"""Topics of sources: checks of a new source, and the existing topics of a pattern."""
+"""Source topics: checks of new sources, and matching of patterns against existing topics."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 def create_filter(pattern: str) -> TopicFilter:
-    """Return the topic filter of a pattern.
+    """Return the topic filter for ``pattern``.
 
     Raises:
         ConfigurationError: the pattern is invalid.
     """
-    # Loads the package of the group protocol, which topologies without patterns do not need.
+    # Imported here, because topologies without patterns do not need the rebalance package.
     from zkconsumer.rebalance.topic_filter import Whitelist
 
     return Whitelist(pattern)
 
 
 def match_topics(sources: Iterable[SourceNode], existing: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the topics of each source by its name; those of a pattern are the existing ones that it matches.
+    """Return the topics of each source, by source name. Patterns are matched against the existing topics.
 
     Raises:
-        TopologyError: two patterns match a topic.
+        TopologyError: two patterns match the same topic.
     """
     topics = list(existing)
     matched: dict[str, tuple[str, ...]] = {}
@@ -50,14 +50,14 @@ def match_topics(sources: Iterable[SourceNode], existing: Iterable[str]) -> dict
 
 
 def check_topics(name: str, topics: tuple[str, ...], sources: Iterable[SourceNode]) -> None:
-    """Raise TopologyError if the topics of a new source are invalid, or are read by another source."""
+    """Raise TopologyError if the topics of a new source are invalid or already read by another source."""
     if not topics:
-        raise TopologyError(f"source {name!r} needs at least one topic, or a pattern")
+        raise TopologyError(f"source {name!r} needs at least one topic or a pattern")
     others = list(sources)
     for index, topic in enumerate(topics):
         check_name("topic", topic)
         if topic in topics[:index]:
-            raise TopologyError(f"source {name!r} names topic {topic!r} twice")
+            raise TopologyError(f"source {name!r} lists topic {topic!r} twice")
         for other in others:
             if topic in other.topics:
                 raise TopologyError(f"topic {topic!r} is already read by source {other.name!r}")

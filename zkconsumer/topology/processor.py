@@ -1,4 +1,4 @@
-"""Interfaces for applications: processors and their context.
+"""Application interfaces: processors and their context.
 
 Source: Kafka 3.9 org.apache.kafka.streams.processor.api.
 """
@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.records import Record, RecordMetadata
 
-#: Called with the current stream time or wall-clock time in milliseconds.
+#: Function that is called with the current stream time or wall-clock time, in milliseconds.
 Punctuator = Callable[[int], object]
 
 
 class PunctuationType(enum.Enum):
-    """The clock of a schedule."""
+    """The clock that determines when a schedule is due."""
 
     #: The highest timestamp of the records processed so far. It does not advance without records.
     STREAM_TIME = "stream time"
@@ -27,14 +27,14 @@ class PunctuationType(enum.Enum):
 
 
 class Cancellable(Protocol):
-    """A schedule that can be ended."""
+    """A schedule that can be cancelled."""
 
     def cancel(self) -> None:
-        """End the schedule. A second call has no effect."""
+        """Cancel the schedule. A second call has no effect."""
 
 
 class Remembered:
-    """A value that a processor keeps from record to record; see ``ProcessorContext.remember``.
+    """A value that a processor keeps between records; see ``ProcessorContext.remember``.
 
     Attributes:
         value: None, or a bool, int, float or str, or a list or dict of these.
@@ -47,7 +47,7 @@ class Remembered:
 
 
 class ProcessorContext(Protocol):
-    """The interface of a task for a processor; valid in ``init``, ``process``, ``close`` and punctuations."""
+    """A processor's interface to its task, valid in ``init``, ``process``, ``close`` and punctuators."""
 
     @property
     def config(self) -> ApplicationConfig:
@@ -59,7 +59,7 @@ class ProcessorContext(Protocol):
 
     @property
     def task_id(self) -> str:
-        """Number of the sub-topology and of the partition, such as ``0_3``."""
+        """The sub-topology number and partition number, such as ``0_3``."""
 
     @property
     def node_name(self) -> str:
@@ -67,7 +67,7 @@ class ProcessorContext(Protocol):
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record was read; in punctuations None, -1 and -1; None in ``init`` and ``close``."""
+        """Topic, partition and offset of the record: (None, -1, -1) in punctuators, None in ``init`` and ``close``."""
 
     @property
     def current_stream_time_ms(self) -> int:
@@ -75,91 +75,92 @@ class ProcessorContext(Protocol):
 
     @property
     def current_system_time_ms(self) -> int:
-        """The wall-clock time at which the current record or punctuation started, in milliseconds."""
+        """The wall-clock time at which processing of the current record or punctuation started, in milliseconds."""
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """Forward a record to the children of this node, in the order in which they were added.
 
-        Each child processes it completely, with all nodes below, before the next one receives it.
+        Each child and all of its descendants process the record before the next child receives it.
 
         Args:
-            record: the record.
-            child: name of the only child that receives it; None for all.
+            record: record to forward.
+            child: name of the only child that receives the record; None forwards it to all children.
 
         Raises:
-            StreamsError: there is no such child, or the call does not come from a node.
+            StreamsError: the child does not exist, or the call was made outside ``process``, punctuators and flush
+                listeners.
         """
 
     def forward_held_back(self, record: Record, metadata: RecordMetadata) -> None:
-        """Forward a record that this node held back; until the call returns, ``record_metadata`` is ``metadata``.
+        """Forward a record that this node held back. During the call, ``record_metadata`` returns ``metadata``.
 
         Args:
-            record: the record.
-            metadata: ``record_metadata`` at the time when the node received it.
+            record: record to forward.
+            metadata: ``record_metadata`` at the time when the node received the record.
 
         Raises:
-            StreamsError: the call does not come from a node.
+            StreamsError: the call was made outside ``process``, punctuators and flush listeners.
         """
 
     def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
-        """Call a function periodically. A call that is late is made once, however many intervals have passed.
+        """Schedule a punctuator. If several intervals pass at once, it is called only once.
 
         Args:
-            interval_ms: at least 1. A stream-time schedule is aligned to multiples of it, and first called after the
-                next record, or after the current one if it is created in ``process``; a wall-clock schedule is first
-                called after the interval.
-            kind: the clock.
-            punctuator: called with the current time of that clock.
+            interval_ms: interval between two calls in milliseconds, at least 1. Stream-time schedules are aligned to
+                multiples of the interval and first called after the next record (if created in ``process``, after the
+                current record). Wall-clock schedules are first called after one interval.
+            kind: clock that determines when the punctuator is called.
+            punctuator: function that is called with the current time of the clock.
 
         Raises:
             ValueError: an argument is invalid.
-            StreamsError: the call does not come from a node.
+            StreamsError: the call was made outside ``init``, ``process`` and punctuators.
         """
 
     def schedules(self) -> Mapping[tuple[str, int], Cancellable]:
-        """Return the schedules of this node that have not ended, by method and ordinal.
+        """Return the active schedules of this node, by method and ordinal.
 
-        A runtime may continue a task with a new processor. It calls ``init`` again, whose schedules then continue, and
-        restores the schedules that were created later. The method is ``init`` for those created in ``init``, and
-        otherwise the name of the processor's method that the schedule calls. The ordinal counts the schedules with
-        this method from 0.
+        A runtime may rebuild a task with a new processor. It then calls ``init`` again, which continues the schedules
+        created in ``init``, and restores the schedules created later. For a schedule created in ``init``, the method is
+        ``init``; otherwise it is the name of the processor method that the schedule calls. The ordinal numbers the
+        schedules with the same method, starting at 0.
         """
 
     def remember(self, name: str, default: Any) -> Remembered:
-        """Return an object whose ``value`` is kept if the task is rebuilt, unlike attributes of the processor.
+        """Return an object whose ``value`` is kept when the task is rebuilt, unlike processor attributes.
 
         Args:
             name: name of the value; the same name returns the same object.
-            default: the value, if the task has none yet.
+            default: initial value, if the task has no value with this name yet.
         """
 
     def commit(self) -> None:
-        """Request a commit of the task soon."""
+        """Request a commit of the task as soon as possible."""
 
     def get_state_store(self, name: str) -> Any:
-        """Return a store that is connected to this processor, or a read-only view of a global store.
+        """Return a store that is connected to this processor, or a global store, which is read-only.
 
         Raises:
-            StreamsError: there is no such store, or it is not connected.
+            StreamsError: the store does not exist, or is not connected to this processor.
         """
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter of this node; ``StreamTask.metrics`` has it as ``node/name``."""
+        """Increase a counter of this node by ``amount``; ``StreamTask.metrics`` reports it as ``node/name``."""
 
 
 class Processor(ABC):
-    """A node that receives records one by one. A supplier creates one object for each task."""
+    """A node that receives records one by one. The supplier creates one processor for each task."""
 
     def init(self, context: ProcessorContext) -> None:  # noqa: B027
-        """Prepare for the first record: keep the context, get stores, create schedules."""
+        """Prepare for the first record: store the context, get state stores, create schedules."""
 
     @abstractmethod
     def process(self, record: Record) -> None:
         """Process one record."""
 
     def close(self) -> None:  # noqa: B027
-        """Release the resources of ``init``. Changes of stores are discarded, unless a commit follows."""
+        """Release the resources acquired in ``init``. Store changes are discarded unless a commit follows."""
 
 
-#: Returns a new processor at each call: a class, or a function.
+#: A class or function that returns a new processor on each call.
 ProcessorSupplier = Callable[[], Processor]

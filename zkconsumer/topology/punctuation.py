@@ -1,4 +1,4 @@
-"""Schedules of a task.
+"""The punctuator schedules of a task.
 
 Source: Kafka 3.9 PunctuationQueue and PunctuationSchedule.
 """
@@ -14,17 +14,17 @@ from zkconsumer.topology.java_order import PriorityQueue
 from zkconsumer.topology.loop import NEVER
 from zkconsumer.topology.processor import Processor, PunctuationType, Punctuator
 
-#: Method of a ``ScheduleKey`` whose schedule was created in ``init``.
+#: ``ScheduleKey.method`` of schedules that were created in ``init``.
 IN_INIT = "init"
 
 
 class ScheduleKey(NamedTuple):
-    """The identity of a schedule, which it keeps if its task is rebuilt.
+    """The identity of a schedule, which does not change when its task is rebuilt.
 
     Attributes:
-        node: name of the node that created it.
-        method: ``init`` if it was created in ``init``; otherwise the name of the method that it calls.
-        ordinal: how many schedules with this node and method were created before it.
+        node: name of the node that created the schedule.
+        method: ``init`` if the schedule was created in ``init``; otherwise the name of the method that it calls.
+        ordinal: number of schedules with the same node and method that were created earlier.
     """
 
     node: str
@@ -33,13 +33,13 @@ class ScheduleKey(NamedTuple):
 
 
 class Schedule:
-    """A punctuator with its interval and next time.
+    """A punctuator with its interval and next due time.
 
     Args:
-        key: its identity.
-        due_ms: first time at which it is due.
-        interval_ms: milliseconds between two calls.
-        punctuator: the function.
+        key: identity of the schedule.
+        due_ms: time of the first call, in milliseconds.
+        interval_ms: interval between two calls, in milliseconds.
+        punctuator: function to call.
     """
 
     __slots__ = ("due_ms", "interval_ms", "is_cancelled", "key", "punctuator")
@@ -49,11 +49,11 @@ class Schedule:
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        """End the schedule."""
+        """Cancel the schedule."""
         self.is_cancelled = True
 
     def advance(self, now_ms: int) -> None:
-        """Set the next time, which is after ``now_ms`` and a multiple of intervals after the current one."""
+        """Advance the due time by a multiple of the interval, to a time after ``now_ms``."""
         missed = max(now_ms - self.due_ms, 0) // self.interval_ms
         self.due_ms += (missed + 1) * self.interval_ms
 
@@ -62,8 +62,8 @@ class PunctuationQueue:
     """The schedules of one clock.
 
     Attributes:
-        queue: the schedules, without the one that is being called.
-        called: the schedule that is being called, or None.
+        queue: all schedules except ``called``.
+        called: schedule whose punctuator is being called, or None.
     """
 
     def __init__(self) -> None:
@@ -86,11 +86,11 @@ class PunctuationQueue:
         self.queue.add(schedule)
 
     def punctuate(self, now_ms: int, call: Callable[[Schedule, int], object]) -> bool:
-        """Call all schedules that are due, including new ones, and return whether there was one.
+        """Call all due schedules, including newly added schedules, and return whether any was due.
 
         Args:
-            now_ms: current time of the clock.
-            call: called with each schedule and that time.
+            now_ms: current time of the clock, in milliseconds.
+            call: called with each due schedule and ``now_ms``.
         """
         has_called = False
         while (schedule := self.queue.peek()) is not None and schedule.due_ms <= now_ms:
@@ -102,7 +102,7 @@ class PunctuationQueue:
                 call(schedule, now_ms)
             finally:
                 self.called = None
-                # A call that fails is made again at its next time. A punctuator may have cancelled its own schedule.
+                # A failed call is not repeated before the next due time. A punctuator may cancel its own schedule.
                 schedule.advance(now_ms)
                 if not schedule.is_cancelled:
                     self.queue.add(schedule)
@@ -123,8 +123,8 @@ class SavedSchedules(NamedTuple):
     """The schedules of a task in a snapshot.
 
     Attributes:
-        queues: the schedules of each clock, in the order of the queue's array.
-        created: number of schedules that were created, by node and method.
+        queues: schedules of each clock, in heap array order.
+        created: number of created schedules, by node and method.
     """
 
     queues: Mapping[PunctuationType, tuple[SavedSchedule, ...]]
@@ -132,14 +132,14 @@ class SavedSchedules(NamedTuple):
 
 
 class TaskSchedules:
-    """The schedules of both clocks, which can be saved and restored.
+    """The schedules of a task for both clocks, which can be saved and restored.
 
-    A schedule that was created in ``init`` is found again by its ordinal, because ``init`` creates it again. Others are
-    found by the name of the processor's method that they call.
+    A schedule created in ``init`` is identified by its ordinal, because a rebuilt task calls ``init`` again. Other
+    schedules are identified by the name of the processor method that they call.
 
     Args:
-        task_id: the task, for errors.
-        requires_methods: whether schedules that could not be restored are rejected.
+        task_id: task id, used in error messages.
+        requires_methods: whether to reject schedules that could not be restored.
     """
 
     def __init__(self, task_id: str, requires_methods: bool) -> None:
@@ -157,25 +157,25 @@ class TaskSchedules:
     def create_in_init(
         self, node: str, kind: PunctuationType, due_ms: int, interval_ms: int, punctuator: Punctuator
     ) -> Schedule:
-        """Return a schedule that ``init`` of a node creates, or the restored one that an earlier ``init`` created.
+        """Create a schedule in ``init``, or return the restored schedule that an earlier call of ``init`` created.
 
         Raises:
-            StreamsError: the restored schedule has the other clock.
+            StreamsError: the restored schedule uses a different clock.
         """
         key = self._next_key(node, IN_INIT)
         found = self._restored.pop(key, None)
         if found is None:
             schedule = Schedule(key, due_ms, interval_ms, punctuator)
             if key.ordinal < self._created_before.get((node, IN_INIT), 0):
-                schedule.cancel()  # it ended before the task was saved
+                schedule.cancel()  # it was cancelled before the task was saved
             else:
                 self.queues[kind].add(schedule)
             return schedule
         saved_kind, schedule = found
         if saved_kind is not kind:
             raise StreamsError(
-                f"processor {node!r}: schedule {key.ordinal} of init() uses {kind.value}, and the saved one uses "
-                f"{saved_kind.value}; create new schedules after those that init() created before"
+                f"processor {node!r}: schedule {key.ordinal} of init() uses {kind.value}, but was saved with "
+                f"{saved_kind.value}; create additional schedules after the existing schedules"
             )
         schedule.interval_ms, schedule.punctuator = interval_ms, punctuator
         return schedule
@@ -189,10 +189,10 @@ class TaskSchedules:
         interval_ms: int,
         punctuator: Punctuator,
     ) -> Schedule:
-        """Return a schedule that a processor creates after ``init``.
+        """Create a schedule outside ``init``.
 
         Raises:
-            StreamsError: the task is rebuilt from snapshots, and the punctuator is not a method of the processor.
+            StreamsError: the task takes snapshots, and the punctuator is not a method of the processor.
         """
         method = _find_method(processor, punctuator)
         if self._requires_methods and not method:
@@ -202,14 +202,14 @@ class TaskSchedules:
         return schedule
 
     def find(self, node: str) -> dict[tuple[str, int], Schedule]:
-        """Return the schedules of a node that have not ended, by method and ordinal."""
+        """Return the active schedules of a node, by method and ordinal."""
         schedules = (schedule for queue in self.queues.values() for schedule in queue.schedules)
         return {one.key[1:]: one for one in schedules if one.key.node == node and not one.is_cancelled}
 
     # ---- snapshots ----
 
     def save(self) -> SavedSchedules:
-        """Return all schedules.
+        """Return all schedules for a snapshot.
 
         Raises:
             StreamsError: a schedule cannot be restored, because its punctuator is not a method of the processor.
@@ -224,7 +224,7 @@ class TaskSchedules:
         return SavedSchedules(queues, dict(self._created))
 
     def restore(self, saved: SavedSchedules) -> None:
-        """Restore schedules before the processors are initialized."""
+        """Restore saved schedules; called before the processors are initialized."""
         self._created.clear()
         self._created.update({key: count for key, count in saved.created.items() if key[1] != IN_INIT})
         self._created_before = saved.created
@@ -238,23 +238,23 @@ class TaskSchedules:
             self.queues[kind].queue.items[:] = restored
 
     def attach(self, node: str, processor: Processor) -> None:
-        """Connect the restored schedules that a node created after ``init`` to its processor.
+        """Attach the restored schedules that were created outside ``init`` to the node's new processor.
 
         Raises:
-            StreamsError: the processor does not have a method that a schedule calls.
+            StreamsError: a schedule calls a method that the processor does not have.
         """
         for key in [key for key in self._restored if key.node == node and key.method != IN_INIT]:
             _, schedule = self._restored.pop(key)
             method = getattr(processor, key.method, None)
             if method is None and not schedule.is_cancelled:
                 raise StreamsError(
-                    f"task {self._task_id}: a saved schedule calls the method {key.method!r}, which processor {node!r} "
-                    "does not have"
+                    f"task {self._task_id}: a saved schedule calls the method {key.method!r}, but processor {node!r} "
+                    "has no such method"
                 )
             schedule.punctuator = method or _do_nothing
 
     def finish_restoring(self) -> None:
-        """End the schedules that ``init`` no longer creates; called after all processors were initialized."""
+        """Cancel restored schedules that ``init`` no longer creates; called after all processors are initialized."""
         for _, schedule in self._restored.values():
             schedule.cancel()
         self._restored.clear()
@@ -267,7 +267,7 @@ class TaskSchedules:
 
 
 def _find_method(processor: Processor, punctuator: Punctuator) -> str:
-    """Return the name of the processor's method that a punctuator is, or an empty text."""
+    """Return the method name if the punctuator is a method of the processor, else an empty string."""
     name: Any = getattr(punctuator, "__name__", "")
     is_method = getattr(punctuator, "__self__", None) is processor and hasattr(type(processor), str(name))
     return str(name) if is_method else ""

@@ -1,4 +1,4 @@
-"""Records that a task did not process yet, and the selection of the next one.
+"""Record queues of a task, and the selection of the next record to process.
 
 Source: Kafka 3.9 RecordQueue and PartitionGroup.
 """
@@ -18,7 +18,7 @@ from zkconsumer.topology.records import Header, Record, SourceRecord
 #: Time of a partition or task before its first record.
 UNKNOWN = -1
 
-#: Value of ``max_task_idle_ms`` with which a task never waits for empty partitions.
+#: Value of ``max_task_idle_ms`` that disables waiting for empty partitions.
 IDLE_DISABLED = -1
 
 #: Maximum number of records that are deserialized at once.
@@ -29,9 +29,9 @@ class Stamped(NamedTuple):
     """A record at the head of a queue.
 
     Attributes:
-        source: the source record.
-        record: the deserialized record; None if all records of the queue were dropped, so that only its offset counts.
-        timestamp: milliseconds since the epoch.
+        source: source record.
+        record: deserialized record; None if all records of the queue were dropped, so that only the offset is used.
+        timestamp: timestamp in milliseconds since the epoch.
     """
 
     source: SourceRecord
@@ -43,20 +43,20 @@ class Decoder(Protocol):
     """Deserializes the records of a queue."""
 
     def decode(self, source: SourceRecord, partition_time_ms: int) -> Record | None:
-        """Return the deserialized record with its timestamp; None drops it."""
+        """Return the deserialized record with its timestamp, or None if the record was dropped."""
 
     def decode_columns(self, columns: SourceColumns) -> tuple[list[Any], list[Any]] | None:
-        """Return all keys and values; None if a record has to be dropped, or needs its timestamp extractor."""
+        """Return all keys and values, or None if the records must be deserialized one by one."""
 
 
 class RecordBatch(NamedTuple):
-    """Consecutive records that were deserialized together.
+    """A batch of consecutive records.
 
     Attributes:
-        columns: the serialized records.
-        timestamps: milliseconds since the epoch.
+        columns: serialized records.
+        timestamps: timestamps in milliseconds since the epoch.
         keys: deserialized keys; empty if the records are deserialized one by one.
-        values: deserialized values, as ``keys``.
+        values: deserialized values; empty if the records are deserialized one by one.
         headers: headers of each record; None if no record has headers.
     """
 
@@ -68,13 +68,13 @@ class RecordBatch(NamedTuple):
 
 
 class QueueState(NamedTuple):
-    """The state of a queue, with which another task continues.
+    """The state of a queue, from which another task can resume.
 
     Attributes:
-        time_ms: the highest timestamp of the records processed so far.
-        next_offset: the offset after the last record that was processed; None before the first one.
-        dropped: the head, if all records of the queue were dropped.
-        columns: the records that were not processed yet.
+        time_ms: highest timestamp of the records processed so far.
+        next_offset: offset after the last processed record; None before the first record.
+        dropped: source record at the head of the queue, if all records of the queue were dropped.
+        columns: unprocessed records.
     """
 
     time_ms: int
@@ -84,19 +84,19 @@ class QueueState(NamedTuple):
 
 
 class RecordQueue:
-    """The records of one partition, in the order of their offsets.
+    """The queued records of one partition, in offset order.
 
-    Records are deserialized in batches. If a record of a batch has to be dropped, or cannot be deserialized, its
-    records are deserialized one by one, when they become the head.
+    Records are deserialized in batches. If a record in a batch must be dropped or cannot be deserialized, each record
+    of the batch is deserialized when it becomes the head of the queue.
 
     Args:
-        partition: the partition.
+        partition: partition of the records.
         decoder: deserializes the records.
 
     Attributes:
-        time_ms: the highest timestamp of the records processed so far.
-        batch: the records that are processed now; None if the queue is empty.
-        row: the head in ``batch``.
+        time_ms: highest timestamp of the records processed so far.
+        batch: batch that contains the head; None if no unprocessed records are left.
+        row: row of the head in ``batch``.
     """
 
     __slots__ = ("_decoder", "_end", "_head", "_size", "_waiting", "batch", "partition", "row", "time_ms")
@@ -107,7 +107,7 @@ class RecordQueue:
         self.batch: RecordBatch | None = None
         self.row = 0
         self._decoder = decoder
-        self._head: Stamped | None = None  # of a batch without keys
+        self._head: Stamped | None = None  # set only while records are deserialized one by one
         self._waiting: deque[SourceColumns] = deque()
         self._size = 0
         self._end: int | None = None
@@ -117,7 +117,7 @@ class RecordQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no head."""
+        """Whether the queue has no head."""
         return self.batch is None and self._head is None
 
     @property
@@ -129,13 +129,13 @@ class RecordQueue:
 
     @property
     def next_offset(self) -> int | None:
-        """The offset of the head, or after the last record if the queue is empty; None before the first record."""
+        """The offset of the head, or after the last record if the queue is empty. None before the first record."""
         if self._head is not None:
             return self._head.source.offset
         return self._end if self.batch is None else int(self.batch.columns.offset(self.row))
 
     def add(self, columns: SourceColumns) -> None:
-        """Append records, and deserialize the first ones if there is no head."""
+        """Append records, and deserialize the first batch if the queue has no head."""
         rows = columns.rows
         if not rows:
             return
@@ -161,7 +161,7 @@ class RecordQueue:
         return head
 
     def skip(self, count: int) -> None:
-        """Remove the head and ``count - 1`` records after it in the batch."""
+        """Remove the head and the ``count - 1`` records that follow it in the batch."""
         head, self._head = self._head, None
         if self.batch is None:
             assert head is not None
@@ -173,14 +173,14 @@ class RecordQueue:
         self._advance()
 
     def state(self) -> QueueState:
-        """Return the state with which another task continues."""
+        """Return the state from which another task can resume."""
         batch, head = self.batch, self._head
         rest = () if batch is None else (batch.columns.slice(self.row, batch.columns.rows),)
         dropped = head.source if head is not None and head.record is None else None
         return QueueState(self.time_ms, self._end, dropped, (*rest, *self._waiting))
 
     def restore(self, state: QueueState) -> None:
-        """Continue from the state of another task."""
+        """Resume from the state of another task."""
         self.time_ms, self._end = state.time_ms, state.next_offset
         if state.dropped is not None:
             self._head = Stamped(state.dropped, None, UNKNOWN)
@@ -219,20 +219,20 @@ class RecordQueue:
 
 
 class PartitionGroup:
-    """The queues of a task. The next record is that with the lowest timestamp at the head of a queue.
+    """The queues of a task. The head with the lowest timestamp is the next record.
 
     Args:
-        queues: the queues of the task.
-        max_idle_ms: milliseconds for which the task waits for empty partitions without a lag; ``IDLE_DISABLED``
-            disables waiting.
-        lag_of: returns the lag of a partition in records, or None if it is unknown.
+        queues: queues of the task.
+        max_idle_ms: maximum time to wait for empty partitions without lag, in milliseconds; ``IDLE_DISABLED`` disables
+            waiting.
+        lag_of: function that returns a partition's lag in records, or None if the lag is unknown.
         max_waiting: see ``TaskRuntime.max_waiting``.
 
     Attributes:
-        queues: the queues by partition.
-        deadlines: time until which the task waits for each empty partition without a lag, in milliseconds.
-        is_enforced: whether the next record is processed although a partition is empty.
-        allowed: number of records that may be taken after ``is_ready``, before it is called again.
+        queues: queues by partition.
+        deadlines: time until which the task waits for an empty partition without lag, in milliseconds, by partition.
+        is_enforced: whether the next record is processed even though a partition is empty.
+        allowed: maximum number of records to take before ``is_ready`` is called again.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class PartitionGroup:
         """Append records of a partition.
 
         Raises:
-            KeyError: the task does not have the partition.
+            KeyError: the task does not read the partition.
         """
         queue = self.queues[partition]
         was_empty = queue.is_empty
@@ -269,7 +269,7 @@ class PartitionGroup:
             self._nonempty.add(queue)
 
     def poll(self) -> tuple[TopicPartition, Stamped] | None:
-        """Remove and return the next record with the partition of its queue, or None."""
+        """Remove and return the next record with its partition, or None if all queues are empty."""
         queue = self._nonempty.poll()
         if queue is None:
             return None
@@ -279,10 +279,11 @@ class PartitionGroup:
         return queue.partition, stamped
 
     def first(self) -> tuple[RecordQueue, int | None] | None:
-        """Return the queue of the next record, and the timestamp from which another queue is next, or None.
+        """Return the queue of the next record, and the timestamp at which another queue takes precedence.
 
-        With three queues or more the time is that of the next record, because the order of equal timestamps depends on
-        each removal.
+        Returns None if all queues are empty. The timestamp is None if no other queue has records. It is ``UNKNOWN``,
+        which allows a single record, if several other queues have records, because each removal can change the order of
+        equal timestamps.
         """
         queue = self._nonempty.peek()
         if queue is None:
@@ -293,7 +294,7 @@ class PartitionGroup:
         return queue, others[0].head_timestamp if len(others) == 1 else UNKNOWN
 
     def skip(self, count: int) -> None:
-        """Remove the next record and ``count - 1`` records after it in its batch."""
+        """Remove the next record and the ``count - 1`` records that follow it in its batch."""
         queue = self._nonempty.poll()
         assert queue is not None
         queue.skip(count)
@@ -307,7 +308,7 @@ class PartitionGroup:
             self._lags = {partition: lag for partition, lag in lags.items() if lag is not None}
 
     def is_ready(self, now_ms: int) -> bool:
-        """Return whether the next record can be taken without waiting for partitions with earlier ones."""
+        """Return whether the next record can be processed without waiting for records of empty partitions."""
         self.allowed = sys.maxsize
         if self._max_idle_ms == IDLE_DISABLED:
             return True
@@ -331,7 +332,7 @@ class PartitionGroup:
         return has_records or not has_empty
 
     def _is_too_full(self) -> bool:
-        """Return whether more than ``max_waiting`` records wait; the excess must be processed."""
+        """Return whether more than ``max_waiting`` records are queued. If so, the excess records must be processed."""
         excess = len(self) - self._max_waiting
         if excess <= 0:
             return False
@@ -339,19 +340,19 @@ class PartitionGroup:
         return True
 
     def times(self) -> dict[TopicPartition, int]:
-        """Return the time of each partition, in milliseconds."""
+        """Return the highest timestamp processed in each partition, in milliseconds."""
         return {partition: queue.time_ms for partition, queue in self.queues.items()}
 
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """Return the next offset of each partition that had a record."""
+        """Return the next offset of each partition that has received a record."""
         offsets = ((partition, queue.next_offset) for partition, queue in self.queues.items())
         return {partition: offset for partition, offset in offsets if offset is not None}
 
     def restore(self, states: Mapping[TopicPartition, QueueState], order: Iterable[TopicPartition]) -> None:
-        """Continue from the state of another task.
+        """Resume from the state of another task.
 
         Args:
-            states: results of ``RecordQueue.state``.
+            states: results of ``RecordQueue.state``, by partition.
             order: result of ``heap_order``.
         """
         for partition, state in states.items():
@@ -359,5 +360,5 @@ class PartitionGroup:
         self._nonempty.items[:] = [self.queues[partition] for partition in order]
 
     def heap_order(self) -> list[TopicPartition]:
-        """Return the partitions with records in heap order, which determines the order of equal timestamps."""
+        """Return the non-empty partitions in heap order, which determines the order of equal timestamps."""
         return [queue.partition for queue in self._nonempty.items]

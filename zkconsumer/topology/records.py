@@ -9,28 +9,28 @@ from zkconsumer.topology.loop import Record
 
 
 class RecordMetadata(NamedTuple):
-    """Where the current record was read. In a punctuation the topic is None, and partition and offset are -1."""
+    """Topic, partition and offset of the current record; (None, -1, -1) during punctuation."""
 
     topic: str | None
     partition: int
     offset: int
 
 
-#: Metadata of records that a punctuation forwards.
+#: Metadata of records that a punctuator forwards.
 PUNCTUATION_METADATA = RecordMetadata(None, -1, -1)
 
 
 class SourceRecord(NamedTuple):
-    """A record of a topic, before it is deserialized.
+    """A serialized record of a source topic.
 
     Attributes:
         topic: topic name.
         partition: partition number.
         offset: offset in the partition.
-        timestamp: milliseconds since the epoch; -1 if the record has none.
+        timestamp: timestamp in milliseconds since the epoch; -1 if the record has no timestamp.
         key: serialized key, or None.
         value: serialized value, or None.
-        headers: names and values.
+        headers: header names and values.
     """
 
     topic: str
@@ -43,21 +43,21 @@ class SourceRecord(NamedTuple):
 
     @property
     def metadata(self) -> RecordMetadata:
-        """Where the record was read."""
+        """Topic, partition and offset of the record."""
         return RecordMetadata(self.topic, self.partition, self.offset)
 
     @property
     def place(self) -> str:
-        """Topic, partition and offset, for errors."""
+        """Topic, partition and offset of the record, as text for error messages."""
         return f"topic {self.topic}, partition {self.partition}, offset {self.offset}"
 
 
 class Change(NamedTuple):
-    """A change of a key in a cached store; the value of the record that a flush listener receives.
+    """A change to a key in a cached store, which a flush listener receives as a record value.
 
     Attributes:
-        new: the new value; None if the key was deleted.
-        old: the value in the store before; None if there was none, or if the listener does not request old values.
+        new: new value; None if the key was deleted.
+        old: previous value; None if the key was not in the store, or if the listener did not request old values.
     """
 
     new: Any
@@ -69,11 +69,11 @@ class SinkRecord(NamedTuple):
 
     Attributes:
         topic: topic name.
-        partition: partition number that the sink's partitioner selected; None for the producer's choice.
-        timestamp: milliseconds since the epoch.
+        partition: partition number that the sink's partitioner selected; None if the producer selects it.
+        timestamp: timestamp in milliseconds since the epoch.
         key: serialized key, or None.
         value: serialized value, or None.
-        headers: names and values.
+        headers: header names and values.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""A topology with the topics of its sources."""
+"""A topology with resolved source topics."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from zkconsumer.topology.subtopology import Subtopology
 
 
 class TopicGroup(NamedTuple):
-    """The topics of a sub-topology, whose tasks read one partition number of all of them.
+    """The topics of a sub-topology. Each of its tasks reads one partition number of all source topics.
 
     Attributes:
-        sources: topics that it reads.
-        sinks: topics that it writes, except those of topic extractors.
-        is_global: whether it updates a global store, so that it has no tasks of its own.
+        sources: topics that the sub-topology reads.
+        sinks: topics that the sub-topology writes, except topics that a topic extractor selects.
+        is_global: whether the sub-topology updates a global store, and therefore has no tasks of its own.
     """
 
     sources: frozenset[str]
@@ -30,13 +30,13 @@ class TopicGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class ResolvedTopology:
-    """The sub-topologies of a topology, and their topics among those that exist; see ``Topology.resolve``.
+    """The sub-topologies of a topology with their resolved topics; see ``Topology.resolve``.
 
     Attributes:
-        subtopologies: the sub-topologies, global stores included, by number in ``Topology.describe``.
-        copartitioned: topics of each group of sources whose topics need the same number of partitions.
-        internal_topics: topics that the application creates, without its id, with the number of their partitions; None
-            if it depends on a topic that does not exist.
+        subtopologies: sub-topologies, including global stores, by their number in ``Topology.describe``.
+        copartitioned: groups of topics that must have the same number of partitions.
+        internal_topics: partition count of each internal topic, by topic name without the application id; None if the
+            count depends on a topic that does not exist.
     """
 
     subtopologies: Mapping[int, Subtopology]
@@ -45,7 +45,7 @@ class ResolvedTopology:
 
     @property
     def topic_groups(self) -> dict[int, TopicGroup]:
-        """Topics of each sub-topology by its number; sub-topologies that read no topic are missing."""
+        """The topics of each sub-topology, by number; sub-topologies that read no topic are omitted."""
         return {
             number: TopicGroup(one.source_topics, one.sink_topics, one.is_global)
             for number, one in self.subtopologies.items()
@@ -58,18 +58,18 @@ class ResolvedTopology:
         return frozenset(topic for one in self.subtopologies.values() for topic in one.source_topics)
 
     def check_partition_counts(self, counts: Mapping[str, int]) -> None:
-        """Check that all source topics exist, and that co-partitioned ones have the same number of partitions.
+        """Check that all source topics exist, and that co-partitioned topics have equal partition counts.
 
         Args:
-            counts: number of partitions by topic. Internal topics may be missing.
+            counts: number of partitions by topic; internal topics may be omitted.
 
         Raises:
-            TopologyError: the numbers differ, a topic is missing, or the topology has no source.
+            TopologyError: partition counts differ, a source topic does not exist, or the topology has no source.
         """
         known = {topic: count for topic, count in self.internal_topics.items() if count is not None}
         counts = {**known, **counts}
         if not self.source_topics:
-            raise TopologyError("the topology has no source: call add_source or add_global_store")
+            raise TopologyError("the topology has no source; add one with add_source()")
         missing = sorted(self.source_topics - counts.keys())
         if missing:
             raise TopologyError(f"source topics do not exist: {', '.join(missing)}")
@@ -88,16 +88,16 @@ def resolve_topics(
     global_topics: Iterable[str],
     partition_counts: Mapping[str, int],
 ) -> list[Subtopology]:
-    """Return the sub-topologies with their topics.
+    """Return the sub-topologies with their resolved topics.
 
     Args:
-        groups: the nodes of each sub-topology.
-        stores: all stores by name, global ones included.
+        groups: nodes of each sub-topology.
+        stores: all stores by name, including global stores.
         global_topics: topics of global stores, which patterns do not match.
-        partition_counts: number of partitions of the existing topics, which patterns may match.
+        partition_counts: partition count of each existing topic; patterns are matched against these topics.
 
     Raises:
-        TopologyError: two patterns match a topic.
+        TopologyError: two patterns match the same topic.
     """
     of_global_stores = set(global_topics)
     sources = [node for nodes in groups for node in nodes if isinstance(node, SourceNode)]
@@ -117,14 +117,14 @@ def resolve_topics(
 
 
 def select_stores(nodes: Iterable[Node], stores: Mapping[str, StoreBuilder]) -> tuple[StoreBuilder, ...]:
-    """Return the stores that are connected to nodes, in the order in which Kafka Streams flushes their caches."""
+    """Return the stores connected to ``nodes``, in the order in which Kafka Streams flushes their caches."""
     processors = [node for node in nodes if isinstance(node, ProcessorNode)]
     names = dict.fromkeys(name for node in processors for name in string_order(node.stores))
     return tuple(stores[name] for name in names)
 
 
 def _merge_overlapping(sets: Iterable[frozenset[str]]) -> list[frozenset[str]]:
-    """Return sets without common elements: those with one are united."""
+    """Merge sets that have common elements, and return the resulting disjoint sets."""
     merged: list[frozenset[str]] = []
     for one in sets:
         overlapping = [other for other in merged if one & other]
@@ -135,10 +135,11 @@ def _merge_overlapping(sets: Iterable[frozenset[str]]) -> list[frozenset[str]]:
 def _derive_partition_counts(
     subtopologies: Sequence[Subtopology], declared: Mapping[str, int | None], existing: Mapping[str, int]
 ) -> dict[str, int | None]:
-    """Return the number of partitions of each internal topic, by the source topics of the sub-topologies that write it.
+    """Derive the partition count of each internal topic from the sub-topologies that write to the topic.
 
-    A sub-topology can read an internal topic that it also writes. If no other partition count can be derived, internal
-    sources with unknown counts are ignored.
+    An internal topic gets the highest partition count of their source topics. A sub-topology can read an internal topic
+    that it also writes. If no other partition count can be derived, internal source topics with unknown counts are
+    ignored.
     """
     counts = dict(declared)
     while True:
@@ -161,16 +162,16 @@ def count_internal_partitions(
     declared: Mapping[str, int | None],
     copartitioned: Iterable[frozenset[str]],
 ) -> dict[str, int | None]:
-    """Return the number of partitions of each internal topic.
+    """Return the partition count of each internal topic.
 
-    One without a declared number has as many as the largest source topic of the sub-topologies that write to it, or as
-    the topics with which it is co-partitioned. None if that is not known. Source: Kafka 3.9 RepartitionTopics and
-    CopartitionedTopicsEnforcer.
+    A topic without a declared number has as many partitions as the largest source topic of the sub-topologies that
+    write to it, or as its co-partitioned topics; the number is None if it cannot be derived. Source: Kafka 3.9
+    RepartitionTopics and CopartitionedTopicsEnforcer.
     """
     existing = {topic: count for one in subtopologies for topic, count in one.partition_counts.items()}
     counts = _derive_partition_counts(subtopologies, declared, existing)
     for topics in _merge_overlapping(copartitioned):
-        # The counts of other topics decide, then declared ones, then the largest one.
+        # External topics take precedence, then declared counts, then the highest derived count.
         others = [existing[topic] for topic in topics - counts.keys() if topic in existing]
         fixed = [count for topic in topics & counts.keys() if (count := declared[topic]) is not None]
         largest = [count for topic in topics & counts.keys() if (count := counts[topic]) is not None]

@@ -1,6 +1,6 @@
-"""Conversions between objects and bytes. The first argument is the topic, or the name of the store.
+"""Serializers and deserializers. Their first argument is the topic name or store name.
 
-The functions are attributes of the module, so serdes can be pickled, and are equal after that.
+The functions are defined at module level, so serdes can be pickled and compare equal after unpickling.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from zkconsumer.topology.function_names import function_name
 
-#: Returns an object for the topic and the serialized bytes, which may be None.
+#: Function that returns an object, given the topic and the serialized bytes or None.
 Deserializer = Callable[[str, bytes | None], Any]
 
-#: Returns the serialized bytes for the topic and an object, which may be None.
+#: Function that returns the serialized bytes, given the topic and an object or None.
 Serializer = Callable[[str, Any], bytes | None]
 
 
@@ -24,11 +24,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Serde(NamedTuple):
-    """A serializer and the deserializer that reverses it. Sources and sinks also call them with None; stores do not.
+    """A serializer and the matching deserializer. Sources and sinks also call them with None; stores do not.
 
     Attributes:
-        serialize: returns bytes for topic and object.
-        deserialize: returns the object for topic and bytes.
+        serialize: function that returns the serialized bytes, given the topic and an object.
+        deserialize: function that returns the object, given the topic and the serialized bytes.
     """
 
     serialize: Callable[[str, Any], bytes | None]
@@ -39,29 +39,30 @@ class Serde(NamedTuple):
 
 
 def choose_serializer(serializer: Serializer | None, default: Serde) -> Serializer:
-    """Return a serializer, or that of the default if it is None.
+    """Return ``serializer``, or the default serializer if it is None.
 
     Args:
-        serializer: the serializer. If it has a method ``with_default``, that returns the serializer, from the default.
-        default: serde of the application.
+        serializer: serializer or None. If it has a method ``with_default``, the method is called with ``default`` and
+            returns the serializer.
+        default: default serde of the application.
     """
     return default.serialize if serializer is None else complete(serializer, default)
 
 
 def choose_deserializer(deserializer: Deserializer | None, default: Serde) -> Deserializer:
-    """Return a deserializer, or that of the default if it is None; see ``choose_serializer``."""
+    """Return ``deserializer``, or the default deserializer if it is None; see ``choose_serializer``."""
     return default.deserialize if deserializer is None else complete(deserializer, default)
 
 
 def choose_serde(serde: Serde | None, default: Serde) -> Serde:
-    """Return a serde, or the default if it is None; see ``choose_serializer``."""
+    """Return ``serde``, or the default serde if it is None; see ``choose_serializer``."""
     if serde is None:
         return default
     return Serde(choose_serializer(serde.serialize, default), choose_deserializer(serde.deserialize, default))
 
 
 def complete(function: F, default: Serde) -> F:
-    """Return a function with the serde of the application, if it has a method ``with_default``."""
+    """Return ``function``, or the result of its ``with_default`` method if it has one."""
     with_default: Callable[[Serde], F] | None = getattr(function, "with_default", None)
     return function if with_default is None else with_default(default)
 
@@ -76,57 +77,57 @@ def _expect(expected: type, value: Any) -> Any:
 
 
 def check_bytes(_topic: str, value: Any) -> bytes | None:
-    """Return bytes as they are."""
+    """Return the bytes unchanged; raise TypeError for other types."""
     return None if value is None else _expect(bytes, value)
 
 
 def same_bytes(_topic: str, data: bytes | None) -> Any:
-    """Return bytes as they are, without a check."""
+    """Return the bytes unchanged, without validating them."""
     return data
 
 
 def string_to_bytes(_topic: str, value: Any) -> bytes | None:
-    """Encode text."""
+    """Encode a string as UTF-8."""
     return None if value is None else _expect(str, value).encode()
 
 
 def bytes_to_string(_topic: str, data: bytes | None) -> str | None:
-    """Decode text."""
+    """Decode a UTF-8 string."""
     return None if data is None else data.decode()
 
 
 def integer_to_bytes(_topic: str, value: Any) -> bytes | None:
-    """Encode an integer of 32 bits."""
+    """Encode a 32-bit integer."""
     return None if value is None else _INTEGER.pack(_expect(int, value))
 
 
 def bytes_to_integer(_topic: str, data: bytes | None) -> int | None:
-    """Decode an integer of 32 bits."""
+    """Decode a 32-bit integer."""
     return None if data is None else int(_INTEGER.unpack(data)[0])
 
 
 def long_to_bytes(_topic: str, value: Any) -> bytes | None:
-    """Encode an integer of 64 bits."""
+    """Encode a 64-bit integer."""
     return None if value is None else _LONG.pack(_expect(int, value))
 
 
 def bytes_to_long(_topic: str, data: bytes | None) -> int | None:
-    """Decode an integer of 64 bits."""
+    """Decode a 64-bit integer."""
     return None if data is None else int(_LONG.unpack(data)[0])
 
 
 def double_to_bytes(_topic: str, value: Any) -> bytes | None:
-    """Encode a floating point number of 64 bits."""
+    """Encode a 64-bit floating-point number."""
     return None if value is None else _DOUBLE.pack(value if isinstance(value, int) else _expect(float, value))
 
 
 def bytes_to_double(_topic: str, data: bytes | None) -> float | None:
-    """Decode a floating point number of 64 bits."""
+    """Decode a 64-bit floating-point number."""
     return None if data is None else float(_DOUBLE.unpack(data)[0])
 
 
 def json_to_bytes(_topic: str, value: Any) -> bytes | None:
-    """Encode an object as JSON, with sorted names."""
+    """Encode an object as JSON with sorted keys."""
     return None if value is None else _json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
@@ -135,22 +136,22 @@ def bytes_to_json(_topic: str, data: bytes | None) -> Any:
     return None if data is None else _json.loads(data)
 
 
-#: Bytes as they are.
+#: Bytes, unchanged.
 BYTES = Serde(check_bytes, same_bytes)
-#: Text as UTF-8.
+#: Strings as UTF-8.
 STRING = Serde(string_to_bytes, bytes_to_string)
-#: Integers of 32 bits, big-endian, as Java's ``Integer``. Negative numbers sort after positive ones in stores.
+#: 32-bit big-endian integers, like Java's ``Integer``. In stores, negative numbers sort after positive numbers.
 INTEGER = Serde(integer_to_bytes, bytes_to_integer)
-#: Integers of 64 bits, big-endian, as Java's ``Long``. Negative numbers sort after positive ones in stores.
+#: 64-bit big-endian integers, like Java's ``Long``. In stores, negative numbers sort after positive numbers.
 LONG = Serde(long_to_bytes, bytes_to_long)
-#: Floating point numbers of 64 bits, as Java's ``Double``.
+#: 64-bit floating-point numbers, like Java's ``Double``.
 DOUBLE = Serde(double_to_bytes, bytes_to_double)
-#: Objects as JSON in UTF-8. Names are sorted, so equal objects are equal keys.
+#: Objects as UTF-8 JSON. Object keys are sorted, so that equal objects are serialized to equal bytes.
 JSON = Serde(json_to_bytes, bytes_to_json)
 
 
 class Codec(enum.IntEnum):
-    """A conversion that compiled functions can do for exact types; they call the function of the serde otherwise."""
+    """A conversion that is compiled for objects of exactly one type; for other objects, the serde is called."""
 
     OTHER = 0
     BYTES = 1
@@ -158,7 +159,7 @@ class Codec(enum.IntEnum):
     INTEGER = 3
     LONG = 4
     DOUBLE = 5
-    #: Added to the codec of the value in a ``ValueAndTimestamp``, which follows eight bytes of the timestamp.
+    #: Added to the value codec of a ``ValueAndTimestamp``, which is encoded as an 8-byte timestamp and the value.
     TIMESTAMPED = 16
 
 

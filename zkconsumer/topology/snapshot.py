@@ -1,7 +1,7 @@
-"""The task state outside the stores, as bytes from which another process continues the task.
+"""Snapshots: serialized task state without the stores, from which another process can resume the task.
 
-The format: the magic ``ZKTS``, version, length of a JSON object, CRC-32 of everything else, that object, and for each
-partition an Arrow stream of the records that were not processed, if there are some.
+Format: the magic ``ZKTS``, version, length of the JSON object, CRC-32 of everything else, JSON object, and an Arrow
+stream for each partition with unprocessed records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from zkconsumer.topology.records import SourceRecord
 
 _MAGIC = b"ZKTS"
 
-#: Version of the format.
+#: Current version of the snapshot format.
 FORMAT = 1
 
 #: Magic, version and length of the JSON object; the CRC-32 follows.
@@ -37,15 +37,15 @@ class Snapshot:
     """The state of a task without its stores.
 
     Attributes:
-        task_id: the task.
-        fingerprint: fingerprint of its sub-topology.
-        stream_time_ms: the highest timestamp of the records processed so far.
-        queues: records that were not processed, and times and offsets, by partition.
+        task_id: task id.
+        fingerprint: fingerprint of the sub-topology.
+        stream_time_ms: highest timestamp of the records processed so far.
+        queues: unprocessed records, time and offset of each partition.
         order: see ``PartitionGroup.heap_order``.
         deadlines: see ``PartitionGroup``.
-        schedules: the schedules.
-        remembered: values of ``ProcessorContext.remember`` by node and name.
-        metrics: numbers of the task by name.
+        schedules: schedules of the task.
+        remembered: values of ``ProcessorContext.remember``, by node and name.
+        metrics: task metrics by name.
         sequence: number of records written by sinks.
     """
 
@@ -90,16 +90,16 @@ class Snapshot:
 
     @classmethod
     def decode(cls, data: bytes, task_id: str, fingerprint: str, continued: Collection[str] = ()) -> Snapshot:
-        """Read a snapshot of a task.
+        """Decode and validate a task snapshot.
 
         Args:
-            data: bytes of ``encode``.
-            task_id: the task that continues it.
-            fingerprint: fingerprint of its sub-topology.
+            data: result of ``encode``.
+            task_id: id of the task that resumes from the snapshot.
+            fingerprint: fingerprint of the task's sub-topology.
             continued: see ``TaskRuntime.continued``.
 
         Raises:
-            StreamsError: the snapshot is corrupt, has a later format, or belongs to another task or topology.
+            StreamsError: the snapshot is corrupt, has a newer format, or belongs to another task or topology.
         """
         content, columns = _decode_content(data, task_id)
         if content["task"] != task_id:
@@ -108,7 +108,7 @@ class Snapshot:
             found, expected = content["subtopology"][:8], hash_fingerprint(fingerprint)[:8]
             raise StreamsError(
                 f"task {task_id}: the snapshot was taken with a different topology (fingerprint {found}, expected "
-                f"{expected}); declare nodes, stores and topics as before"
+                f"{expected}); restore the previous nodes, stores and topics"
             )
         return cls(
             task_id=task_id,
@@ -124,28 +124,28 @@ class Snapshot:
         )
 
     def check_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """Check that the task reads all partitions of which it has a position or records.
+        """Check that the task still reads all partitions in the snapshot.
 
         Args:
-            partitions: the partitions of the task.
+            partitions: partitions of the task.
 
         Raises:
-            StreamsError: one is missing, because its topic was deleted or renamed.
+            StreamsError: a partition is missing, because its topic was deleted or renamed.
         """
         missing = sorted(self.queues.keys() - partitions)
         if missing:
             names = ", ".join(f"{topic} partition {number}" for topic, number in missing)
             raise StreamsError(
-                f"task {self.task_id}: the snapshot contains partitions that no source reads: {names}; restore the "
-                "topic, or the application id if it is an internal topic"
+                f"task {self.task_id}: the snapshot contains partitions that no source reads: {names}; use the "
+                "topics and the application id with which the snapshot was taken"
             )
 
 
 def check_remembered(node: str, name: str, value: Any) -> Any:
-    """Return a remembered value, if a snapshot can contain it.
+    """Return a copy of a remembered value, or raise an error if a snapshot cannot contain it.
 
     Raises:
-        StreamsError: it has another type than those of JSON.
+        StreamsError: the value contains an object of a type that JSON does not support.
     """
     match value:
         case None | bool() | int() | float() | str():
@@ -161,7 +161,7 @@ def check_remembered(node: str, name: str, value: Any) -> Any:
 
 
 def _decode_content(data: bytes, task_id: str) -> tuple[Any, bytes]:
-    """Return the JSON object and the bytes after it, after a check."""
+    """Validate the snapshot, and return its JSON object and the bytes that follow."""
     if len(data) < _CONTENT_AT or data[: len(_MAGIC)] != _MAGIC:
         raise StreamsError(f"task {task_id}: the snapshot is corrupt: it does not begin with {_MAGIC.decode()}")
     _, version, length = _HEAD.unpack_from(data)
@@ -171,11 +171,10 @@ def _decode_content(data: bytes, task_id: str) -> tuple[Any, bytes]:
         raise StreamsError(f"task {task_id}: the snapshot is corrupt: checksum mismatch")
     if version > FORMAT:
         raise StreamsError(
-            f"task {task_id}: the snapshot has format {version}, newer than the supported format {FORMAT}; upgrade "
-            "zkconsumer"
+            f"task {task_id}: snapshot format {version} is newer than the supported format {FORMAT}; upgrade zkconsumer"
         )
     if version != FORMAT:
-        raise StreamsError(f"task {task_id}: the snapshot has the unknown format {version}; expected {FORMAT}")
+        raise StreamsError(f"task {task_id}: unknown snapshot format {version}, expected {FORMAT}")
     return json.loads(rest[:length]), rest[length:]
 
 
@@ -204,12 +203,12 @@ def _encode_dropped(record: SourceRecord | None) -> list[Any] | None:
 
 
 def hash_fingerprint(fingerprint: str) -> str:
-    """Return the hash of a sub-topology fingerprint, which snapshots contain."""
+    """Return the hash of a sub-topology fingerprint, as stored in snapshots."""
     return hashlib.sha256(fingerprint.encode()).hexdigest()
 
 
 def _to_arrow(waiting: tuple[SourceColumns, ...]) -> bytes:
-    """Return records as an Arrow stream, one batch for each topic; nothing if there are none."""
+    """Encode ``waiting`` as an Arrow stream with one batch per item, or as empty bytes if there are no records."""
     if not waiting:
         return b""
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""A sub-topology as data."""
+"""Declaration of a sub-topology, from which its tasks are created."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Subtopology:
     """The nodes, stores and topics of a sub-topology, from which its tasks are created.
 
     Attributes:
-        number: its number in ``Topology.describe``.
-        nodes: its nodes, parents before children.
-        stores: the stores that are connected to them.
-        topics_of: topics of each source, by its name.
-        partition_counts: number of partitions by topic; unknown ones are missing.
-        internal_topics: topics whose names begin with the application id at run time.
-        is_global: whether it updates a global store, so that a single task reads all partitions.
+        number: number of the sub-topology in ``Topology.describe``.
+        nodes: nodes, parents before children.
+        stores: stores that are connected to the nodes.
+        topics_of: topics of each source, by source name.
+        partition_counts: number of partitions by topic; topics with an unknown number are omitted.
+        internal_topics: topics whose names are prefixed with the application id at run time.
+        is_global: whether the sub-topology updates a global store, so that a single task reads all partitions.
     """
 
     number: int
@@ -46,31 +46,31 @@ class Subtopology:
 
     @property
     def source_topics(self) -> frozenset[str]:
-        """All topics that its sources read."""
+        """All topics that the sources read."""
         return frozenset(topic for topics in self.topics_of.values() for topic in topics)
 
     @property
     def sink_topics(self) -> frozenset[str]:
-        """The topics that it writes, except those of topic extractors."""
+        """The topics that the sinks write, except topics that a topic extractor selects."""
         return frozenset(node.topic for node in self.nodes if isinstance(node, SinkNode) and node.topic is not None)
 
     @property
     def offset_resets(self) -> dict[str, str]:
-        """``earliest`` or ``latest`` by topic, for the topics whose source declares it."""
+        """Offset reset policy (``earliest`` or ``latest``) by topic; topics whose source declares none are omitted."""
         sources = [node for node in self.nodes if isinstance(node, SourceNode) and node.offset_reset is not None]
         return {topic: str(node.offset_reset) for node in sources for topic in self.topics_of[node.name]}
 
     @property
     def task_count(self) -> int:
-        """Number of its tasks: the highest number of partitions of its topics."""
+        """Number of tasks: the highest partition count of the source topics."""
         return max((self.partition_counts.get(topic, 0) for topic in self.source_topics), default=0)
 
     @property
     def fingerprint(self) -> str:
-        """JSON of its declarations, by which a runtime detects a change of the topology.
+        """The declarations as JSON, by which a runtime detects topology changes.
 
-        It contains nodes, stores with their kinds and parameters, topics as they were declared, and the names of
-        functions and classes with the arguments of ``functools.partial``, but not their code.
+        The JSON contains nodes, stores with their kinds and parameters, topics as declared, and the names of functions
+        and classes with any ``functools.partial`` arguments, but not their code.
         """
         data = {
             "number": self.number,
@@ -82,17 +82,17 @@ class Subtopology:
     def task(
         self, partition: int, config: ApplicationConfig, runtime: TaskRuntime, snapshot: bytes | None = None
     ) -> StreamTask:
-        """Return a new task, which processes one partition of the topics that have it.
+        """Return a new task, which processes partition ``partition`` of all source topics that have it.
 
         Args:
             partition: partition number.
             config: settings of the application.
             runtime: clock, storage and global stores of the task.
-            snapshot: continue from this result of ``StreamTask.snapshot``.
+            snapshot: result of ``StreamTask.snapshot`` from which the task resumes, or None.
 
         Raises:
-            StreamsError: a processor or store cannot be created, or the snapshot is corrupt, of another task, or of a
-                later release.
+            StreamsError: a processor or store cannot be created, or the snapshot is corrupt, belongs to another task,
+                or was taken by a newer release.
         """
         declaration = self._declare_task(f"{self.number}_{partition}", [partition], config)
         return StreamTask(declaration, config, runtime, snapshot)
@@ -125,7 +125,7 @@ class Subtopology:
 
 
 def name_internal_topic(application_id: str, topic: str) -> str:
-    """Return the name that an internal topic has in Kafka."""
+    """Return the Kafka name of an internal topic."""
     return f"{application_id}-{topic}"
 
 
@@ -136,7 +136,7 @@ def _rename_topic(node: Node, names: Mapping[str, str]) -> Node:
 
 
 def _describe(value: Any) -> Any:
-    """Return JSON of a declaration."""
+    """Convert a declaration to objects that JSON can represent."""
     match value:
         case enum.Enum():
             return value.name

@@ -1,4 +1,4 @@
-"""A task: the nodes and stores of a sub-topology, for one partition of its topics.
+"""A task: the nodes and stores of a sub-topology, for one partition number of its topics.
 
 Source: Kafka 3.9 StreamTask, ProcessorContextImpl and RecordCollectorImpl.
 """
@@ -32,30 +32,31 @@ from zkconsumer.topology.task_stores import TaskStores
 
 
 class StreamTask:
-    """Processes the records of its partitions one by one, in the order of the timestamps at the heads of their queues.
+    """Processes the records of its partitions one by one, in the order of the timestamps at the queue heads.
 
-    A task belongs to one thread. An error ends it, unless a handler lets it continue: its stores then contain the last
-    commit, and every further call but ``close`` raises StreamsError. Its owner creates a new task, and adds the records
-    from the offsets that ``committable`` returned at the last commit, or continues from its ``snapshot``.
+    A task must be used by a single thread. An error ends the task unless a handler decides otherwise: the stores are
+    rolled back to the last commit, and every further call except ``close`` raises StreamsError. The owner then creates
+    a new task. It resumes from the last ``snapshot``, or the owner adds the records starting at the offsets that
+    ``committable`` returned at the last commit.
 
-    This is the whole interface between a runtime and a task, so it has more methods than other classes. Queues, nodes,
-    stores, schedules, snapshots and the interface for nodes (``TaskContext``) are classes of their own.
+    This class is the complete interface between a runtime and a task, so it has more methods than other classes.
+    Queues, nodes, stores, schedules, snapshots and the interface for nodes (``TaskContext``) are separate classes.
 
     Args:
         declaration: nodes, stores and partitions of the task; see ``Subtopology.task``.
         config: settings of the application.
         runtime: clock, storage and global stores of the task.
-        snapshot: continue from this result of ``snapshot``.
+        snapshot: result of ``snapshot`` from which the task resumes, or None.
 
     Attributes:
-        task_id: number of the sub-topology and of the partition, such as ``0_3``.
-        stores: the stores by name.
+        task_id: sub-topology number and partition number, such as ``0_3``.
+        stores: stores by name.
 
     Raises:
         StreamsError: a processor or store cannot be created, or belongs to another task, or the snapshot is rejected.
     """
 
-    #: Class of the interface for nodes.
+    #: Class of the context that nodes use.
     context_type: ClassVar[type[TaskContext]] = TaskContext
 
     def __init__(
@@ -103,8 +104,8 @@ class StreamTask:
         """Open the stores and initialize the processors, parents first.
 
         Raises:
-            StreamsError: a store or processor failed, or the call is not the first one. Those that were initialized
-                before are closed; the one that failed is not.
+            StreamsError: a store or processor failed, or ``initialize`` was called before. Stores and processors that
+                are already initialized are closed; the failed one is not.
         """
         self._lifecycle.require("initialize", TaskState.CREATED)
         try:
@@ -122,10 +123,10 @@ class StreamTask:
         self._lifecycle.move(TaskState.RUNNING)
 
     def suspend(self) -> None:
-        """Close the processors. Their changes in ``close`` can be committed; ``resume`` initializes them again.
+        """Close the processors. Changes made in ``close`` can be committed; ``resume`` initializes them again.
 
         Raises:
-            StreamsError: a processor failed; the others were closed, and their errors are its notes.
+            StreamsError: a processor failed; all other processors were closed. Further errors are added as notes.
         """
         self._lifecycle.require("suspend", TaskState.RUNNING)
         errors = self._nodes.close()
@@ -134,10 +135,10 @@ class StreamTask:
         self._lifecycle.move(TaskState.SUSPENDED)
 
     def resume(self) -> None:
-        """Initialize the processors again, which continue with their schedules.
+        """Initialize the suspended processors. Their schedules continue.
 
         Raises:
-            StreamsError: a processor failed, or a schedule cannot be continued.
+            StreamsError: a processor failed, or a schedule cannot be restored.
         """
         self._lifecycle.require("resume", TaskState.SUSPENDED)
         try:
@@ -149,13 +150,13 @@ class StreamTask:
         self._lifecycle.move(TaskState.RUNNING)
 
     def commit(self) -> None:
-        """Commit the changes of all stores, or none.
+        """Atomically commit the changes of all stores.
+
+        An interrupt such as KeyboardInterrupt can arrive after the storage committed. Persistent stores then contain
+        the new commit, and in-memory stores may contain the previous commit.
 
         Raises:
-            StreamsError: the commit failed. All stores contain the last commit.
-
-        An interrupt, such as KeyboardInterrupt, can arrive after the storage has committed. All stores in the storage
-        then contain the new commit, and stores in memory may contain the one before.
+            StreamsError: the commit failed. All stores were rolled back to the last commit.
         """
         self._lifecycle.require("commit", TaskState.RUNNING, TaskState.SUSPENDED)
         try:
@@ -167,18 +168,18 @@ class StreamTask:
         self._context.commit_requested = False
 
     def committable(self) -> dict[TopicPartition, int]:
-        """Return the offset of the next record to process by partition, to be stored with the commit of the stores.
+        """Return the offset of the next record to process in each partition, to be saved with the store commit.
 
-        Partitions that have not had a record are missing. Source: Kafka 3.9 StreamTask.committableOffsetsAndMetadata.
+        Partitions without records so far are omitted. Source: Kafka 3.9 StreamTask.committableOffsetsAndMetadata.
         """
         self._lifecycle.require("committable", TaskState.RUNNING, TaskState.SUSPENDED)
         return self._group.next_offsets()
 
     def snapshot(self) -> bytes:
-        """Return the task state outside the stores; ``Subtopology.task`` continues from it.
+        """Return the task state outside the stores, from which ``Subtopology.task`` can resume.
 
-        It contains the times, the records that were not processed, the schedules, the values of
-        ``ProcessorContext.remember``, and the metrics. It belongs to the commit of the stores at the same time.
+        The snapshot contains times, unprocessed records, schedules, values of ``ProcessorContext.remember``, and
+        metrics. It is valid only with the store commit that is made at the same time.
 
         Raises:
             StreamsError: a schedule or a remembered value cannot be saved.
@@ -198,10 +199,10 @@ class StreamTask:
         ).encode()
 
     def close(self) -> None:
-        """Close the processors that were initialized, and the stores. Uncommitted changes are discarded.
+        """Close the initialized processors and the stores. Uncommitted changes are discarded.
 
         Raises:
-            StreamsError: a processor or store failed; the others were closed, and their errors are its notes.
+            StreamsError: a processor or store failed; all others were closed. Further errors are added as notes.
         """
         self._lifecycle.move(TaskState.CLOSED)
         errors = self._nodes.close() + self._stores.close()
@@ -243,12 +244,12 @@ class StreamTask:
 
     @property
     def commit_requested(self) -> bool:
-        """Whether a processor called ``commit`` since the last one."""
+        """Whether a processor has requested a commit since the last commit."""
         return self._context.commit_requested
 
     @property
     def queued(self) -> int:
-        """Number of records that were not processed yet."""
+        """Number of records that have not been processed yet."""
         return len(self._group)
 
     def partition_times(self) -> dict[TopicPartition, int]:
@@ -256,28 +257,28 @@ class StreamTask:
         return self._group.times()
 
     def add_records(self, partition: TopicPartition, records: Iterable[SourceRecord]) -> None:
-        """Append records of a partition, in the order of their offsets.
+        """Append records of a partition, in offset order.
 
         Raises:
-            StreamsError: the first record of the queue cannot be deserialized and the handler returned FAIL, or its
+            StreamsError: the first record of the queue cannot be deserialized and the handler returned FAIL, or the
                 timestamp extractor failed.
-            KeyError: the task does not have the partition.
+            KeyError: the task does not read the partition.
         """
         self._lifecycle.require("add_records", TaskState.RUNNING)
         for _, of_topic in groupby(records, lambda record: record.topic):
             self._add(partition, SourceColumns.from_records(list(of_topic)))
 
     def add_columns(self, partition: TopicPartition, columns: Any) -> None:
-        """Append records of a partition, in the order of their offsets; see ``SourceColumns.from_arrow``.
+        """Append records of a partition, in offset order; see ``SourceColumns.from_arrow``.
 
         Args:
-            partition: the partition.
+            partition: partition of the records.
             columns: an Arrow record batch or table.
 
         Raises:
             StreamsError: see ``add_records``.
             ValueError: a column is missing.
-            KeyError: the task does not have the partition.
+            KeyError: the task does not read the partition.
         """
         self._lifecycle.require("add_columns", TaskState.RUNNING)
         for batch in columns.to_batches() if hasattr(columns, "to_batches") else (columns,):
@@ -285,19 +286,19 @@ class StreamTask:
 
     @property
     def metrics(self) -> dict[str, int]:
-        """Totals by name; those with a slash belong to a node, a store, or a reason for which records were dropped.
+        """Metric totals by name; names with a slash belong to a node, a store or a reason for dropped records.
 
-        ``processed``, ``punctuated`` and ``dropped``; ``enforced``: records that were processed although a partition
-        was empty; ``node/processed`` and ``node/nanoseconds``, which is estimated and includes the nodes below;
-        ``store/gets``, ``store/puts``, ``store/pages_read`` and ``store/pages_written``; and the counters of
-        processors. Those of nodes and stores start at 0 in a task that continues from a snapshot.
+        The metrics are ``processed``, ``punctuated``, ``dropped``, ``enforced`` (records processed even though a
+        partition was empty), ``node/processed``, ``node/nanoseconds`` (estimated, including downstream nodes),
+        ``store/gets``, ``store/puts``, ``store/pages_read``, ``store/pages_written``, and the counters of processors.
+        The node metrics and store metrics listed here start at 0 in a task that resumes from a snapshot.
         """
         return {**self._counts, **self._nodes.metrics(), **self._stores.metrics()}
 
     def take_metrics(self) -> dict[str, int]:
-        """Return the changes of ``metrics`` since the last call, without those of 0.
+        """Return the increase of each metric since the last call; unchanged metrics are omitted.
 
-        A task that continues from a snapshot does not return changes before the snapshot.
+        A task that resumes from a snapshot does not return changes made before the snapshot.
         """
         before, self._reported = self._reported, self.metrics
         changes = {name: number - before.get(name, 0) for name, number in self._reported.items()}
@@ -305,12 +306,12 @@ class StreamTask:
 
     @property
     def sequence(self) -> int:
-        """Number of records that ``take_output`` has returned, also those before the snapshot."""
+        """Number of records that ``take_output`` has returned, including records before the snapshot."""
         return self._sequence
 
     @property
     def has_output(self) -> bool:
-        """Whether sinks wrote records since the last call of ``take_output``."""
+        """Whether sinks have written records since the last call of ``take_output``."""
         return len(self._output) > 0
 
     def take_output(self) -> SinkColumns:
@@ -321,23 +322,23 @@ class StreamTask:
         return taken
 
     def update_lags(self) -> None:
-        """Request the lags of the partitions, which decide how long the task waits for empty ones."""
+        """Update the partition lags, which determine how long the task waits for empty partitions."""
         self._lifecycle.require("update_lags", TaskState.RUNNING, TaskState.SUSPENDED)
         self._group.update_lags()
 
     def is_processable(self) -> bool:
-        """Return whether ``process`` may be called: the task need not wait for records of empty partitions."""
+        """Return whether ``process`` may be called without waiting for records of empty partitions."""
         self._lifecycle.require("is_processable", TaskState.RUNNING)
         return self._group.is_ready(self._clock())
 
     def run(self, limit: int | None = None) -> int:
-        """Process the records that need not wait for others, and call the stream-time schedules that are due.
+        """Process records until the task must wait for empty partitions, and call due stream-time punctuators.
 
         Args:
-            limit: maximum number of records; None for no limit.
+            limit: maximum number of records; None disables the limit.
 
         Returns:
-            the number of records that were processed, with those that were dropped.
+            The number of processed records, including dropped records.
 
         Raises:
             StreamsError: a node failed, and the error handler returned FAIL.
@@ -394,7 +395,7 @@ class StreamTask:
             self._raise_fatal(error)
 
     def _run_batch(self, queue: RecordQueue, batch: RecordBatch, stop: int, before_ms: int) -> int:
-        """Process consecutive records of a queue, and return their number."""
+        """Process consecutive records of a queue, and return the number of processed records."""
         state, first = self._state, queue.row
         state.partition_time_ms = queue.time_ms
         self._context.enter(batch.columns, first, None)
@@ -415,7 +416,7 @@ class StreamTask:
     # ---- punctuation ----
 
     def punctuate_stream_time(self) -> bool:
-        """Call the stream-time schedules that are due, and return whether there was one.
+        """Call all due stream-time punctuators, and return whether any was due.
 
         Raises:
             StreamsError: a punctuator failed, and the error handler returned FAIL.
@@ -426,7 +427,7 @@ class StreamTask:
         return self._punctuate(PunctuationType.STREAM_TIME, self._state.stream_time_ms)
 
     def punctuate_wall_clock(self) -> bool:
-        """Call the wall-clock schedules that are due, and return whether there was one.
+        """Call all due wall-clock punctuators, and return whether any was due.
 
         Raises:
             StreamsError: a punctuator failed, and the error handler returned FAIL.
@@ -457,7 +458,7 @@ class StreamTask:
 
 
 def _select_error(errors: list[BaseException]) -> BaseException:
-    """Return the error to raise, which is an interrupt or the first one, with the others as its notes."""
+    """Return the error to raise: an interrupt, or else the first error. The other errors are added as notes."""
     chosen = next((error for error in errors if not isinstance(error, Exception)), errors[0])
     for error in errors:
         if error is not chosen:

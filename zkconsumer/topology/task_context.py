@@ -1,4 +1,4 @@
-"""The part of a task that its nodes use."""
+"""The interface of a task for its nodes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ class TaskContext:
     """The current record of a task, its clocks and schedules, and the remembered values of its nodes.
 
     Args:
-        task_id: the task.
+        task_id: task id.
         config: settings of the application.
-        clock: returns the wall-clock time in milliseconds.
+        clock: function that returns the wall-clock time in milliseconds.
         takes_snapshots: see ``TaskRuntime``.
 
     Attributes:
         task_id: see above.
         config: see above.
-        commit_requested: whether a processor called ``commit`` since the last one.
-        state: times of the task, the current record, and whether nodes may forward records.
-        schedules: the schedules of all nodes.
-        system_time_ms: wall-clock time in milliseconds at which the current record or punctuation started.
+        commit_requested: whether a processor has requested a commit since the last commit.
+        state: times of the task, current record, and whether nodes may forward records.
+        schedules: schedules of all nodes.
+        system_time_ms: wall-clock time at which processing of the current record or punctuation started, in
+            milliseconds.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class TaskContext:
 
     @property
     def source_record(self) -> SourceRecord | None:
-        """The record that is processed, as it was read; None in punctuations."""
+        """The source record that is being processed; None during punctuation."""
         columns: SourceColumns | None = self.state.source
         return None if columns is None else columns.record(self.state.row)
 
@@ -71,7 +72,7 @@ class TaskContext:
 
         Args:
             node: name of the node.
-            processor: its processor; None in ``init``.
+            processor: processor of the node; None if the call was made in ``init``.
             interval_ms: see ``ProcessorContext.schedule``.
             kind: see ``ProcessorContext.schedule``.
             punctuator: see ``ProcessorContext.schedule``.
@@ -95,9 +96,10 @@ class TaskContext:
 
     @contextmanager
     def place_of(self, record: Record, metadata: RecordMetadata) -> Iterator[None]:
-        """Use the place of an earlier record as that of the current one, in the scope of the context manager.
+        """Context manager: use ``metadata`` as topic, partition and offset of the current record.
 
-        ``source_record`` then has no key and value, because a node that holds back records does not keep their bytes.
+        Inside the context, ``source_record`` has no key and no value, because nodes that hold back records do not keep
+        the serialized records.
         """
         state = self.state
         before = state.source, state.row
@@ -115,12 +117,12 @@ class TaskContext:
     # ---- for the task ----
 
     def enter(self, source: SourceColumns | None, row: int, record: Record | None) -> None:
-        """Start a record or punctuation: from now on, nodes may forward records.
+        """Start processing a record or punctuation, and allow nodes to forward records.
 
         Args:
-            source: columns with the record that is processed; None in a punctuation.
-            row: its row.
-            record: the record that the first node receives; None if the loop sets it.
+            source: columns that contain the source record; None for a punctuation.
+            row: row of the source record.
+            record: record that the first node receives; None if ``run_rows`` sets it.
         """
         state = self.state
         state.source, state.row, state.record = source, row, record
@@ -128,7 +130,7 @@ class TaskContext:
         state.is_processing = True
 
     def leave(self) -> None:
-        """End a record or punctuation: nodes must not forward records."""
+        """Finish processing a record or punctuation, and no longer allow nodes to forward records."""
         state = self.state
         state.is_processing = False
         state.source = state.record = None
@@ -141,7 +143,7 @@ class TaskContext:
         """Return the remembered values by node and name.
 
         Raises:
-            StreamsError: a snapshot cannot contain one of them.
+            StreamsError: a snapshot cannot contain one of the values.
         """
         return {
             node: {name: check_remembered(node, name, one.value) for name, one in values.items()}
@@ -149,6 +151,6 @@ class TaskContext:
         }
 
     def restore_remembered(self, remembered: Mapping[str, Mapping[str, Any]]) -> None:
-        """Restore the remembered values of ``save_remembered``."""
+        """Restore the values that ``save_remembered`` returned."""
         for node, values in remembered.items():
             self._remembered[node] = {name: Remembered(value) for name, value in values.items()}

@@ -11,13 +11,13 @@ from zkconsumer.topology.stores.builder import StoreBuilder
 
 
 class TaskDeclaration(NamedTuple):
-    """A task of a sub-topology.
+    """Declaration of a sub-topology task.
 
     Attributes:
-        task_id: number of the sub-topology and of the partition, such as ``0_3``.
-        nodes: the nodes of the sub-topology, parents before children.
-        stores: the stores that are connected to them.
-        sources: name of the source node of each partition.
+        task_id: sub-topology number and partition number, such as ``0_3``.
+        nodes: nodes of the sub-topology, parents before children.
+        stores: stores that are connected to the nodes.
+        sources: source node name for each partition.
         fingerprint: fingerprint of the sub-topology.
     """
 

@@ -1,4 +1,4 @@
-"""The nodes of a task, which are initialized and closed together."""
+"""The nodes of a task: creation, initialization and closing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class TaskNodes:
     """Creates, initializes and closes the nodes of a task.
 
     Args:
-        nodes: the declared nodes, parents before children.
-        task: the task.
+        nodes: declared nodes, parents before children.
+        task: context of the task.
         errors: calls the error handlers.
-        runtime: clock of the task, and partition counts of topics.
-        output: receives the records of sinks.
+        runtime: provides the clock and the partition counts.
+        output: columns to which the sinks append their records.
 
     Raises:
         StreamsError: a processor cannot be created.
@@ -45,7 +45,7 @@ class TaskNodes:
                 self._by_name[parent].add_child(running)
 
     def find_source(self, name: str) -> RunningSource:
-        """Return a source."""
+        """Return the source node ``name``."""
         source = self._by_name[name]
         assert isinstance(source, RunningSource)
         return source
@@ -54,9 +54,9 @@ class TaskNodes:
         """Initialize the processors, parents first.
 
         Args:
-            stores: the stores of the task.
-            metrics: numbers of the task, to which processors add counters.
-            schedules: the restored schedules of the task, which processors continue.
+            stores: stores of the task.
+            metrics: task metrics, to which processors add counters.
+            schedules: schedules of the task; restored schedules are attached to the processors.
 
         Raises:
             StreamsError: a processor failed.
@@ -68,7 +68,7 @@ class TaskNodes:
         schedules.finish_restoring()
 
     def metrics(self) -> dict[str, int]:
-        """Return number and estimated nanoseconds of the calls of each processor, as ``node/processed`` and so on."""
+        """Return the call count and estimated run time of each processor: ``node/processed``, ``node/nanoseconds``."""
         found: dict[str, int] = {}
         for name, node in self._by_name.items():
             if isinstance(node, RunningProcessor):
@@ -76,7 +76,7 @@ class TaskNodes:
         return found
 
     def close(self) -> list[BaseException]:
-        """Close the processors that were initialized, and return the errors of those that failed."""
+        """Close the initialized processors, and return the errors that they raised."""
         errors: list[BaseException] = []
         for node in self._by_name.values():
             try:

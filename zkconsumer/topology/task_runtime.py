@@ -16,22 +16,21 @@ class TaskRuntime:
     """Clock, storage and global stores of a task.
 
     Attributes:
-        clock: returns the wall-clock time in milliseconds.
-        pages: returns the pages of a store; None keeps its entries in memory.
-        commit: makes the changes of all pages since the last commit permanent, or raises an error and changes none;
-            by default, it does nothing, as for entries in memory.
-        rollback: discards these changes.
-        max_waiting: maximum number of records that wait for empty partitions; more of them are processed. None for no
-            limit.
-        lag_of: returns the lag of a partition, or None if it is unknown.
-        partition_count: returns the number of partitions of a topic, for the partitioners of sinks.
+        clock: function that returns the wall-clock time in milliseconds.
+        pages: function that returns the page store of a state store, or None to keep its entries in memory.
+        commit: function that commits the page changes of all stores atomically, or raises an error. The default does
+            nothing, which is sufficient for in-memory stores.
+        rollback: function that discards the page changes since the last commit.
+        max_waiting: maximum number of records that wait for empty partitions; excess records are processed. None
+            disables the limit.
+        lag_of: function that returns the lag of a partition, or None if the lag is unknown.
+        partition_count: function that returns the partition count of a topic, for use by sink partitioners.
         global_stores: global stores by name.
-        cache: limits the record caches of all tasks that share it, which must belong to one thread. None: the task
-            creates a cache of its own with ``ApplicationConfig.statestore_cache_max_bytes``.
-        continued: earlier declarations of the sub-topology whose snapshots may be continued; see
+        cache: record cache limit shared by several tasks, which must run in one thread. If it is None, each task has
+            its own limit, ``ApplicationConfig.statestore_cache_max_bytes``.
+        continued: hashes of earlier sub-topology fingerprints whose snapshots are accepted; see
             ``snapshot.hash_fingerprint``.
-        takes_snapshots: whether tasks are continued from snapshots, so that they reject schedules that cannot be
-            saved.
+        takes_snapshots: whether tasks resume from snapshots, and must reject schedules that cannot be saved.
     """
 
     clock: Callable[[], int]

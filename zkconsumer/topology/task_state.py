@@ -1,6 +1,6 @@
-"""The states of a task.
+"""Task states and their transitions.
 
-Source: Kafka 3.9 Task.State. A failed task of Kafka Streams is closed and created again; here it has a state.
+Source: Kafka 3.9 Task.State. Kafka Streams closes and re-creates a failed task; FAILED is an additional state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from zkconsumer.errors import StreamsError
 
 
 class TaskState(enum.Enum):
-    """State of a task; the value completes the error about a call that it rejects.
+    """State of a task. The value is the end of the error message for a call that the state does not allow.
 
     ::
 
@@ -23,11 +23,11 @@ class TaskState(enum.Enum):
     CREATED = "before initialize()"
     RUNNING = "while the task was running"
     SUSPENDED = "while the task was suspended"
-    FAILED = "after the task failed; close it, and create a new one, which continues from the last commit"
+    FAILED = "after the task failed; close it and create a new task, which resumes from the last commit"
     CLOSED = "after close()"
 
 
-#: The states that may follow each state.
+#: Valid transitions: the states that may follow each state.
 TRANSITIONS = {
     TaskState.CREATED: {TaskState.RUNNING, TaskState.CLOSED},
     TaskState.RUNNING: {TaskState.SUSPENDED, TaskState.FAILED, TaskState.CLOSED},
@@ -41,7 +41,7 @@ class TaskLifecycle:
     """The state of a task, and the error that ended it.
 
     Args:
-        task_id: the task, for errors.
+        task_id: task id, used in error messages.
     """
 
     def __init__(self, task_id: str) -> None:
@@ -50,7 +50,7 @@ class TaskLifecycle:
         self._failure: BaseException | None = None
 
     def require(self, call: str, *states: TaskState) -> None:
-        """Raise StreamsError if the task is in another state."""
+        """Raise StreamsError unless the task is in one of ``states``."""
         if self.state not in states:
             raise StreamsError(f"task {self._task_id}: {call}() was called {self.state.value}") from self._failure
 

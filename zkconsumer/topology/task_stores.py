@@ -1,4 +1,4 @@
-"""The stores of a task, and commits of all of them together."""
+"""The stores of a task, which are committed atomically."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class TaskStores:
     """Creates, opens, commits and closes the stores of a task.
 
     Args:
-        task_id: the task.
+        task_id: task id.
         builders: declarations of the stores.
-        runtime: provides the pages, and commits them; its cache counts the bytes of record caches.
-        limits: sizes of the pages.
-        count_expired: called with the name of the store for each expired entry that a store dropped.
-        state: the current record of the task.
+        runtime: provides and commits the pages; its cache limits the size of the record caches.
+        limits: page size limits.
+        count_expired: called with the store name for each expired entry that a store drops.
+        state: run state of the task.
 
     Attributes:
-        by_name: the stores by name.
-        global_stores: the global stores by name, which belong to other tasks.
+        by_name: stores by name.
+        global_stores: global stores by name, which belong to other tasks.
         count_expired: see above.
 
     Raises:
-        StreamsError: a builder failed, or returned something else.
+        StreamsError: a builder failed, or did not return a store with the declared name.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TaskStores:
             self._open(store)
 
     def byte_map(self, store: str) -> PagedMap:
-        """Return the byte map of a store."""
+        """Return the byte map that contains the entries of a store."""
         if store not in self._maps:
             opened = self.by_name[store]
             self._maps[store] = PagedMap(self._runtime.pages(opened), store, opened.layout, self._limits)
@@ -78,15 +78,15 @@ class TaskStores:
         return self._caches[store]
 
     def set_read_only(self, is_read_only: bool) -> None:
-        """Reject or allow changes of the stores."""
+        """Make the stores read-only or writable."""
         for entries in self._maps.values():
             entries.is_read_only = is_read_only
 
     def commit(self) -> None:
-        """Commit the changes of all stores, or none.
+        """Atomically commit the changes of all stores.
 
-        Record caches are flushed first, which may call nodes. No store counts as committed, and stores in memory keep
-        their last commit, until the storage has committed.
+        Record caches are flushed first, which may call nodes. Stores count as committed, and in-memory stores replace
+        their last commit, only after the storage commit succeeded.
         """
         if self._caches:
             self._flush_caches()
@@ -100,7 +100,7 @@ class TaskStores:
             entries.finish_commit(pages)
 
     def metrics(self) -> dict[str, int]:
-        """Return numbers of reads, changes, and pages of each store, as ``store/gets`` and so on."""
+        """Return gets, puts, pages read and pages written of each store, with names such as ``store/gets``."""
         names = ("gets", "puts", "pages_read", "pages_written")
         return {f"{store}/{name}": getattr(entries, name) for store, entries in self._maps.items() for name in names}
 
@@ -110,7 +110,7 @@ class TaskStores:
             cache.clear()
 
     def rollback(self) -> list[tuple[str, BaseException]]:
-        """Discard the changes of all stores since the last commit, and return the names and errors of failed steps."""
+        """Discard all store changes since the last commit, and return the names and errors of failed steps."""
         steps: list[tuple[str, Callable[[], object]]] = [("storage", self._runtime.rollback)]
         steps += [(f"store {name!r}", entries.rollback) for name, entries in self._maps.items()]
         steps += [(f"store {name!r}", store.rollback) for name, store in self.by_name.items()]
@@ -124,7 +124,7 @@ class TaskStores:
         return errors
 
     def close(self) -> list[BaseException]:
-        """Close the stores that are open, and return the errors of those that failed."""
+        """Close the open stores, and return the errors that they raised."""
         errors: list[BaseException] = []
         self.clear_caches()
         while self._open_stores:
@@ -135,9 +135,9 @@ class TaskStores:
         return errors
 
     def _flush_caches(self) -> None:
-        """Flush the record caches in the order of the stores, until none has changes.
+        """Flush the record caches in store order, until none has changes.
 
-        A flush listener may put changes to caches that were flushed before.
+        A flush listener may put changes into caches that are already flushed.
         """
         caches = list(self._caches.values())
         for _ in range(len(caches) + 1):
@@ -147,8 +147,8 @@ class TaskStores:
                 return
         dirty = ", ".join(store for store, cache in self._caches.items() if cache.is_dirty)
         raise StreamsError(
-            f"record caches still have changes after {len(caches) + 1} flushes, because flush listeners change cached "
-            f"stores: {dirty}"
+            f"record caches still have changes after {len(caches) + 1} flushes, because flush listeners keep changing "
+            f"cached stores: {dirty}"
         )
 
     def _create_store(self, builder: StoreBuilder) -> StateStore:

@@ -1,4 +1,4 @@
-"""``TopologyTestDriver``: runs a topology in a test, without Kafka, Spark or a JVM.
+"""``TopologyTestDriver``: runs a topology in tests, without Kafka, Spark or a JVM.
 
 Source: Kafka 3.9 org.apache.kafka.streams.TopologyTestDriver.
 """
@@ -30,30 +30,30 @@ from zkconsumer.topology.test_driver_topics import TestInputTopic, TestOutputTop
 
 
 class TopologyTestDriver:
-    """Runs all sub-topologies of a topology as one task ``0_0``, with one partition for each topic.
+    """Runs all sub-topologies of a topology as a single task ``0_0``, with one partition per topic.
 
-    Each record is processed completely when it is written, with the stream-time schedules that are due and a commit
-    after it. Records that a sink writes to a source topic are processed after it. The wall clock stands still between
-    calls of ``advance_wall_clock_time``.
+    Each record is processed completely when it is written: the nodes process it, due stream-time punctuators are
+    called, and the task commits. Records that a sink writes to a source topic are processed afterwards. The wall clock
+    advances only in ``advance_wall_clock_time``.
 
-    An error of a task stops the driver, as it ends the task. Records processed before are committed; the changes and
-    output of the record that failed, and of punctuations called with it, are discarded, and queued records are not
-    processed. Output topics and stores can still be read; other calls raise StreamsError. A new driver with the same
-    ``state_file`` continues from the last commit.
+    A task error stops the driver. Records processed before the error are committed. The changes and output of the
+    failed record and its punctuators are discarded, and queued records are not processed. Output topics and stores can
+    still be read; other calls raise StreamsError. A new driver with the same ``state_file`` resumes from the last
+    commit.
 
     Args:
-        topology: the topology.
-        config: settings of the application; ``emit_interval_ms`` is 0.
-        now_ms: initial wall-clock time in milliseconds; None for the last one in ``state_file``, or 0.
-        state_file: file of the persistent stores and of the state of the task. A driver that is created later with the
-            same file and topology continues with entries, times, schedules and queued records. Schedules that are
-            created outside ``init`` must call a method of the processor. None keeps all stores in memory.
+        topology: topology to test.
+        config: settings of the application; ``emit_interval_ms`` is always 0.
+        now_ms: initial wall-clock time in milliseconds; None uses the last time saved in ``state_file``, or 0.
+        state_file: file for the persistent stores and the task state. A later driver with the same file and topology
+            resumes with the saved entries, times, schedules and queued records. Schedules created outside ``init`` must
+            call a method of the processor. None keeps all stores in memory.
 
     Raises:
         StreamsError: a processor failed in ``init``, or the file cannot be opened.
     """
 
-    __test__ = False  # not a test class of pytest
+    __test__ = False  # not a pytest test class
 
     def __init__(
         self,
@@ -112,14 +112,14 @@ class TopologyTestDriver:
         start_ms: int = 0,
         auto_advance_ms: int = 0,
     ) -> TestInputTopic:
-        """Return an input topic, to write records.
+        """Return an input topic for writing records.
 
         Args:
-            topic: the topic.
-            key_serializer: for keys; None for that of the application.
-            value_serializer: for values; None for that of the application.
-            start_ms: timestamp of the first record without one, in milliseconds.
-            auto_advance_ms: milliseconds from one such record to the next one.
+            topic: topic name.
+            key_serializer: key serializer; None uses the application's default.
+            value_serializer: value serializer; None uses the application's default.
+            start_ms: timestamp of the first record that is written without a timestamp, in milliseconds.
+            auto_advance_ms: time added after each record that is written without a timestamp, in milliseconds.
         """
         check_functions(f"topic {topic!r}", key_serializer=key_serializer, value_serializer=value_serializer)
         key = key_serializer or self._config.key_serde.serialize
@@ -129,12 +129,12 @@ class TopologyTestDriver:
     def create_output_topic(
         self, topic: str, key_deserializer: Deserializer | None = None, value_deserializer: Deserializer | None = None
     ) -> TestOutputTopic:
-        """Return an output topic, to read records written by sinks.
+        """Return an output topic for reading records written by sinks.
 
         Args:
-            topic: the topic.
-            key_deserializer: for keys; None for that of the application.
-            value_deserializer: for values; None for that of the application.
+            topic: topic name.
+            key_deserializer: key deserializer; None uses the application's default.
+            value_deserializer: value deserializer; None uses the application's default.
         """
         check_functions(f"topic {topic!r}", key_deserializer=key_deserializer, value_deserializer=value_deserializer)
         key = key_deserializer or self._config.key_serde.deserialize
@@ -142,7 +142,7 @@ class TopologyTestDriver:
         return TestOutputTopic(self._outputs.setdefault(topic, deque()), topic, (key, value), self._produced)
 
     def advance_wall_clock_time(self, advance_ms: int) -> None:
-        """Advance the wall clock, and call the schedules that are due.
+        """Advance the wall clock, and call the wall-clock punctuators that are due.
 
         Raises:
             ValueError: ``advance_ms`` is negative.
@@ -158,17 +158,17 @@ class TopologyTestDriver:
             self._run()
 
     def get_state_store(self, name: str) -> Any:
-        """Return a store of the task, or a global store; None if there is none."""
+        """Return the store or global store ``name``, or None if it does not exist."""
         store = self._tasks.main.stores.get(name)
         return store if store is not None else self._tasks.global_stores.get(name)
 
     def get_all_state_stores(self) -> dict[str, StateStore]:
-        """Return all stores by name."""
+        """Return all stores by name, including global stores."""
         return {**self._tasks.global_stores, **self._tasks.main.stores}
 
     @property
     def metrics(self) -> dict[str, int]:
-        """Numbers by name; see ``StreamTask``. Those of global stores are added."""
+        """Metrics by name, including the metrics of global stores; see ``StreamTask.metrics``."""
         return self._tasks.metrics
 
     def produced_topics(self) -> set[str]:
@@ -205,7 +205,7 @@ class TopologyTestDriver:
         self._check_running()
         if not self._tasks.reads(record.topic):
             topics = ", ".join(self._tasks.topics) or "none"
-            raise ValueError(f"no source reads topic {record.topic!r}; the sources read: {topics}")
+            raise ValueError(f"no source reads topic {record.topic!r} (source topics: {topics})")
         with self._stopping_after_error():
             self._tasks.add_record(record)
             self._run()
@@ -227,7 +227,7 @@ class TopologyTestDriver:
             self._deliver()
 
     def _deliver(self) -> None:
-        """Move records from sinks to the output topics, and to the sources of their topics."""
+        """Move sink records to the output topics, and to the sources that read these topics."""
         while True:
             for record in self._tasks.take_output():
                 self._outputs.setdefault(record.topic, deque()).append(record)

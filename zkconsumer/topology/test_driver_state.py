@@ -1,4 +1,4 @@
-"""The state of a ``TopologyTestDriver`` in a file, with which another driver continues."""
+"""Saved state of a ``TopologyTestDriver``, from which another driver can resume."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.topology.stores.files import StateFile
 from zkconsumer.topology.task import StreamTask
 
-#: Names of the snapshots of the driver and of its task.
+#: Snapshot names of the driver and of its task.
 _DRIVER, _TASK = "driver", "task"
 
 
 class DriverState:
-    """Stores, task and clock of a driver in a file, which are committed together.
+    """A file with the stores, task state and clock of a driver, which are committed atomically.
 
     Args:
         path: see ``StateFile``.
 
     Attributes:
-        file: the file.
-        snapshot: snapshot of the task; None in a new file.
+        file: state file.
+        snapshot: snapshot of the task; None if the file is new.
         now_ms: wall-clock time in milliseconds.
-        offsets: the last offset of each partition.
-        main: the task whose snapshot each commit contains; None until it is initialized.
+        offsets: last offset of each partition.
+        main: task whose snapshot is part of each commit; None until the task is initialized.
 
     Raises:
-        StreamsError: the file cannot be opened, is in use, or is something else.
+        StreamsError: the file cannot be opened, is in use, or is not a state file.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -39,7 +39,7 @@ class DriverState:
         self.main: StreamTask | None = None
 
     def commit(self, now_ms: int) -> None:
-        """Write the changes of the stores and the state of the task to the file, all or none.
+        """Atomically write the store changes and the task state to the file.
 
         Args:
             now_ms: wall-clock time in milliseconds.

@@ -1,4 +1,4 @@
-"""The tasks of a ``TopologyTestDriver``, by the topics that they read."""
+"""The tasks of a ``TopologyTestDriver``, to which records are routed by topic."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class DriverTasks:
-    """Task ``0_0`` with all sub-topologies, and a task for each global store. Every topic has one partition.
+    """Task ``0_0`` with all sub-topologies, plus one task per global store. Every topic has one partition.
 
     Args:
-        topology: the topology.
+        topology: topology to run.
         config: settings of the application.
         runtime: clock and storage of the tasks.
-        state: the state of an earlier driver to continue with; None if it is not kept.
-        closing: closes the tasks that were created, the last one first.
+        state: state from which the tasks resume; None if the driver does not save its state.
+        closing: exit stack that closes the tasks in reverse order of creation.
 
     Attributes:
-        main: the task ``0_0``.
-        global_stores: the global stores by name.
+        main: task ``0_0``.
+        global_stores: global stores by name.
 
     Raises:
         StreamsError: a processor or store failed.
@@ -50,7 +50,7 @@ class DriverTasks:
     ) -> None:
         self._offsets: dict[TopicPartition, int] = {} if state is None else state.offsets
         self._partitions: tuple[TopicPartition, ...] = ()
-        self._queues: dict[str, TopicPartition | None] = {}  # by topic, a cache of _find_queue()
+        self._queues: dict[str, TopicPartition | None] = {}  # topic -> result of _find_queue()
         self._patterns: dict[TopicPartition, TopicFilter] = {}
         self._global: dict[str, GlobalTask] = {}
         self.global_stores: dict[str, StateStore] = {}
@@ -78,7 +78,7 @@ class DriverTasks:
 
     @property
     def metrics(self) -> dict[str, int]:
-        """Numbers of all tasks, added by name."""
+        """Metrics by name, summed over all tasks."""
         total: dict[str, int] = {}
         for task in (self.main, *self._global.values()):
             for name, number in task.metrics.items():
@@ -103,11 +103,11 @@ class DriverTasks:
         self.main.commit()
 
     def reads(self, topic: str) -> bool:
-        """Return whether a task reads a topic."""
+        """Return whether a task reads ``topic``."""
         return topic in self._global or self._queue_of(topic) is not None
 
     def add_record(self, record: SinkRecord) -> None:
-        """Add a record to the tasks that read its topic. Those of global stores process it.
+        """Add a record to the tasks that read its topic. Global store tasks process it immediately.
 
         Raises:
             StreamsError: a task failed.

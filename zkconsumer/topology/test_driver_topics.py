@@ -18,7 +18,7 @@ from zkconsumer.topology.serdes import Deserializer, Serializer
 class TestRecord:
     """A record of an output topic."""
 
-    __test__: ClassVar[bool] = False  # not a test class of pytest
+    __test__: ClassVar[bool] = False  # not a pytest test class
 
     key: Any
     value: Any
@@ -46,7 +46,7 @@ class TestInputTopic:
         self._time_ms, self._auto_advance_ms = start_ms, auto_advance_ms
 
     def advance_time(self, advance_ms: int) -> None:
-        """Advance the timestamp of the next record without one."""
+        """Advance the time that is used for records without a timestamp."""
         if advance_ms < 0:
             raise ValueError(f"advance_ms must not be negative, got {advance_ms}")
         self._time_ms += advance_ms
@@ -55,10 +55,11 @@ class TestInputTopic:
         """Write a record, and process it.
 
         Args:
-            key: the key.
-            value: the value.
-            timestamp: milliseconds since the epoch; None for the time of this object, which then advances.
-            headers: names and values.
+            key: key of the record.
+            value: value of the record.
+            timestamp: timestamp in milliseconds since the epoch; None uses the topic's current time, which then
+                advances by ``auto_advance_ms``.
+            headers: header names and values.
 
         Raises:
             ValueError: no source reads the topic, or an argument is invalid.
@@ -68,7 +69,7 @@ class TestInputTopic:
             timestamp = self._time_ms
             self._time_ms += self._auto_advance_ms
         if not isinstance(timestamp, int):
-            raise ValueError(f"timestamp must be an integer of milliseconds, got {timestamp!r}")
+            raise ValueError(f"timestamp must be an integer in milliseconds, got {timestamp!r}")
         raw_key = _convert(self._topic, "key", "serializer", self._serialize_key, key)
         raw_value = _convert(self._topic, "value", "serializer", self._serialize_value, value)
         self._pipe(SinkRecord(self._topic, None, timestamp, raw_key, raw_value, tuple(copy_headers(headers))))
@@ -81,23 +82,23 @@ class TestInputTopic:
     def pipe_key_values(
         self, entries: Iterable[tuple[Any, Any]], start_ms: int | None = None, advance_ms: int = 0
     ) -> None:
-        """Write several keys and values.
+        """Write several records with keys and values.
 
         Args:
-            entries: keys and values.
-            start_ms: timestamp of the first record; None for the time of this object, as in ``pipe_input``.
-            advance_ms: milliseconds from one record to the next one, if ``start_ms`` is not None.
+            entries: pairs of key and value.
+            start_ms: timestamp of the first record; None uses the topic's current time, as in ``pipe_input``.
+            advance_ms: time between two records in milliseconds; ignored if ``start_ms`` is None.
         """
         for number, (key, value) in enumerate(entries):
             self.pipe_input(key, value, None if start_ms is None else start_ms + number * advance_ms)
 
     def pipe_values(self, values: Iterable[Any], start_ms: int | None = None, advance_ms: int = 0) -> None:
-        """Write several values without keys; see ``pipe_key_values``."""
+        """Write several records without keys; see ``pipe_key_values``."""
         self.pipe_key_values(((None, value) for value in values), start_ms, advance_ms)
 
 
 class TestOutputTopic:
-    """Reads records of a topic of a ``TopologyTestDriver``, each once."""
+    """Reads records from a topic of a ``TopologyTestDriver``; each record is returned only once."""
 
     __test__ = False
 
@@ -112,19 +113,19 @@ class TestOutputTopic:
         self._deserialize_key, self._deserialize_value = deserializers
 
     def __len__(self) -> int:
-        """Return the number of records that were not read yet."""
+        """Return the number of unread records."""
         return len(self._records)
 
     def read_record(self) -> TestRecord:
         """Return the next record.
 
         Raises:
-            LookupError: there is none.
-            ValueError: it cannot be deserialized.
+            LookupError: there is no unread record.
+            ValueError: the record cannot be deserialized.
         """
         if not self._records:
             produced = ", ".join(sorted(self._produced)) or "none"
-            raise LookupError(f"topic {self._topic!r} has no further record (topics with output: {produced})")
+            raise LookupError(f"topic {self._topic!r} has no more records (topics with output: {produced})")
         record = self._records.popleft()
         key = _convert(self._topic, "key", "deserializer", self._deserialize_key, record.key)
         value = _convert(self._topic, "value", "deserializer", self._deserialize_value, record.value)
@@ -135,24 +136,24 @@ class TestOutputTopic:
         return self.read_record().value
 
     def read_key_value(self) -> tuple[Any, Any]:
-        """Return key and value of the next record; see ``read_record``."""
+        """Return the key and value of the next record; see ``read_record``."""
         record = self.read_record()
         return record.key, record.value
 
     def read_records(self) -> list[TestRecord]:
-        """Return all records that were not read yet."""
+        """Return all unread records."""
         return [self.read_record() for _ in range(len(self._records))]
 
     def read_values(self) -> list[Any]:
-        """Return the values of all records that were not read yet."""
+        """Return the values of all unread records."""
         return [record.value for record in self.read_records()]
 
     def read_key_values(self) -> list[tuple[Any, Any]]:
-        """Return keys and values of all records that were not read yet."""
+        """Return the keys and values of all unread records."""
         return [(record.key, record.value) for record in self.read_records()]
 
     def read_map(self) -> dict[Any, Any]:
-        """Return the last value of each key of the records that were not read yet.
+        """Return the unread records as a dict with the last value of each key.
 
         Raises:
             ValueError: a key is None.
@@ -168,6 +169,6 @@ def _convert(topic: str, what: str, converter: str, convert: Callable[[str, Any]
         return convert(topic, item)
     except Exception as error:
         raise ValueError(
-            f"topic {topic!r}: {converter} of the test failed for {what} {item!r}: {error}; "
-            f"set {what}_{converter} of the test's topic, or {what}_serde of ApplicationConfig"
+            f"topic {topic!r}: {what} {converter} of the test topic failed for {item!r}: {error}; "
+            f"pass a matching {what}_{converter} when creating the topic"
         ) from error

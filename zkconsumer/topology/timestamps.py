@@ -11,27 +11,27 @@ from typing import Any
 
 from zkconsumer.topology.records import SourceRecord
 
-#: Returns the timestamp of a record in milliseconds, from the record, its key and value, and the highest timestamp of
-#: its partition so far, which is -1 before the first. A record with a negative timestamp is dropped.
+#: Function that returns a record's timestamp in milliseconds, given the record, its key, its value, and the highest
+#: timestamp of its partition so far (-1 before the first record). Records with a negative timestamp are dropped.
 TimestampExtractor = Callable[[SourceRecord, Any, Any, int], int]
 
 
 def fail_on_invalid(record: SourceRecord, _key: Any, _value: Any, _partition_time_ms: int) -> int:
-    """Return the timestamp of a record; the default.
+    """Return the timestamp of the record (default extractor).
 
     Raises:
-        ValueError: the record has none, which ends the task.
+        ValueError: the record has no timestamp, which ends the task.
     """
     if record.timestamp < 0:
-        raise ValueError("the record has no timestamp; set timestamp_extractor of add_source")
+        raise ValueError("the record has no timestamp; pass another timestamp_extractor to add_source()")
     return record.timestamp
 
 
 def require_timestamp(record: SourceRecord, _key: Any, _value: Any, _partition_time_ms: int) -> int:
-    """Return the timestamp of a record of a global store, which cannot have another extractor.
+    """Return the timestamp of a record for a global store, which supports no other extractor.
 
     Raises:
-        ValueError: the record has none, which ends the task.
+        ValueError: the record has no timestamp, which ends the task.
     """
     if record.timestamp < 0:
         raise ValueError("the record has no timestamp; records of a global store must have timestamps")
@@ -39,26 +39,26 @@ def require_timestamp(record: SourceRecord, _key: Any, _value: Any, _partition_t
 
 
 def skip_on_invalid(record: SourceRecord, _key: Any, _value: Any, _partition_time_ms: int) -> int:
-    """Return the timestamp of a record; a record without one is dropped."""
+    """Return the timestamp of the record; records without a timestamp are dropped."""
     return record.timestamp
 
 
 def partition_time_on_invalid(record: SourceRecord, _key: Any, _value: Any, partition_time_ms: int) -> int:
-    """Return the timestamp of a record, or the highest one of its partition so far if the record has none.
+    """Return the timestamp of the record. If it has none, return the highest timestamp of its partition so far.
 
     Raises:
-        ValueError: no earlier record of the partition has a timestamp.
+        ValueError: neither the record nor an earlier record of its partition has a timestamp.
     """
     if record.timestamp >= 0:
         return record.timestamp
     if partition_time_ms < 0:
-        raise ValueError("the record has no timestamp, and there is no earlier record in the partition")
+        raise ValueError("neither the record nor an earlier record of its partition has a timestamp")
     return partition_time_ms
 
 
 def wall_clock(_record: SourceRecord, _key: Any, _value: Any, _partition_time_ms: int) -> int:
-    """Return the wall-clock time of the task: in ``TopologyTestDriver`` that of the driver.
+    """Return the wall-clock time of the task; in ``TopologyTestDriver``, the driver controls the clock.
 
-    A task calls its own clock instead of this function, which returns the time of the machine.
+    A task calls its own clock instead of this function, which returns the system time.
     """
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""Windows of a record, and the time at which a window is closed.
+"""Window definitions: which windows contain a record, and when a window closes.
 
 Source: Kafka 3.9 TimeWindows, SessionWindows, SlidingWindows, JoinWindows, KStreamWindowAggregate and
 KStreamSessionWindowAggregate.
@@ -13,7 +13,7 @@ from zkconsumer.topology.errors import describe_integer
 
 
 class TimeWindow(NamedTuple):
-    """A window from ``start``, included, to ``end``, excluded, in milliseconds since the epoch."""
+    """A window from ``start`` (inclusive) to ``end`` (exclusive), in milliseconds since the epoch."""
 
     start: int
     end: int
@@ -21,13 +21,13 @@ class TimeWindow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TimeWindows:
-    """Windows of a fixed size, which start at multiples of the advance.
+    """Fixed-size windows, which start at multiples of the advance interval.
 
     Attributes:
-        size_ms: milliseconds of a window.
-        advance_ms: milliseconds from one window to the next one: less than the size for hopping windows, which overlap;
-            None for tumbling windows.
-        grace_ms: milliseconds of stream time after the end of a window in which it accepts late records.
+        size_ms: window size in milliseconds.
+        advance_ms: advance interval in milliseconds: less than the size for hopping windows, which overlap; None for
+            tumbling windows.
+        grace_ms: grace period in milliseconds: stream time after the window end during which late records are accepted.
 
     Raises:
         ValueError: an attribute is invalid.
@@ -47,30 +47,31 @@ class TimeWindows:
 
     @property
     def retention_ms(self) -> int:
-        """The least retention of a window store that keeps windows while they accept records.
+        """Minimum retention period for a window store that keeps windows while they accept records.
 
-        The put of a later window can remove them from then on, so windows are to be forwarded before that put.
+        A later put can remove windows older than that, so closed windows must be forwarded before the put.
         """
         return self.size_ms + self.grace_ms
 
     def windows_for(self, timestamp: int) -> list[TimeWindow]:
-        """Return the windows that contain a timestamp, in milliseconds, in the order of their starts."""
+        """Return the windows that contain ``timestamp`` (in milliseconds), ordered by start time."""
         advance_ms = self.advance_ms or self.size_ms
         first = max(timestamp - self.size_ms + advance_ms, 0) // advance_ms * advance_ms
         return [TimeWindow(start, start + self.size_ms) for start in range(first, timestamp + 1, advance_ms)]
 
     def is_closed(self, end_ms: int, stream_time_ms: int) -> bool:
-        """Return whether a window with this end rejects records at this stream time."""
+        """Return whether a window that ends at ``end_ms`` rejects records at stream time ``stream_time_ms``."""
         return end_ms <= stream_time_ms - self.grace_ms
 
 
 @dataclass(frozen=True, kw_only=True)
 class SessionWindows:
-    """Windows of a key that end after a time without records.
+    """Session windows, which end after a period without records of the key.
 
     Attributes:
-        gap_ms: milliseconds without records after which a session ends.
-        grace_ms: milliseconds of stream time after the end of a session in which it accepts late records.
+        gap_ms: inactivity gap in milliseconds after which a session ends.
+        grace_ms: grace period in milliseconds: stream time after the session end during which late records are
+            accepted.
 
     Raises:
         ValueError: an attribute is invalid.
@@ -85,21 +86,21 @@ class SessionWindows:
 
     @property
     def retention_ms(self) -> int:
-        """The least retention of a session store that keeps sessions until they are closed."""
+        """Minimum retention period for a session store that keeps sessions until they are closed."""
         return self.gap_ms + self.grace_ms
 
     def is_closed(self, end_ms: int, stream_time_ms: int) -> bool:
-        """Return whether a session whose last record has this timestamp rejects records at this stream time."""
+        """Return whether a session whose last record is at ``end_ms`` rejects records at this stream time."""
         return end_ms < stream_time_ms - self.grace_ms - self.gap_ms
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlidingWindows:
-    """Windows that end at a record or start right after one, and contain records that are close together.
+    """Sliding windows, which end at a record or start right after a record.
 
     Attributes:
-        difference_ms: the greatest difference of the timestamps of two records in a window, in milliseconds.
-        grace_ms: milliseconds of stream time after the end of a window in which it accepts late records.
+        difference_ms: maximum time difference between two records in a window, in milliseconds.
+        grace_ms: grace period in milliseconds: stream time after the window end during which late records are accepted.
 
     Raises:
         ValueError: an attribute is invalid.
@@ -114,18 +115,18 @@ class SlidingWindows:
 
     @property
     def retention_ms(self) -> int:
-        """The least retention of a window store that keeps windows while they accept records."""
+        """Minimum retention period for a window store that keeps windows while they accept records."""
         return 2 * self.difference_ms + self.grace_ms
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinWindows:
-    """Which records of two streams are joined: those whose timestamps are close to each other.
+    """Join windows: two records are joined if their timestamps are close enough.
 
     Attributes:
-        before_ms: milliseconds by which a record of the other stream may be earlier.
-        after_ms: milliseconds by which it may be later.
-        grace_ms: milliseconds of stream time after the end of a window in which it accepts late records.
+        before_ms: maximum time by which a record of the other stream may be earlier, in milliseconds.
+        after_ms: maximum time by which a record of the other stream may be later, in milliseconds.
+        grace_ms: grace period in milliseconds: stream time after the window end during which late records are accepted.
 
     Raises:
         ValueError: an attribute is invalid, or the end of a window is before its start.
@@ -145,12 +146,12 @@ class JoinWindows:
 
     @property
     def size_ms(self) -> int:
-        """Milliseconds of a window."""
+        """Window size in milliseconds."""
         return self.before_ms + self.after_ms
 
     @property
     def retention_ms(self) -> int:
-        """The retention of the stores of the join."""
+        """Retention period of the join stores."""
         return self.size_ms + self.grace_ms
 
 
