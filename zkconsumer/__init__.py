@@ -42,8 +42,8 @@ __all__ = [
     "string_decoder",
 ]
 
-#: Modules of the exported names. They are imported when a name is used: the command ``zkconsumer`` handles Ctrl-C
-#: before that.
+#: Exported name -> module. Modules are imported on first use, so that the ``zkconsumer`` command can install its Ctrl-C
+#: handler first.
 _MODULES = {
     "Blacklist": "rebalance.topic_filter",
     "ConsumerConfig": "config",
@@ -69,7 +69,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     elif name in ("config", "errors", "health", "message", "simple_consumer"):
-        value = importlib.import_module(f"{__name__}.{name}")  # for zkconsumer.errors after "import zkconsumer" only
+        value = importlib.import_module(f"{__name__}.{name}")  # makes zkconsumer.errors work after "import zkconsumer"
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -1,4 +1,4 @@
-"""The command ``zkconsumer``, also as ``python -m zkconsumer``."""
+"""Entry point of the ``zkconsumer`` command and of ``python -m zkconsumer``."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import sys
 import time
 from typing import Any
 
-#: Seconds in which a repeated SIGINT is the same Ctrl-C: ``timeout -s INT`` sends it to the process and to its group.
+#: Maximum seconds between two SIGINTs that count as one Ctrl-C: ``timeout -s INT`` signals the process and its group.
 _SAME_INTERRUPT_S = 0.5
 
 _EXIT_CODE = 128 + signal.SIGINT
 
 
 def run() -> int:
-    """Run a tool with the arguments of the process, and return its exit code."""
-    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a background job ignores the signal
+    """Run the tool given on the command line, and return its exit code."""
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # background jobs ignore SIGINT
     if is_default:
-        signal.signal(signal.SIGINT, _exit)  # nothing has to be stopped while modules are imported
+        signal.signal(signal.SIGINT, _exit)  # no clean-up is needed while modules are imported
     from zkconsumer.tools.cli import main
 
     if is_default:
@@ -34,7 +34,7 @@ def _exit(_number: int, _frame: object) -> None:
 
 
 class _Interrupts:
-    """Raises KeyboardInterrupt for a SIGINT, but not for one that follows at once and would interrupt the clean-up."""
+    """SIGINT handler that raises KeyboardInterrupt, except for an immediate repetition, which would abort clean-up."""
 
     def __init__(self) -> None:
         self._last_at: float | None = None

@@ -1,6 +1,6 @@
-"""The errors that applications handle. The class determines how to handle an error.
+"""Exceptions raised to applications. The class of an exception determines how to handle it.
 
-Packages define subclasses of them where more is known, such as ``JarsUnavailableError`` of the development cluster.
+Packages define more specific subclasses, such as ``JarsUnavailableError`` in the development cluster.
 
 ::
 
@@ -10,24 +10,24 @@ Packages define subclasses of them where more is known, such as ``JarsUnavailabl
         BrokerUnavailableError
         NotLeaderError
         ZooKeeperUnavailableError
-        AuthorizationError          the rights to a topic, the group or a znode are missing; they may be granted later
+        AuthorizationError          access to a topic, the group or a znode was denied; it may be granted later
           TopicAuthorizationError
           GroupAuthorizationError
       AuthenticationError           authentication with a broker or ZooKeeper failed; never retried
       OwnershipLostError            another member may own the partition; stop committing
-      ConsumerRebalanceFailedError  the first rebalance used up its retries
-      RegistrationError             the znode of a member is malformed; the message has path and content
+      ConsumerRebalanceFailedError  the first rebalance failed after all retries
+      RegistrationError             a member's registration is malformed; the message contains its path and content
       AssignmentError               the settings of the group's members contradict each other
-      MessageStreamsExistError      streams can be created once per connector
+      MessageStreamsExistError      streams can be created only once per connector
       OffsetOutOfRangeError         carries the log start offset and the end offset
-      MessageSizeTooLargeError      a record does not fit into one fetch; the message has size, limit and property
+      MessageSizeTooLargeError      a record does not fit into one fetch; the message names size, limit and property
       CorruptRecordError            carries the offset of the corrupt batch and the offset after it
       UnsupportedBrokerError        no request version in common with the broker
-      ConsumerTimeoutError          no record arrived in time; the stream stays usable
+      ConsumerTimeoutError          no record arrived in time; the stream remains usable
       ClosedError                   the object was closed, or is used after a fork
-      TopologyError                 nodes, stores or topics of a topology contradict each other
-      StreamsError                  a task failed; names task, node, topic, partition and offset where they are known
-        RecordRejectedError         a record was not accepted by the producer or the brokers
+      TopologyError                 a topology has conflicting nodes, stores or topics
+      StreamsError                  a task failed; names the task, node, topic, partition and offset if known
+        RecordRejectedError         the producer or the brokers rejected a record
         ProducerFencedError         another producer uses the transactional id
 
 Errors of kazoo, kafka-python and the operating system are mapped to these classes in ``zookeeper/connection.py``,
@@ -42,7 +42,7 @@ class ZkConsumerError(Exception):
 
 
 class ConfigurationError(ZkConsumerError, ValueError):
-    """A setting is missing, malformed or contradicts another one."""
+    """A setting is missing or invalid, or contradicts another setting."""
 
 
 class RetriableError(ZkConsumerError):
@@ -62,7 +62,7 @@ class ZooKeeperUnavailableError(RetriableError):
 
 
 class AuthorizationError(RetriableError):
-    """The client lacks the rights for a request. It is retried, because they can be granted while a consumer runs."""
+    """The client is not authorized for a request. It is retried, because access can be granted in the meantime."""
 
 
 class TopicAuthorizationError(AuthorizationError):
@@ -74,15 +74,15 @@ class GroupAuthorizationError(AuthorizationError):
 
 
 class AuthenticationError(ZkConsumerError):
-    """Authentication failed on either side of a connection; never retried."""
+    """The client or the server failed to authenticate; never retried."""
 
 
 class OwnershipLostError(ZkConsumerError):
-    """The consumer does not own the partition, or the session of its owner znodes has expired or may have expired."""
+    """The consumer does not own the partition, or its ZooKeeper session has expired or may have expired."""
 
 
 class ConsumerRebalanceFailedError(ZkConsumerError):
-    """The first rebalance did not succeed within its retries."""
+    """The first rebalance failed after all retries."""
 
 
 class RegistrationError(ZkConsumerError):
@@ -94,7 +94,7 @@ class AssignmentError(ZkConsumerError):
 
 
 class MessageStreamsExistError(ZkConsumerError):
-    """The connector has streams already; they can be created only once."""
+    """The connector already has streams; they can be created only once."""
 
 
 class OffsetOutOfRangeError(ZkConsumerError):
@@ -112,16 +112,16 @@ class OffsetOutOfRangeError(ZkConsumerError):
 
 
 class MessageSizeTooLargeError(ZkConsumerError):
-    """A record is larger than ``fetch.message.max.bytes`` and the broker cannot return it completely."""
+    """A record is larger than ``fetch.message.max.bytes``, and the broker cannot return it completely."""
 
 
 class CorruptRecordError(ZkConsumerError):
-    """The CRC, the structure, the offset or the decompressed size of a record batch is wrong.
+    """A record batch has an invalid CRC, structure, offset or decompressed size.
 
     Attributes:
-        offset: the next offset to read, at or before the corrupt batch.
-        after: the offset after the corrupt batch; -1 if no intact batch follows, so that its end is unknown.
-        entry: bytes of the corrupt batch, empty if its end is unknown.
+        offset: next offset to read, at or before the corrupt batch.
+        after: offset after the corrupt batch; -1 if its end is unknown because no intact batch follows.
+        entry: raw bytes of the corrupt batch; empty if its end is unknown.
     """
 
     def __init__(self, message: str, offset: int = -1, after: int = -1, entry: bytes = b"") -> None:
@@ -136,7 +136,7 @@ class UnsupportedBrokerError(ZkConsumerError):
 
 
 class ConsumerTimeoutError(ZkConsumerError):
-    """No record arrived within ``consumer.timeout.ms``; the stream stays usable."""
+    """No record arrived within ``consumer.timeout.ms``; the stream remains usable."""
 
 
 class ClosedError(ZkConsumerError):
@@ -144,21 +144,21 @@ class ClosedError(ZkConsumerError):
 
 
 class TopologyError(ZkConsumerError, ValueError):
-    """Nodes, stores or topics of a topology contradict each other.
+    """A topology has conflicting nodes, stores or topics.
 
     Source: Kafka 3.9 org.apache.kafka.streams.errors.TopologyException.
     """
 
 
 class StreamsError(ZkConsumerError):
-    """A task of a topology failed. The cause is the error of the application's code, if there is one.
+    """A topology task failed. If application code raised an exception, it is the ``__cause__``.
 
     Source: Kafka 3.9 org.apache.kafka.streams.errors.StreamsException.
     """
 
 
 class RecordRejectedError(StreamsError):
-    """A record that a sink wrote was not accepted by the producer or by the brokers."""
+    """The producer or the brokers rejected a record written by a sink."""
 
 
 class ProducerFencedError(StreamsError):

@@ -1,4 +1,4 @@
-"""Java's string hash, which determines the order of a round-robin assignment and the fetcher of a partition."""
+"""Java's string hash, which determines the round-robin assignment order and the fetcher of each partition."""
 
 from __future__ import annotations
 

@@ -12,19 +12,19 @@ from typing import Any, Protocol, TypedDict, Unpack
 
 import structlog
 
-#: Logger of kazoo. It reports each lost connection and each attempt to connect as a warning.
+#: Name of kazoo's logger, which logs a warning for each lost connection and each connection attempt.
 KAZOO = "zkconsumer.zookeeper.kazoo"
 
-#: Seconds for which the default handler does not repeat an event.
+#: Minimum seconds before the default handler shows the same event again.
 _REPEAT_INTERVAL = 60.0
 
-#: Maximum number of times that the default handler shows an event in this interval because its error has changed.
+#: Maximum number of different errors with which the default handler shows an event within ``_REPEAT_INTERVAL``.
 _MAX_ERRORS = 10
 
-#: Maximum number of events that the default handler remembers.
+#: Maximum number of events that the default handler remembers to detect repetitions.
 _MAX_REMEMBERED = 1000
 
-#: Keys whose values distinguish events of the same name, and keys with the error of an event.
+#: Keys whose values tell events of the same name apart, and keys that contain an event's error.
 _DISTINGUISHING = (
     *("event", "group", "consumer_id", "query", "topic", "topics", "partition"),
     *("path", "endpoint", "property", "method", "members"),
@@ -33,9 +33,9 @@ _ERRORS = ("error", "exception", "reason")
 
 
 class EventValues(TypedDict, total=False):
-    """Keys of log events; the same thing has the same key and type in all events.
+    """Keys of log events; each key has the same meaning and type in all events.
 
-    ``docs/log-events.rst`` explains them.
+    ``docs/log-events.rst`` describes them.
     """
 
     attempt: int
@@ -88,7 +88,7 @@ class EventValues(TypedDict, total=False):
 
 
 class Logger(Protocol):
-    """A logger of events. ``event`` is a constant name in snake case."""
+    """Event logger; ``event`` is a constant name in snake case."""
 
     def debug(self, event: str, **values: Unpack[EventValues]) -> object:
         """Log an event at level DEBUG."""
@@ -103,15 +103,15 @@ class Logger(Protocol):
         """Log an event at level ERROR."""
 
     def bind(self, **context: Unpack[EventValues]) -> Logger:
-        """Return a logger whose events have the keys of ``context``, too."""
+        """Return a logger that adds ``context`` to every event."""
 
 
 class _Rendered(str):
-    """The message of an event.
+    """The rendered message of an event.
 
     Attributes:
-        identity: hash of the values that distinguish the event from others.
-        error: hash of the error.
+        identity: hash of the values that identify the event.
+        error: hash of the event's error.
     """
 
     __slots__ = ("error", "identity")
@@ -135,7 +135,7 @@ _PLAIN: list[Any] = [structlog.stdlib.filter_by_level, structlog.processors.form
 
 @dataclass(slots=True)
 class _Shown:
-    """An event that was shown at ``since`` and perhaps again with other errors; it was suppressed ``count`` times."""
+    """An event that was first shown at ``since``, then once per error in ``errors``, and suppressed ``count`` times."""
 
     since: float
     errors: set[int]
@@ -143,20 +143,20 @@ class _Shown:
 
 
 class DefaultHandler(logging.Handler):
-    """Writes warnings to standard error as long as no other handler receives them.
+    """Writes warnings to standard error unless another handler receives them.
 
-    That is checked for each event, so an application may configure logging before or after the import. A repeated
-    warning is shown when its error changes and otherwise once a minute, with the number of repetitions.
+    This is checked for each event, so an application may configure logging before or after the import. A repeated
+    warning is shown when its error changes, and otherwise once a minute, with the number of repetitions.
 
     Args:
-        clock: returns the time in seconds.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(logging.WARNING)
         self._clock = clock
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        self._shown: OrderedDict[int, _Shown] = OrderedDict()  # by identity, in the order of ``since``
+        self._shown: OrderedDict[int, _Shown] = OrderedDict()  # event identity -> event, ordered by ``since``
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one event, unless another handler receives it or it was shown within the last minute."""
@@ -173,7 +173,7 @@ class DefaultHandler(logging.Handler):
             self.handleError(record)
 
     def is_superseded(self, name: str) -> bool:
-        """Return whether another handler receives the events of a logger."""
+        """Return whether another handler receives the events of logger ``name``."""
         logger: logging.Logger | None = logging.getLogger(name)
         while logger is not None:
             if any(handler is not self for handler in logger.handlers):
@@ -185,7 +185,7 @@ class DefaultHandler(logging.Handler):
         return record.name == KAZOO and record.levelno < logging.ERROR and self.level > logging.DEBUG
 
     def _count(self, record: logging.LogRecord) -> int | None:
-        """Return how often the event was suppressed since it was shown, or None if it is to be suppressed again."""
+        """Return how often the event was suppressed since it was last shown, or None to suppress it again."""
         if record.levelno < logging.WARNING:
             return 0
         rendered = record.msg if isinstance(record.msg, _Rendered) else None

@@ -26,9 +26,9 @@ class Endpoint(NamedTuple):
     """Address of a broker.
 
     Attributes:
-        host: name or IP address, without brackets.
-        port: 1 to 65535.
-        has_api_versions: whether the broker answers ApiVersions requests, which Kafka 0.10 introduced; None if unknown.
+        host: host name or IP address, without brackets.
+        port: port number, between 1 and 65535.
+        has_api_versions: whether the broker supports ApiVersions requests (Kafka 0.10 and later); None if unknown.
     """
 
     host: str
@@ -43,26 +43,26 @@ class Endpoint(NamedTuple):
         """Parse ``host:port``, with brackets around an IPv6 address.
 
         Raises:
-            ValueError: the text has another form.
+            ValueError: ``text`` is not a valid address.
         """
         host, colon, port = text.strip().rpartition(":")
         if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-            raise ValueError(f"{text!r} is not host:port")
+            raise ValueError(f"address must be host:port, got {text!r}")
         return cls(host.strip("[]"), int(port))
 
     def with_versions_from(self, known: Iterable[Endpoint]) -> Endpoint:
-        """Return the endpoint with this address in ``known`` whose ``has_api_versions`` is set, or this one."""
+        """Return the endpoint in ``known`` with this address and a known ``has_api_versions``; by default, this one."""
         candidates = (endpoint for endpoint in known if endpoint.has_api_versions is not None)
         return next((endpoint for endpoint in candidates if endpoint[:2] == self[:2]), self)
 
 
 class MessageAndMetadata(NamedTuple):
-    """One record.
+    """A consumed record.
 
     Attributes:
-        topic: name of the topic.
-        partition: number of the partition.
-        offset: offset of the record.
+        topic: topic name.
+        partition: partition number.
+        offset: record offset.
         key: decoded key, None if the record has no key.
         value: decoded value, None if the record has no value.
         timestamp: milliseconds since the epoch, -1 if the record has no timestamp.
@@ -83,15 +83,15 @@ class MessageAndMetadata(NamedTuple):
 
     @property
     def message(self) -> Any:
-        """The value, under the name that the Scala class uses."""
+        """The value, under its name in the Scala class."""
         return self.value
 
 
 def decoded_message_type(key_decoder: Decoder | None, value_decoder: Decoder | None) -> type[MessageAndMetadata]:
-    """Return a message class that decodes ``key`` and ``value`` at each access.
+    """Return a message class that decodes ``key`` and ``value`` on each access.
 
-    Decoding is lazy so that the exception of a decoder is raised where the field is read, and the stream stays
-    usable (KAFKA-1140). Decoders are not called for a missing key or value, which is None.
+    Decoding is lazy, so that a decoder's exception is raised where the field is read, and the stream remains usable
+    (KAFKA-1140). Decoders are not called for a null key or value.
 
     Source: Kafka 1.1 kafka.message.MessageAndMetadata.
     """

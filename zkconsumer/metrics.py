@@ -1,4 +1,4 @@
-"""Metrics of a consumer, under the JMX names of the JVM consumer.
+"""Metrics of a consumer, under the JMX names of Kafka's old consumer.
 
 Each consumer has its own ``Metrics``. There is no global registry, so metrics neither outlive their consumer nor are
 shared between consumers (KAFKA-1567, KAFKA-3632). Reporters, such as ``zkconsumer.prometheus``, read
@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, TypeVar
 _TICK = 5.0
 _ALPHA = 1 - math.exp(-_TICK / 60)
 
-#: Number of latest values over which a histogram computes percentiles.
+#: Number of most recent values from which a histogram computes percentiles.
 _SAMPLES = 1028
 
 _T = TypeVar("_T", "Meter", "Histogram", "Timer")
@@ -37,13 +37,13 @@ class MetricName(NamedTuple):
     tags: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        """Return the MBean's name, without tags whose value is empty."""
+        """Return the MBean name, without tags that have an empty value."""
         tags = "".join(f",{key}={value}" for key, value in self.tags if value)
         return f"{self.group}:type={self.type},name={self.name}{tags}"
 
 
 class Kind(enum.Enum):
-    """Kinds of metrics; the value lists the attributes."""
+    """Kinds of metrics; the value lists the MBean attributes."""
 
     GAUGE = "``Value``"
     METER = "``Count``, ``MeanRate``, ``OneMinuteRate``"
@@ -51,20 +51,20 @@ class Kind(enum.Enum):
         "``Count``, ``Min``, ``Max``, ``Mean``, ``50thPercentile``, ``75thPercentile``, ``95thPercentile``, "
         "``99thPercentile``"
     )
-    TIMER = "those of a histogram, in milliseconds, and ``MeanRate``, ``OneMinuteRate``"
+    TIMER = "histogram attributes in milliseconds, and ``MeanRate``, ``OneMinuteRate``"
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Declaration of a metric, which can exist with several values of its tags.
+    """Declaration of a metric, of which there is one instance per combination of tag values.
 
     Attributes:
-        group: group of the MBean.
-        type: its type.
-        name: its name.
-        kind: determines the attributes.
-        tags: names of the tags, separated by commas; the metric exists without the tags in brackets, too.
-        meaning: one sentence in reStructuredText.
+        group: MBean group.
+        type: MBean type.
+        name: MBean name.
+        kind: metric kind, which determines the attributes.
+        tags: comma-separated tag names; the metric also exists without the tags in brackets.
+        meaning: description, one sentence in reStructuredText.
     """
 
     group: str
@@ -75,7 +75,7 @@ class Metric:
     meaning: str
 
     def named(self, **tags: object) -> MetricName:
-        """Return the name of the metric with these values of its tags."""
+        """Return the metric name with the given tag values."""
         return MetricName(self.group, self.type, self.name, tuple((key, str(value)) for key, value in tags.items()))
 
 
@@ -83,14 +83,14 @@ _declared: list[Metric] = []
 
 
 def declare(group: str, type_: str, name: str, kind: Kind, tags: str, meaning: str) -> Metric:
-    """Declare a metric; see ``Metric``. The module that uses it calls this once."""
+    """Declare a metric; see ``Metric``. Called once, by the module that uses the metric."""
     metric = Metric(group, type_, name, kind, tags, meaning)
     _declared.append(metric)
     return metric
 
 
 def declared_metrics() -> list[Metric]:
-    """Return the metrics that the imported modules have declared, sorted by name."""
+    """Return the metrics declared by all imported modules, sorted by name."""
     return sorted(_declared, key=lambda metric: (metric.group, metric.type, metric.name))
 
 
@@ -99,11 +99,11 @@ class MetricsSource(Protocol):
 
     @property
     def consumer_id(self) -> str | None:
-        """Id of the group member, None before streams have been created."""
+        """Consumer id; None before the streams are created."""
 
     @property
     def metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
-        """Attributes by metric: ``Value`` of a gauge; ``Count`` and others of meters, histograms and timers."""
+        """Attributes by metric: ``Value`` for gauges; ``Count`` and others for meters, histograms and timers."""
 
 
 class Meter:
@@ -125,7 +125,7 @@ class Meter:
 
     @property
     def one_minute_rate(self) -> float:
-        """Exponentially weighted moving average of the rate over one minute."""
+        """One-minute exponentially weighted moving average of the rate."""
         with self._lock:
             self._tick()
             return self._rate or 0.0
@@ -146,7 +146,7 @@ class Meter:
 
 
 class Histogram:
-    """Distribution of values. ``Count`` covers all values, the other attributes the latest 1,028."""
+    """Distribution of values; ``Count`` covers all values, the other attributes only the last 1,028."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -170,7 +170,7 @@ class Histogram:
 
 
 class Timer:
-    """Durations in milliseconds, and the rate of the timed events per second."""
+    """Distribution of event durations in milliseconds, and event rate per second."""
 
     def __init__(self) -> None:
         self._meter = Meter()
@@ -195,23 +195,23 @@ class Metrics:
         self._gauges: list[Callable[[], Iterator[tuple[MetricName, float]]]] = []
 
     def meter(self, metric: Metric, **tags: object) -> Meter:
-        """Return the meter with these tags; it is created at the first call."""
+        """Return the meter with the given tags, creating it on first use."""
         return self._get(Meter, metric.named(**tags))
 
     def histogram(self, metric: Metric, **tags: object) -> Histogram:
-        """Return the histogram with these tags; it is created at the first call."""
+        """Return the histogram with the given tags, creating it on first use."""
         return self._get(Histogram, metric.named(**tags))
 
     def timer(self, metric: Metric, **tags: object) -> Timer:
-        """Return the timer with these tags; it is created at the first call."""
+        """Return the timer with the given tags, creating it on first use."""
         return self._get(Timer, metric.named(**tags))
 
     def register_gauges(self, read: Callable[[], Iterator[tuple[MetricName, float]]]) -> None:
-        """Register a function that returns the gauges of each snapshot, with their values."""
+        """Register a function that yields gauges and their values; it is called for each snapshot."""
         self._gauges.append(read)
 
     def snapshot(self) -> dict[MetricName, dict[str, float]]:
-        """Return the attributes of all metrics."""
+        """Return the current attributes of all metrics."""
         with self._lock:
             metrics = dict(self._metrics)
         values = {name: metric.values() for name, metric in metrics.items()}

@@ -1,4 +1,4 @@
-"""Collector of a consumer's metrics for prometheus_client (extra ``prometheus``).
+"""Exposes a consumer's metrics through prometheus_client (requires the extra ``prometheus``).
 
 ::
 
@@ -8,7 +8,7 @@
 
 ``kafka.consumer:type=ConsumerFetcherManager,name=MaxLag,clientId=c`` becomes
 ``kafka_consumer_ConsumerFetcherManager_MaxLag{clientId="c"}``. Attributes other than ``Value`` are appended to the
-name. ``Count`` becomes a counter whose name ends in ``_total``. A collector of several consumers adds the label
+name. ``Count`` becomes a counter whose name ends in ``_total``. A collector for several consumers adds the label
 ``consumerId``.
 """
 
@@ -24,13 +24,13 @@ from zkconsumer.metrics import MetricsSource
 
 
 class ConsumerCollector(Collector):  # type: ignore[misc]
-    """Reads the metrics of one or more consumers at each scrape."""
+    """Reads the metrics of one or more consumers on each scrape."""
 
     def __init__(self, *consumers: MetricsSource) -> None:
         self._consumers = consumers
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """Yield a family for each attribute of each metric."""
+        """Yield a metric family for each attribute of each metric."""
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
         for consumer in self._consumers:
             for name, attributes in consumer.metrics.items():
@@ -40,7 +40,7 @@ class ConsumerCollector(Collector):  # type: ignore[misc]
                 for attribute, value in attributes.items():
                     end = "" if attribute == "Value" else f"_{attribute}"
                     plain = re.sub(r"\W", "_", f"{name.group}_{name.type}_{name.name}{end}")
-                    # A family has one set of labels, while JMX uses one name with and without some of the tags.
+                    # A metric family has one set of labels, whereas JMX uses a name with and without optional tags.
                     key = "/".join([plain, *(tag for tag, _ in tags)])
                     if key not in families:
                         kind = CounterMetricFamily if attribute == "Count" else GaugeMetricFamily

@@ -1,4 +1,4 @@
-"""Retries of calls that raise ``RetriableError``, and repeated calls until something is done."""
+"""Retrying of calls that raise ``RetriableError``, and polling until a call succeeds."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from zkconsumer.errors import RetriableError
 
 
 def retrying(timeout_s: float, *, interval_s: float = 0.1, stop: threading.Event | None = None) -> Retrying:
-    """Return a tenacity ``Retrying`` that calls a function again while it raises ``RetriableError``.
+    """Return a tenacity ``Retrying`` that repeats a call for as long as it raises ``RetriableError``.
 
-    It blocks between two calls. When the timeout has expired, it raises the last error.
+    It sleeps between two calls. When the timeout expires, it raises the last error.
 
     Args:
-        timeout_s: seconds after which there is no further call.
+        timeout_s: seconds after which the call is no longer retried.
         interval_s: seconds between two calls.
-        stop: ends the wait between two calls; after one more call there is no further one.
+        stop: event that interrupts the wait between two calls; the call is then retried once more at most.
     """
     return Retrying(retry=retry_if_exception_type(RetriableError), reraise=True, **_limits(timeout_s, interval_s, stop))
 
 
 def polling(timeout_s: float, *, interval_s: float, stop: threading.Event) -> Retrying:
-    """Return a tenacity ``Retrying`` that calls a function again while it returns False; for the arguments see above.
+    """Return a tenacity ``Retrying`` that repeats a call until it returns True; see ``retrying`` for the arguments.
 
-    It returns the last result. An exception of the function is raised.
+    It returns the last result. Exceptions are not retried.
     """
     return Retrying(
         retry=retry_if_result(lambda is_done: not is_done),

@@ -1,4 +1,4 @@
-"""SimpleConsumer: the low-level consumer, which reads from one broker and is not a member of a group.
+"""SimpleConsumer: the low-level consumer, which reads from one broker and does not join a group.
 
 Source: Kafka 1.1 kafka.consumer.SimpleConsumer. It is not in ``broker``, because it returns decoded messages.
 """
@@ -25,18 +25,18 @@ from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import MAX_ROWS, read_messages
 from zkconsumer.message import Endpoint, MessageAndMetadata, TopicPartition
 
-#: Timestamps for ``offset_for_time`` and ``earliest_or_latest_offset``. Source: kafka.api.OffsetRequest.
+#: Special timestamps for ``offset_for_time`` and ``earliest_or_latest_offset``. Source: kafka.api.OffsetRequest.
 EARLIEST_TIME, LATEST_TIME = protocol.EARLIEST, protocol.LATEST
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedMessages:
-    """The result of a fetch.
+    """Result of a fetch.
 
     Attributes:
-        messages: the messages in the order of the log; may be empty.
-        next_offset: the offset for the next fetch.
-        high_watermark: the end of the log for consumers, exclusive.
+        messages: messages in log order; may be empty.
+        next_offset: offset for the next fetch.
+        high_watermark: high watermark, the exclusive end of the log for consumers.
     """
 
     messages: list[MessageAndMetadata]
@@ -46,7 +46,7 @@ class FetchedMessages:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """The node ids of a partition's leader (None if it has no leader), replicas and in-sync replicas."""
+    """Broker ids of a partition's leader (None if there is none), replicas and in-sync replicas."""
 
     partition: TopicPartition
     leader: int | None
@@ -55,17 +55,17 @@ class PartitionMetadata:
 
 
 class SimpleConsumer:
-    """One connection to one broker; used by one thread.
+    """Low-level consumer with a connection to one broker; used by one thread.
 
-    Each request raises ``NotLeaderError`` if another broker is the leader of the partition, ``BrokerUnavailableError``
-    if the broker does not respond, ``AuthorizationError`` if the client lacks rights, and ``RetriableError`` for other
-    errors of the broker.
+    Each request raises ``NotLeaderError`` if another broker is the partition leader, ``BrokerUnavailableError`` if the
+    broker does not respond, ``AuthorizationError`` if the client is not authorized, and ``RetriableError`` for other
+    broker errors.
 
     Args:
         so_timeout_ms: maximum milliseconds to wait for a response.
-        buffer_size: size of the socket's receive buffer in bytes; -1 uses the default of the operating system.
-        client_id: sent with each request.
-        security: TLS and SASL, see ``zkconsumer.broker.security``.
+        buffer_size: socket receive buffer size in bytes; -1 for the operating system's default.
+        client_id: client id sent with each request.
+        security: TLS and SASL settings, see ``zkconsumer.broker.security``.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class SimpleConsumer:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; it cannot be used any longer."""
+        """Close the connection permanently."""
         self._channel.close()
 
     def fetch(
@@ -104,20 +104,20 @@ class SimpleConsumer:
         read_committed: bool = False,
         check_crcs: bool = True,
     ) -> FetchedMessages:
-        """Return the messages from ``offset`` on that fit in ``fetch_size`` bytes; none at the end of the log.
+        """Return the messages starting at ``offset`` that fit in ``fetch_size`` bytes; none at the end of the log.
 
         Args:
-            offset: the offset of the first message.
-            fetch_size: maximum bytes of messages in the response.
-            max_wait_ms: maximum milliseconds for which the broker waits for ``min_bytes``.
-            min_bytes: bytes for which the broker waits.
+            offset: offset of the first message.
+            fetch_size: maximum size of the messages in the response, in bytes.
+            max_wait_ms: maximum milliseconds that the broker waits for ``min_bytes``.
+            min_bytes: minimum bytes that the broker returns before ``max_wait_ms`` expires.
             read_committed: skip messages of open and aborted transactions.
             check_crcs: verify the checksums.
 
         Raises:
             OffsetOutOfRangeError: the offset is not in the log.
-            MessageSizeTooLargeError: the first message is larger than ``fetch_size``, and the broker has truncated it.
-            CorruptRecordError: the first message is corrupt. If a later one is, the messages before it are returned.
+            MessageSizeTooLargeError: the first message is larger than ``fetch_size``, and the broker truncated it.
+            CorruptRecordError: the first message is corrupt; messages before a later corrupt message are returned.
         """
         topic_partition = TopicPartition(topic, partition)
         request = protocol.fetch_request(
@@ -149,13 +149,15 @@ class SimpleConsumer:
         operation = f"fetch {partition} from offset {offset}"
         self._check(response.error_code, operation)
         if [data.partition for data in response.partitions] != [partition]:
-            raise BrokerUnavailableError(f"broker {self._channel.endpoint} returned other partitions in {operation!r}")
+            raise BrokerUnavailableError(
+                f"broker {self._channel.endpoint} returned unexpected partitions for {operation!r}"
+            )
         [data] = response.partitions
         self._check(data.error_code, operation)
         return data
 
     def earliest_or_latest_offset(self, topic: str, partition: int, earliest_or_latest: int) -> int:
-        """Return the log start offset or the end offset, for ``EARLIEST_TIME`` or ``LATEST_TIME``."""
+        """Return the log start offset (``EARLIEST_TIME``) or the end offset (``LATEST_TIME``)."""
         if earliest_or_latest not in (EARLIEST_TIME, LATEST_TIME):
             raise ConfigurationError(
                 f"earliest_or_latest must be EARLIEST_TIME (-2) or LATEST_TIME (-1), got {earliest_or_latest!r}"
@@ -163,10 +165,10 @@ class SimpleConsumer:
         return self.offset_for_time(topic, partition, earliest_or_latest)
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        """Return the first offset whose timestamp is at least ``timestamp_ms``, -1 if there is none.
+        """Return the offset of the first record at or after ``timestamp_ms``, -1 if there is none.
 
-        Brokers before 0.10.1 use only the modification times of their log segments. They return the start of the last
-        segment that was modified before that time.
+        Brokers before 0.10.1 use only segment modification times. They return the base offset of the last segment that
+        was modified before ``timestamp_ms``.
 
         Args:
             timestamp_ms: milliseconds since the epoch.
@@ -176,15 +178,15 @@ class SimpleConsumer:
             self._channel.request(protocol.list_offsets_request([topic_partition], timestamp_ms))
         )
         error_code, offset = offsets.get(topic_partition, (protocol.UNKNOWN_SERVER_ERROR, -1))
-        self._check(error_code, f"list the offset of {topic_partition} at {timestamp_ms}")
+        self._check(error_code, f"look up the offset of {topic_partition} at {timestamp_ms}")
         return offset
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int], *, storage: str = "kafka") -> None:
         """Commit a group's offsets; with storage ``kafka``, this broker must be the group's coordinator.
 
         Args:
-            offsets: next offset to consume of each partition.
-            storage: ``kafka``, or ``zookeeper``, to which brokers up to 3.9 write for the client.
+            offsets: next offset to consume, by partition.
+            storage: ``kafka``, or ``zookeeper`` with brokers up to 3.9, which write the offset znodes for the client.
         """
         request = protocol.offset_commit_request(group, offsets, version=_request_version(storage))
         for partition, code in protocol.parse_offset_commit_response(self._channel.request(request)).items():
@@ -193,7 +195,7 @@ class SimpleConsumer:
     def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, storage: str = "kafka"
     ) -> dict[TopicPartition, int]:
-        """Return a group's committed offsets, -1 if a partition has none; see ``commit_offsets``."""
+        """Return a group's committed offsets, -1 for partitions without one; see ``commit_offsets``."""
         request = protocol.offset_fetch_request(group, partitions, version=_request_version(storage))
         committed, errors = protocol.parse_offset_fetch_response(self._channel.request(request))
         found = {partition: offset for partition, (offset, _) in committed.items()}
@@ -208,7 +210,7 @@ class SimpleConsumer:
         """Return the partitions of each topic; topics that do not exist are omitted.
 
         Raises:
-            TopicAuthorizationError: the client may not describe one of the topics.
+            TopicAuthorizationError: the client is not authorized to describe one of the topics.
         """
         response = self._channel.request(protocol.metadata_request(topics))
         for topic in response.topics:
@@ -234,7 +236,7 @@ class SimpleConsumer:
         return {b.node_id: Endpoint(b.host, b.port) for b in response.brokers}
 
     def find_coordinator(self, group: str) -> Endpoint:
-        """Return the coordinator of a group, which stores its offsets."""
+        """Return the group's coordinator, the broker that stores its offsets."""
         response = self._channel.request(protocol.find_coordinator_request(group))
         self._check(response.error_code, f"find the coordinator of group {group!r}")
         return Endpoint(response.host, response.port)

@@ -1,4 +1,4 @@
-"""Threads with an owner, which starts, stops and joins them."""
+"""OwnedThread: a thread that is started, stopped and joined by its owner."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable
 class OwnedThread:
     """A daemon thread that its owner can join from any thread, even from the thread itself.
 
-    The owner tells ``run`` to return, usually by an event, and then calls ``join``.
+    The owner makes ``run`` return, usually by setting an event, and then calls ``join``.
 
     Args:
-        run: the function that the thread calls.
-        name: name of the thread.
-        on_crash: called in the thread with the exception that ended ``run``. It must report it: to the application, or
-            at least in the log.
+        run: function that the thread executes.
+        name: thread name.
+        on_crash: function that is called in the thread with an exception raised by ``run``. It must report the
+            exception to the application, or at least log it.
     """
 
     def __init__(self, run: Callable[[], object], name: str, on_crash: Callable[[BaseException], object]) -> None:
@@ -29,12 +29,12 @@ class OwnedThread:
 
     @property
     def name(self) -> str:
-        """Name of the thread."""
+        """Thread name."""
         return self._thread.name
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread was started and has not ended. False in a forked process."""
+        """Whether the thread was started and has not terminated; False in a forked process."""
         return self._thread.is_alive()
 
     @property
@@ -43,13 +43,13 @@ class OwnedThread:
         return threading.current_thread() is self._thread
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end of the thread.
+        """Wait for the thread to terminate.
 
         Args:
             timeout_s: maximum seconds to wait.
 
         Returns:
-            whether the thread has ended or was never started. False at once in the thread itself.
+            whether the thread has terminated or was never started. In the thread itself, False without waiting.
         """
         if self.is_alive and not self.is_current:
             self._thread.join(timeout_s)

@@ -513,7 +513,7 @@ def test_endpoint_is_host_and_port(text: str, endpoint: tuple[str, int]) -> None
 
 @pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:x", "h:-1", "h:1:"])
 def test_malformed_endpoint_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not host:port"):
+    with pytest.raises(ValueError, match="address must be host:port, got "):
         Endpoint.parse(text)
 
 

@@ -149,11 +149,11 @@ def test_valid_log_is_read(reader: Callable[..., Reader]) -> None:
         (0, -(1 << 63) + 100, 100, 100, "offset goes backward"),
         (0, 4, 100, 100, "offset goes backward"),
         (0, 100 + (1 << 20), 100, 100, "offset exceeds"),
-        (0, 105, 100, 100, "offset exceeds that of the next batch"),
-        (1, 100, 100, 100, "offset exceeds that of the next batch"),
-        (1, 95, 100, 100, "offset exceeds that of the next batch"),
+        (0, 105, 100, 100, "offset exceeds the next batch's offset"),
+        (1, 100, 100, 100, "offset exceeds the next batch's offset"),
+        (1, 95, 100, 100, "offset exceeds the next batch's offset"),
         (1, 90, 100, 110, "offset goes backward"),
-        (1, 118, 100, 110, "offset exceeds that of the next batch"),
+        (1, 118, 100, 110, "offset exceeds the next batch's offset"),
         (1, 110 + (1 << 40), 100, 110, "offset exceeds"),
         (2, 121, 100, 120, "offset exceeds the end of the log"),
         (2, 116, 100, 120, "offset goes backward"),
@@ -191,7 +191,7 @@ def test_offset_damage_behind_range_of_task_is_found(reader: Callable[..., Reade
     damaged = [LOG[0], (rebased(LOG[1][0], 10_000), 120), LOG[2]]
     with FakeBroker(damaged, start=100) as broker:
         broker.end = broker.high_watermark = 1 << 20
-        with pytest.raises(CorruptRecordError, match="offset 110: offset exceeds that of the next batch"):
+        with pytest.raises(CorruptRecordError, match="offset 110: offset exceeds the next batch's offset"):
             reader(broker, 100, until=125).read(125)
 
 
@@ -284,7 +284,7 @@ def test_batch_that_is_missing_after_damage_is_reported(reader: Callable[..., Re
             one.manager.refetch(one.manager.infos[0].queue, PARTITION, 110)
             found, error = read_to_error(one.chunk())
             assert (found, error.offset, error.after) == ([], 110, 120)
-            assert "had a wrong offset before, and is missing now (base offset 120" in str(error)
+            assert "had an invalid offset before and is now missing (base offset 120" in str(error)
         one.manager.refetch(one.manager.infos[0].queue, PARTITION, 120)
         assert one.read(130) == list(range(120, 130))
 
@@ -328,7 +328,7 @@ def test_reading_does_not_continue_without_intact_batch(following: bytes) -> Non
 def test_malformed_batch_with_valid_crc_is_skipped(following: bytes) -> None:
     malformed = entry(110, 120, payload=b"\x02\x00" * 40)
     error = error_of(FIRST, malformed, following)
-    assert "malformed record" in str(error)
+    assert "corrupt record" in str(error)
     assert (error.offset, error.after) == (110, 120)
 
 
@@ -372,7 +372,7 @@ def test_size_above_limit_of_old_broker_is_an_error(reader: Callable[..., Reader
         one = reader(broker, 100)
         wait_for(lambda: one.failures)
         assert isinstance(one.failures[0], MessageSizeTooLargeError)
-        assert f"offset 100: the next record claims {claimed} bytes, more than the limit of 104857600" in str(
+        assert f"offset 100: the size field of the next record is {claimed} bytes, but the limit is 104857600" in str(
             one.failures[0]
         )
         assert max(size for _, size in broker.fetches) == 1 << 20

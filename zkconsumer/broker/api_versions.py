@@ -1,4 +1,4 @@
-"""The versions of requests that a broker and this client have in common."""
+"""Negotiation of request versions with brokers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zkconsumer.errors import UnsupportedBrokerError
 from zkconsumer.message import Endpoint
 from zkconsumer.version import __version__
 
-#: Versions of a broker without ApiVersions; 0.9 supports all request versions of 0.8.2.
+#: Request versions used with brokers that lack ApiVersions. Kafka 0.9 supports all request versions of 0.8.2.
 BEFORE_API_VERSIONS = BrokerVersionData(broker_version=(0, 8, 2))
 
 _UNSUPPORTED_VERSION = 35
@@ -24,10 +24,10 @@ def fetch_versions(request: Callable[[Any], Any], endpoint: Endpoint) -> BrokerV
     """Return the request versions that a broker supports.
 
     Args:
-        request: sends a request to the broker and returns the decoded response.
+        request: function that sends a request to the broker and returns the decoded response.
 
     Raises:
-        UnsupportedBrokerError: the broker and this client have no version of ApiVersions in common.
+        UnsupportedBrokerError: the broker rejected the ApiVersions request.
     """
     version = ApiVersionsRequest.max_version
     for _ in range(2):
@@ -40,7 +40,7 @@ def fetch_versions(request: Callable[[Any], Any], endpoint: Endpoint) -> BrokerV
             )
         if response.error_code != _UNSUPPORTED_VERSION:
             break
-        # The error response has the layout of version 0 and contains the newest version that the broker supports.
+        # The error response uses the version 0 layout and contains the newest ApiVersions version of the broker.
         keys = {key.api_key: key.max_version for key in response.api_keys or ()}
         version = max(0, min(keys.get(ApiVersionsRequest.API_KEY, 0), ApiVersionsRequest.max_version))
     raise UnsupportedBrokerError(
@@ -49,7 +49,7 @@ def fetch_versions(request: Callable[[Any], Any], endpoint: Endpoint) -> BrokerV
 
 
 def choose_version(request: Any, versions: BrokerVersionData, endpoint: Endpoint) -> int:
-    """Return the newest version of a request that a broker supports, within the request's own limits.
+    """Return the newest version of ``request`` that both the broker and the request's version range allow.
 
     Raises:
         UnsupportedBrokerError: the broker and this client have no version of the request in common.

@@ -1,7 +1,7 @@
-"""Reuse of large buffers for the responses of brokers and for decoded columns.
+"""Pool of large buffers for broker responses and decoded columns.
 
-One thread fills such a buffer and other threads release it, thousands of times per second. General-purpose allocators
-then retain tens of megabytes for each thread that ever allocated one. This pool retains a limited number of bytes.
+One thread fills a buffer and another thread releases it, thousands of times per second. With this pattern,
+general-purpose allocators retain tens of megabytes per allocating thread. The pool retains a bounded amount of memory.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Minimum size in bytes of a pooled buffer, and the unit of its size; Arrow allocates smaller buffers.
+#: Minimum size of a pooled buffer in bytes; larger sizes are multiples of it. Arrow allocates smaller buffers.
 _LARGE = 1 << 16
 
-#: Maximum size in bytes of all free buffers together.
+#: Maximum total size of the free buffers, in bytes.
 _MAX_FREE = 16 << 20
 
 
 class _RegionRef(weakref.ref[memoryview]):
-    """Weak reference to the view of a region, whose callback releases the region."""
+    """Weak reference to a view of a memory region. Its callback releases the region when the view is deleted."""
 
     __slots__ = ("region",)
     region: mmap.mmap
 
 
 class BufferPool:
-    """Free and used buffers. Thread-safe."""
+    """Pool of reusable buffers. Thread-safe."""
 
     def __init__(self) -> None:
-        # The garbage collector may release a region at any time, also within the methods of this class. A lock could
-        # therefore deadlock; instead, each operation on these two is atomic.
+        # The garbage collector may release a region at any time, even inside a method of this class, so a lock could
+        # deadlock. Instead, every operation on these two fields is atomic.
         self._free: deque[mmap.mmap] = deque()
         self._in_use: dict[int, _RegionRef] = {}
 
     @property
     def free_bytes(self) -> int:
-        """Size of all free buffers together."""
+        """Total size of the free buffers, in bytes."""
         return sum(map(len, list(self._free)))
 
     def allocate(self, size: int) -> Any:
         """Return a writable, uninitialized Arrow buffer of ``size`` bytes.
 
-        A large buffer returns to the pool as soon as nothing refers to it any longer.
+        A large buffer returns to the pool as soon as it is no longer referenced.
         """
         if size < _LARGE:
             return pa.allocate_buffer(size)
@@ -57,12 +57,12 @@ class BufferPool:
 
     def _acquire(self, size: int) -> mmap.mmap:
         needed = -(-size // _LARGE) * _LARGE
-        for region in reversed(list(self._free)):  # the latest one is most likely in the processor's cache
+        for region in reversed(list(self._free)):  # the last one released is the likeliest to be in the CPU cache
             if needed <= len(region) <= needed + needed // 4:
                 try:
                     self._free.remove(region)
                 except ValueError:
-                    continue  # another thread has acquired it
+                    continue  # another thread acquired it
                 return region
         return mmap.mmap(-1, needed, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
@@ -76,6 +76,6 @@ class BufferPool:
                 return
 
 
-#: The pool of this process.
+#: Buffer pool of this process.
 _pool = BufferPool()
 allocate = _pool.allocate

@@ -1,4 +1,4 @@
-"""BrokerChannel: one blocking connection to one broker.
+"""BrokerChannel: a blocking connection to a broker.
 
 As in the Scala consumer, one thread owns one socket, with one request in flight. Fetch responses are read field by
 field: the records of each partition are received into a separate buffer, without a copy, and each buffer can be freed
@@ -32,7 +32,7 @@ from zkconsumer.net.host_names import Addresses, resolve
 
 #: Maximum size of a Fetch response in bytes: Kafka's size field is an int32.
 _MAX_FRAME = (1 << 31) - 1
-#: Maximum size of other responses in bytes; the metadata of a million partitions have about this size.
+#: Maximum size of other responses in bytes. Metadata of a million partitions is about this large.
 _MAX_RESPONSE = 100 << 20
 
 
@@ -62,14 +62,14 @@ class BrokerChannel:
         self._correlation = 0
         self._received = ReceiveBuffer()
         self._call_timeout_s = timeout_s
-        self._deadline = 0.0  # ``time.monotonic`` at which the current call ends
+        self._deadline = 0.0  # ``time.monotonic()`` when the current call times out
 
     def connect(self) -> BrokerChannel:
-        """Open the connection, negotiate request versions and authenticate, unless it is open.
+        """Open the connection, negotiate request versions and authenticate, unless the connection is already open.
 
         Raises:
             BrokerUnavailableError: the broker refused the connection, is unreachable, or did not respond in time.
-            UnsupportedBrokerError: the broker and this client have no version of ApiVersions in common.
+            UnsupportedBrokerError: the broker rejected the ApiVersions request.
             AuthenticationError: the broker's certificate is not trusted, or the broker rejected the credentials.
         """
         with self._use(self._timeout_s):
@@ -85,13 +85,13 @@ class BrokerChannel:
         return self
 
     def close(self) -> None:
-        """Close the channel permanently; a call that blocks in another thread raises ``ClosedError``."""
+        """Close the channel permanently; a call blocked in another thread raises ``ClosedError``."""
         with self._lock:
             self._closed = True
             self._lookup.cancel()
             if self._active_calls and self._socket is not None:
-                # The descriptor must stay open: a new connection could get the same number, and the other thread could
-                # then wait for that connection.
+                # Keep the file descriptor open: otherwise, a new connection could reuse its number, and the blocked
+                # thread would read from that connection.
                 try:
                     self._socket.shutdown(socket.SHUT_RDWR)
                 except OSError:
@@ -107,7 +107,7 @@ class BrokerChannel:
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the connection is open, and no response is expected or has arrived."""
+        """Whether the connection is open and idle, without unread data."""
         with self._lock:
             sock = self._socket
             if self._closed or self._active_calls or sock is None or not self._received.is_empty:
@@ -125,10 +125,10 @@ class BrokerChannel:
 
     @contextlib.contextmanager
     def _use(self, timeout_s: float) -> Iterator[None]:
-        """Keep the descriptor open during a call; a concurrent ``close()`` closes it at the end of the call.
+        """Context manager for a call: a concurrent ``close()`` closes the file descriptor only when the call ends.
 
         Args:
-            timeout_s: maximum seconds for the call, and for the calls inside it.
+            timeout_s: maximum seconds for the call, including nested calls.
         """
         with self._lock:
             if self._closed:
@@ -147,7 +147,7 @@ class BrokerChannel:
     def _open(self) -> None:
         addresses = self._resolve()
         for number, (family, kind, proto, _, address) in enumerate(addresses, 1):
-            # An address that does not respond leaves time for the others.
+            # Divide the remaining time, so that an unresponsive address leaves time for the following addresses.
             timeout_s = self._remaining() / (len(addresses) - number + 1)
             sock = socket.socket(family, kind, proto)
             sock.settimeout(timeout_s)
@@ -170,7 +170,7 @@ class BrokerChannel:
                     if self._closed:
                         encrypted.close()
                         raise ClosedError(f"the channel to {self.endpoint} is closed")
-                    self._socket = encrypted  # close() interrupts the handshake, too
+                    self._socket = encrypted  # from now on close() interrupts the handshake as well
                 encrypted.settimeout(self._remaining())
                 self._security.handshake(encrypted, self.endpoint.host)
                 return
@@ -180,12 +180,12 @@ class BrokerChannel:
                     raise
 
     def _resolve(self) -> Addresses:
-        """Return the addresses of the broker."""
+        """Resolve the broker's host name."""
         lookup = resolve(self.endpoint.host, self.endpoint.port)
         with self._lock:
             if self._closed:
                 lookup.cancel()
-            self._lookup = lookup  # from now on close() interrupts it
+            self._lookup = lookup  # from now on close() cancels the lookup
         try:
             return lookup.result(self._remaining())
         except CancelledError as error:
@@ -204,10 +204,10 @@ class BrokerChannel:
     def request(self, request: Any, timeout_s: float | None = None) -> Any:
         """Send ``request`` and return the decoded response.
 
-        It is sent in the newest version that the broker supports, within the request's own limits.
+        The newest version that both the broker and the request's version range allow is used.
 
         Args:
-            timeout_s: maximum seconds for the request, instead of the channel's.
+            timeout_s: maximum seconds for the request; None for the channel's timeout.
         """
         with self.exchange(request, timeout_s) as frame:
             if frame.remaining > _MAX_RESPONSE:
@@ -216,13 +216,13 @@ class BrokerChannel:
                     f"the limit is {_MAX_RESPONSE} bytes"
                 )
             response_class = request.header.get_response_class()
-            # Flexible versions have a byte of tagged fields in the header, except for ApiVersions (KIP-511).
+            # Flexible versions have a tagged-fields byte in the response header, except for ApiVersions (KIP-511).
             is_flexible = response_class.flexible_version_q(request.API_VERSION)
             has_tags = is_flexible and request.API_KEY != ApiVersionsRequest.API_KEY
             body = memoryview(frame.read(frame.remaining))[1 if has_tags else 0 :]
             try:
                 return response_class.decode(body)
-            except Exception as error:  # decoders raise various types for malformed responses
+            except Exception as error:  # decoders raise various exception types for malformed responses
                 raise BrokerUnavailableError(
                     f"broker {self.endpoint} sent a malformed response to {type(request).__name__}: {error!r}"
                 ) from error
@@ -232,8 +232,8 @@ class BrokerChannel:
         """Send ``request`` and yield a ``Frame`` with the part of the response after the correlation id.
 
         Raises:
-            BrokerUnavailableError: the block has not read the complete response. The connection is closed, as after any
-                other error.
+            BrokerUnavailableError: the request failed, or the block did not read the complete response. The connection
+                is closed after any error.
         """
         with self._use(self._timeout_s if timeout_s is None else timeout_s):
             self.connect()
@@ -269,15 +269,15 @@ class BrokerChannel:
     def _negotiate(self) -> BrokerVersionData:
         """Return the request versions that the broker supports.
 
-        Brokers before 0.10 do not support ApiVersions requests: 0.8 closes the connection, 0.9 does not respond. No
-        such request is sent to a broker that is known to be older. If the version of the broker is unknown, an
-        old broker is identified by its reaction, and by its response to a request that old brokers support.
+        Brokers before 0.10 do not support ApiVersions requests: 0.8 closes the connection, 0.9 does not respond. The
+        request is not sent to brokers that are known to be older than 0.10. If the broker version is unknown, an old
+        broker is recognized by this behavior, and by its response to a request that all old brokers support.
         """
         if self.endpoint.has_api_versions is False:
             return BEFORE_API_VERSIONS
         if self.endpoint.has_api_versions:
             return fetch_versions(self.request, self.endpoint)
-        for _ in range(2):  # twice: a broker that shuts down closes one connection and refuses the next
+        for _ in range(2):  # a broker that is shutting down closes the first connection and refuses the second
             try:
                 with self._halve_deadline():
                     return fetch_versions(self.request, self.endpoint)
@@ -289,13 +289,13 @@ class BrokerChannel:
                 self._open()
             if is_timeout:
                 break
-        # All old brokers support this request; without topics it returns nothing.
+        # All old brokers support this request. Without topics, its response is empty.
         self.request(ListOffsetsRequest(version=0, replica_id=-1, topics=[]))
         return BEFORE_API_VERSIONS
 
     @contextlib.contextmanager
     def _halve_deadline(self) -> Iterator[None]:
-        """Halve the time of the current call, so that the other half remains for another attempt."""
+        """Halve the remaining time of the current call during the block, to reserve the other half for a retry."""
         deadline = self._deadline
         self._deadline -= self._remaining() / 2
         try:
@@ -305,10 +305,10 @@ class BrokerChannel:
 
     @contextlib.contextmanager
     def _map_errors(self, failure: str) -> Iterator[None]:
-        """Raise errors of the block as errors of this package, and close the connection.
+        """Convert errors raised in the block to this package's errors, and close the connection.
 
         Args:
-            failure: start of the message, with ``{}`` for the endpoint.
+            failure: start of the error message, where ``{}`` stands for the endpoint.
         """
         try:
             yield

@@ -1,4 +1,4 @@
-"""Connecting: what connections to the brokers of a cluster have in common."""
+"""Connecting: the settings shared by all connections to a cluster's brokers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from zkconsumer.message import Endpoint
 
 @dataclass(frozen=True, slots=True)
 class Connecting:
-    """How a client connects to brokers.
+    """Settings for connections to brokers.
 
-    ``security`` has no default, so that a forgotten argument does not cause a connection without encryption.
+    ``security`` has no default, so that omitting it cannot result in an unencrypted connection.
 
     Attributes:
-        client_id: sent with each request.
-        timeout_s: maximum seconds for a request, from the name resolution to the last byte of the response.
-        receive_buffer: size of the socket's receive buffer in bytes; -1 for the default of the operating system.
+        client_id: client id sent with each request.
+        timeout_s: maximum seconds for a request, from name resolution to the last byte of the response.
+        receive_buffer: socket receive buffer size in bytes; -1 for the operating system's default.
     """
 
     client_id: str
@@ -30,13 +30,13 @@ class Connecting:
 
     @classmethod
     def from_config(cls, config: ConsumerConfig) -> Connecting:
-        """Return the settings in a consumer's properties; ``socket.receive.buffer.bytes`` applies to fetches only."""
+        """Create the settings from consumer properties; ``socket.receive.buffer.bytes`` is for fetches only."""
         return cls(config.client_id, config.socket_timeout_s, Security.from_config(config))
 
     def with_timeout(self, timeout_s: float) -> Connecting:
-        """Return these settings with another timeout."""
+        """Return a copy with the given timeout."""
         return dataclasses.replace(self, timeout_s=timeout_s)
 
     def channel(self, endpoint: Endpoint) -> BrokerChannel:
-        """Create a channel to a broker, which connects at its first request."""
+        """Create a channel to a broker; the channel connects on its first request."""
         return BrokerChannel(endpoint, self.client_id, self.timeout_s, self.receive_buffer, self.security)

@@ -1,4 +1,4 @@
-"""Names of Kafka's error codes, and the errors of this package that they cause.
+"""Names of Kafka's error codes, and the exceptions raised for them.
 
 Source: Kafka 4.3 org.apache.kafka.common.protocol.Errors.
 """
@@ -18,7 +18,7 @@ from zkconsumer.errors import (
     ZkConsumerError,
 )
 
-#: Names that differ from those of kafka-python.
+#: Error names that differ from kafka-python's, by error code.
 _NAMES = {
     protocol.UNKNOWN_SERVER_ERROR: "UNKNOWN_SERVER_ERROR",
     6: "NOT_LEADER_OR_FOLLOWER",
@@ -26,7 +26,7 @@ _NAMES = {
     17: "INVALID_TOPIC_EXCEPTION",
 }
 
-#: The class of an error that is not just retriable.
+#: Exception class by error code; other codes map to RetriableError.
 _CLASSES: dict[int, type[ZkConsumerError]] = {
     protocol.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
     **dict.fromkeys(protocol.NO_LEADER, NotLeaderError),
@@ -43,17 +43,17 @@ _REMEDIES = {
 
 
 def error_name(code: int) -> str:
-    """Return the name of an error with its code, for example ``NOT_LEADER_OR_FOLLOWER (6)``."""
+    """Return the name and code of an error, for example ``NOT_LEADER_OR_FOLLOWER (6)``."""
     known = errors.for_code(code)
     name = _NAMES.get(code) or (known.message if known.errno == code else "")
     return f"{name} ({code})" if name else f"error {code}"
 
 
 def broker_error(code: int, failure: str) -> ZkConsumerError:
-    """Return the error for an error code of a broker; most are retriable.
+    """Return the exception for a broker's error code; most are retriable.
 
     Args:
-        failure: what failed and for which object, such as ``could not fetch partition t-0 from broker h:9092``.
+        failure: description of the failed operation, such as ``could not fetch partition t-0 from broker h:9092``.
     """
     remedy = _REMEDIES.get(code, "")
     kind = _CLASSES.get(code, RetriableError)
@@ -61,5 +61,5 @@ def broker_error(code: int, failure: str) -> ZkConsumerError:
 
 
 def denied_topic_error(topic: str) -> ZkConsumerError:
-    """Return the error of a topic that the client may not describe or read."""
+    """Return the exception for a topic that the client is not authorized to describe or read."""
     return broker_error(protocol.TOPIC_AUTHORIZATION_FAILED, f"access to topic {topic!r} was denied")

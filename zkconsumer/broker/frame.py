@@ -1,6 +1,7 @@
-"""The bytes of responses: a buffer between the socket and the fields of a response, and the response being read.
+"""Reading of broker responses: the receive buffer of a connection, and the response being read.
 
-Small fields are copied from the buffer. Records are received into a separate buffer each, without a copy.
+Small fields are copied from the receive buffer. The records of each partition are received into a separate buffer,
+without a copy.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from zkconsumer.broker.buffers import allocate
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.message import Endpoint
 
-#: Size in bytes of the buffer for fields, and maximum size of a field that is read through it.
+#: Receive buffer size in bytes. Longer fields are not read through the buffer.
 _BUFFER_SIZE = 64 * 1024
 
-#: Receives at least one byte into a view, and returns their number.
+#: Function that receives at least one byte into a view, and returns the number of bytes received.
 Receive = Callable[[memoryview], int]
 
 
 class ReceiveBuffer:
-    """Bytes that have been received and not read. Used by the thread of a channel.
+    """Buffer for received bytes that have not been read yet. Used only by the channel's thread.
 
-    The methods take the function that receives at least one byte into a view and returns their number. It is not kept:
-    a channel whose buffer refers to it would exist until Python's cycle collector runs.
+    The receive function is passed to each method instead of being stored: a reference cycle with the channel would keep
+    the channel alive until Python's cycle collector runs.
     """
 
     def __init__(self) -> None:
@@ -36,7 +37,7 @@ class ReceiveBuffer:
         return self._position == self._end
 
     def clear(self) -> None:
-        """Drop the bytes of an earlier connection."""
+        """Discard bytes received on an earlier connection."""
         self._position = self._end = 0
 
     def read(self, size: int, receive: Receive) -> bytes:
@@ -55,7 +56,7 @@ class ReceiveBuffer:
         return self._buffer[:size].tobytes()
 
     def _read_large(self, size: int, receive: Receive) -> bytes:
-        """Read in pieces, so that no more memory is used than twice the bytes that have arrived."""
+        """Read in pieces, so that memory usage is at most twice the number of bytes received."""
         pieces: list[Any] = []
         missing, piece_size = size, _BUFFER_SIZE
         while missing:
@@ -66,7 +67,7 @@ class ReceiveBuffer:
         return b"".join(pieces)
 
     def read_into(self, target: Any, receive: Receive) -> memoryview:
-        """Fill a buffer with the next bytes, and return its view."""
+        """Fill ``target`` with the next bytes, and return a view of it."""
         view = memoryview(target).cast("B")
         filled = min(self._end - self._position, len(view))
         view[:filled] = self._buffer[self._position : self._position + filled]
@@ -80,7 +81,7 @@ class Frame:
     """A response that is being read from the socket; see ``protocol.ResponseReader``.
 
     Attributes:
-        remaining: bytes that have not been read.
+        remaining: number of bytes that have not been read.
     """
 
     def __init__(self, buffer: ReceiveBuffer, receive: Receive, endpoint: Endpoint, size: int) -> None:
@@ -92,7 +93,7 @@ class Frame:
     def _consume(self, size: int) -> None:
         if size < 0 or size > self.remaining:
             raise BrokerUnavailableError(
-                f"broker {self._endpoint} sent a malformed response: a field has {size} bytes, but only "
+                f"broker {self._endpoint} sent a malformed response: the field size is {size} bytes, but only "
                 f"{self.remaining} bytes remain"
             )
         self.remaining -= size
@@ -105,7 +106,7 @@ class Frame:
     def read_records(self, size: int) -> Any:
         """Return the next ``size`` bytes in a separate buffer of that size.
 
-        The memory of a large buffer is not used before the bytes arrive.
+        Large buffers take up memory only as bytes arrive.
         """
         self._consume(size)
         return self._buffer.read_into(allocate(size), self._receive) if size else b""

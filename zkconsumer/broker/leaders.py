@@ -1,4 +1,4 @@
-"""LeaderLookup: Metadata requests, and the leaders of partitions in their responses.
+"""LeaderLookup: finds partition leaders with Metadata requests.
 
 Source: Kafka 1.1 kafka.client.ClientUtils.fetchTopicMetadata.
 """
@@ -26,17 +26,17 @@ from zkconsumer.errors import (
 )
 from zkconsumer.message import Endpoint, TopicPartition
 
-#: Maximum seconds for a lookup, even if ``socket.timeout.ms`` is longer. Brokers respond from memory.
+#: Maximum seconds for a lookup, even if ``socket.timeout.ms`` is longer. Brokers answer these requests from memory.
 MAX_LOOKUP_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Leaders:
-    """The result of a lookup.
+    """Result of a leader lookup.
 
     Attributes:
-        leaders: ``(broker id, endpoint)`` of the leader of each partition that has one.
-        errors: error code of Kafka for each other partition.
+        leaders: partition leaders, as ``(broker id, endpoint)``; partitions without a leader are absent.
+        errors: Kafka's error code for each partition without a leader.
     """
 
     leaders: dict[TopicPartition, tuple[int, Endpoint]]
@@ -44,21 +44,22 @@ class Leaders:
 
 
 class LeaderLookup:
-    """Sends Metadata requests to any of the brokers.
+    """Sends Metadata requests to any available broker.
 
     The connection to the last broker that responded is kept open. Used by one thread; other threads may only call
     ``close()``.
 
     Args:
-        connecting: its timeout is for a lookup, with all brokers together; at most ``MAX_LOOKUP_TIMEOUT_S`` applies.
+        connecting: connection settings. The timeout limits a whole lookup, across all brokers, and is capped at
+            ``MAX_LOOKUP_TIMEOUT_S``.
 
     Attributes:
-        timeout_s: the timeout that applies.
+        timeout_s: the effective timeout in seconds.
     """
 
     def __init__(self, connecting: Connecting) -> None:
         self.timeout_s = min(connecting.timeout_s, MAX_LOOKUP_TIMEOUT_S)
-        # Not the receive buffer of fetches: the metadata of many partitions are large.
+        # Do not use the receive buffer size for fetches, because metadata responses can be large.
         self._connecting = dataclasses.replace(connecting, timeout_s=self.timeout_s, receive_buffer=-1)
         self._channel: BrokerChannel | None = None
         self._closed = False
@@ -72,10 +73,10 @@ class LeaderLookup:
     def leaders(
         self, brokers: Sequence[Endpoint], partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, Endpoint]]:
-        """Return ``(broker id, endpoint)`` of the leader of each partition that has one.
+        """Return the partition leaders, as ``(broker id, endpoint)``; partitions without a leader are absent.
 
         Args:
-            brokers: the brokers that may receive the request.
+            brokers: brokers to which the request may be sent.
 
         Raises:
             BrokerUnavailableError: none of the brokers responded.
@@ -83,10 +84,10 @@ class LeaderLookup:
         return self.look_up(brokers, partitions).leaders
 
     def look_up(self, brokers: Sequence[Endpoint], partitions: Iterable[TopicPartition]) -> Leaders:
-        """Return the leaders of partitions, and the errors of those without a leader; see ``leaders``."""
+        """Return the partition leaders, and the error codes of partitions without a leader; see ``leaders``."""
         requested = set(partitions)
         response = self.metadata(brokers, sorted({partition.topic for partition in requested}))
-        # If one broker supports ApiVersions, the others do, too, except during an upgrade from 0.9.
+        # If one broker supports ApiVersions, all brokers do, except during a rolling upgrade from 0.9.
         has_api_versions = True if response.API_VERSION > 0 else None
         endpoints = {
             broker.node_id: Endpoint(broker.host, broker.port, has_api_versions).with_versions_from(brokers)
@@ -114,12 +115,12 @@ class LeaderLookup:
         The broker that responded last is tried first.
 
         Args:
-            topics: names; None for all topics.
-            timeout_s: maximum seconds for all brokers together; None for ``timeout_s`` of the object.
+            topics: topic names; None for all topics.
+            timeout_s: maximum total seconds, across all brokers; None for the ``timeout_s`` attribute.
 
         Raises:
             BrokerUnavailableError: none of the brokers responded.
-            AuthenticationError, UnsupportedBrokerError: none of the brokers can be used, for this reason.
+            AuthenticationError, UnsupportedBrokerError: every broker failed with one of these errors.
         """
         endpoints = list(brokers)
         random.shuffle(endpoints)
@@ -143,7 +144,7 @@ class LeaderLookup:
         if channel is None or channel.endpoint != endpoint:
             self._disconnect()
             channel = self._channel = self._connecting.channel(endpoint)
-        if self._closed:  # checked after self._channel is set, so that either close() or this method closes it
+        if self._closed:  # checked after self._channel is set, so that either close() or this method closes the channel
             channel.close()
         return channel
 
@@ -161,16 +162,17 @@ class LeaderLookup:
 
 
 def no_leader_error(code: int, partition: TopicPartition) -> ZkConsumerError:
-    """Return the error of a partition without a leader in a Metadata response."""
+    """Return the exception for a partition that has no leader in a Metadata response."""
     if code == protocol.TOPIC_AUTHORIZATION_FAILED:
         return denied_topic_error(partition.topic)
     return NotLeaderError(f"partition {partition} has no leader: {error_name(code)}; check its replicas")
 
 
 def divide_timeout(timeout_s: float, brokers: Sequence[Endpoint]) -> Iterator[tuple[Endpoint, float]]:
-    """Yield each broker with the seconds to wait for it: an equal share of what remains of ``timeout_s``.
+    """Yield each broker with its timeout in seconds, an equal share of the time that remains of ``timeout_s``.
 
-    A broker that does not respond leaves time for the others, and one that fails at once leaves its time to them.
+    An unresponsive broker cannot use up the time of the following brokers, and they share the time that a failed broker
+    did not use.
     """
     deadline = time.monotonic() + timeout_s
     for number, endpoint in enumerate(brokers):

@@ -1,4 +1,4 @@
-"""LogOffsets: start and end offsets of logs, offsets by time, and samples of records.
+"""LogOffsets: log start offsets, end offsets, offsets by timestamp, and record samples.
 
 Source: Kafka 1.1 kafka.consumer.SimpleConsumer.getOffsetsBefore.
 """
@@ -20,38 +20,39 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import BrokerUnavailableError, NotLeaderError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
 
-#: Maximum seconds to wait for all leaders together that did not respond to their last requests in time, if others did.
+#: Maximum total seconds for requests to leaders whose previous request timed out, unless all leaders timed out.
 SILENT_TIMEOUT_S = 2.0
 
-#: Minimum seconds for such a leader, so that it can connect and authenticate, or the whole timeout, if it is shorter.
-#: The others are requested the next time.
+#: Minimum seconds for a leader whose previous request timed out (at most the whole timeout), so that it can connect and
+#: authenticate. Leaders for which no time remains are requested next time.
 _MIN_SILENT_TIMEOUT_S = 1.0
 
-#: Minimum share of the timeout for each other leader.
+#: Minimum fraction of the timeout for a leader whose previous request did not time out.
 _MIN_SHARE = 1 / 4
 
-#: Minimum seconds per leader for a lookup by time, because leaders read their indexes for it.
+#: Minimum seconds per leader for a lookup by timestamp, because leaders must search their time indexes.
 _SEARCH_TIME_S = 3.0
 
 
 class LogOffsets:
-    """Requests to the leaders of partitions, with one connection per broker. Used by one thread.
+    """Sends requests to partition leaders, with one connection per broker. Used by one thread.
 
-    All leaders share one timeout, so that a silent one does not delay the result by more. Leaders that did not respond
-    in time are requested last, with a shorter timeout.
+    All leaders share one timeout, so that an unresponsive leader cannot delay the result beyond it. Leaders whose
+    previous request timed out are requested last, with a shorter timeout.
 
     Args:
-        brokers: returns the brokers that may receive Metadata requests.
-        connecting: its timeout is for all leaders together; at most ``MAX_LOOKUP_TIMEOUT_S`` applies to start and end
-            offsets, which leaders return from memory.
+        brokers: function that returns the brokers to which Metadata requests may be sent.
+        connecting: connection settings. The timeout is shared by all leaders. It is capped at ``MAX_LOOKUP_TIMEOUT_S``
+            for start and end offsets, which leaders return from memory.
         read_committed: treat the last stable offset as the end of a log, and fetch committed records only.
-        silent_timeout_s: maximum seconds to wait for all leaders together that did not respond to their last requests
-            in time, if others did.
-        min_silent_timeout_s: minimum seconds for such a leader, or the whole timeout, if it is shorter.
+        silent_timeout_s: maximum total seconds for requests to leaders whose previous request timed out, unless all
+            leaders timed out.
+        min_silent_timeout_s: minimum seconds for a leader whose previous request timed out, capped at the whole
+            timeout.
 
     Attributes:
-        leaders: cached ``(broker id, endpoint)`` of the leader of each partition.
-        topics: looks up topics, with the same connection as the leaders.
+        leaders: cached partition leaders, as ``(broker id, endpoint)``.
+        topics: topic lookup, which shares the connection of the leader lookup.
     """
 
     def __init__(
@@ -72,22 +73,22 @@ class LogOffsets:
         self._lookup = LeaderLookup(connecting)
         self.topics = TopicLookup(self._lookup, brokers)
         self._channels: dict[Endpoint, BrokerChannel] = {}
-        #: Leaders that did not respond to their last request in time, in the order of these requests.
+        #: Leaders whose last request timed out, oldest request first.
         self._silent: dict[Endpoint, None] = {}
 
     @classmethod
     def from_config(cls, brokers: Callable[[], Sequence[Endpoint]], config: ConsumerConfig) -> LogOffsets:
-        """Create an instance from a consumer's properties."""
+        """Create an instance from consumer properties."""
         return cls(brokers, Connecting.from_config(config), read_committed=config.read_committed)
 
     def find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, Endpoint]]:
-        """Return ``(broker id, endpoint)`` of the leader of each partition that has one, from the cache if possible."""
+        """Return the partition leaders, as ``(broker id, endpoint)``, from the cache if possible."""
         return self._find_leaders(partitions)[0]
 
     def _find_leaders(
         self, partitions: Iterable[TopicPartition]
     ) -> tuple[dict[TopicPartition, tuple[int, Endpoint]], dict[TopicPartition, ZkConsumerError]]:
-        """Return the leaders as ``find_leaders`` does, and the error of each other partition."""
+        """Return the result of ``find_leaders``, and the error of each partition without a leader."""
         requested = set(partitions)
         errors: dict[TopicPartition, ZkConsumerError] = {}
         if missing := requested - self.leaders.keys():
@@ -97,13 +98,14 @@ class LogOffsets:
         return {p: self.leaders[p] for p in requested if p in self.leaders}, errors
 
     def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        """Return an offset of each partition, or -1 if no record is at or after ``timestamp``.
+        """Return the offset of the first record at or after ``timestamp``, by partition; -1 if there is none.
 
         Args:
-            timestamp: milliseconds since the epoch, or ``protocol.EARLIEST`` or ``LATEST``.
+            timestamp: milliseconds since the epoch, ``protocol.EARLIEST`` or ``protocol.LATEST``.
 
         Raises:
-            RetriableError: a partition has no leader, or a leader did not respond; the next call looks it up again.
+            RetriableError: a partition has no leader, or a leader did not respond. The next call repeats the leader
+                lookup.
         """
         offsets, errors = self.look_up(partitions, timestamp)
         if errors:
@@ -113,7 +115,7 @@ class LogOffsets:
     def look_up(
         self, partitions: Iterable[TopicPartition], timestamp: int
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ZkConsumerError]]:
-        """Return the offset of each partition as ``offsets`` does, or its error.
+        """Return the same offsets as ``offsets``, and the errors of the partitions that failed.
 
         Raises:
             RetriableError: the leaders could not be looked up.
@@ -138,7 +140,7 @@ class LogOffsets:
     def _list_offsets(
         self, leader: Endpoint, partitions: Collection[TopicPartition], timestamp: int, timeout_s: float
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ZkConsumerError]]:
-        """Send a ListOffsets request to a leader; return the offset or the error of each partition."""
+        """Send a ListOffsets request to a leader, and return an offset or an error for each partition."""
         request = protocol.list_offsets_request(partitions, timestamp, read_committed=self._read_committed)
         try:
             with self._record_silence(leader):
@@ -152,7 +154,7 @@ class LogOffsets:
             failure = f"could not list offsets of partition {partition} on broker {leader}"
             code, offset = results.get(partition, (protocol.NONE, -1))
             if partition not in results:
-                errors[partition] = NotLeaderError(f"{failure}: the response does not contain it")
+                errors[partition] = NotLeaderError(f"{failure}: the response does not contain the partition")
             elif code:
                 errors[partition] = broker_error(code, failure)
             else:
@@ -160,13 +162,13 @@ class LogOffsets:
         return offsets, errors
 
     def fetch(self, positions: Mapping[TopicPartition, int], max_bytes: int) -> dict[TopicPartition, PartitionData]:
-        """Fetch records from each position, without waiting for new ones.
+        """Fetch the records at the given positions, without waiting for new records.
 
-        Partitions whose position is out of range, or whose log is corrupt there, are missing in the result. For each
-        leader at least one partition with records returns some; others may return none.
+        Partitions whose position is out of range, or whose log is corrupt at the position, are absent from the result.
+        Each leader returns records for at least one of the partitions that have records, but not necessarily for all.
 
         Args:
-            positions: next offset to read of each partition.
+            positions: next offset to read, by partition.
             max_bytes: maximum bytes per partition.
 
         Raises:
@@ -187,7 +189,7 @@ class LogOffsets:
     def _fetch(
         self, leader: Endpoint, positions: Mapping[TopicPartition, int], max_bytes: int, timeout_s: float
     ) -> dict[TopicPartition, PartitionData]:
-        """Send a Fetch request to the leader of partitions; see ``fetch``."""
+        """Send a Fetch request to a leader; see ``fetch``."""
         request = protocol.fetch_request(
             positions,
             max_wait_ms=0,
@@ -213,7 +215,7 @@ class LogOffsets:
         return fetched
 
     def _shares(self, leaders: Collection[Endpoint], timeout_s: float) -> Iterator[tuple[Endpoint, float | None]]:
-        """Yield each leader with the seconds to wait for its response; None for those that are not requested now."""
+        """Yield each leader with its timeout in seconds, or None if the leader is not requested this time."""
         deadline = time.monotonic() + timeout_s
         silent = [endpoint for endpoint in self._silent if endpoint in leaders]
         others = [endpoint for endpoint in leaders if endpoint not in self._silent]
@@ -223,7 +225,7 @@ class LogOffsets:
             remaining = deadline - time.monotonic()
             share_s = max(remaining / (len(others) - number), timeout_s * _MIN_SHARE)
             yield endpoint, min(remaining, share_s) if remaining > 0 else None
-        # One silent leader is always requested, or none would ever be with a short timeout, or beside slow leaders.
+        # Always request one silent leader; with a short timeout or slow leaders, none would ever be requested.
         least_s = min(self._min_silent_timeout_s, timeout_s)
         now = time.monotonic()
         deadline = max(now + least_s, min(deadline, now + self._silent_timeout_s))
@@ -239,7 +241,7 @@ class LogOffsets:
 
     @contextlib.contextmanager
     def _record_silence(self, leader: Endpoint) -> Iterator[None]:
-        """Record whether a leader responds in time, during the block."""
+        """Context manager: record whether the leader responds in time to the request sent in the block."""
         self._silent.pop(leader, None)
         try:
             yield
@@ -268,4 +270,4 @@ def _group_by_leader(leaders: Mapping[TopicPartition, tuple[int, Endpoint]]) -> 
 
 
 def _silent_error(leader: Endpoint) -> BrokerUnavailableError:
-    return BrokerUnavailableError(f"broker {leader} did not respond to its last request; it is tried again later")
+    return BrokerUnavailableError(f"broker {leader} did not respond to the previous request; it will be retried later")

@@ -1,8 +1,8 @@
-"""The requests of a consumer and the parsing of their responses, without sockets.
+"""Creates a consumer's requests and parses the responses, without network access.
 
 kafka-python's generated classes encode the requests and decode most responses. Fetch responses are parsed here, so that
-records are read from the socket without a copy. Request versions are limited to those without topic ids (Fetch 13) and
-without several groups per request.
+records are read from the socket without a copy. Request versions with topic ids (Fetch 13 or later) or with several
+groups per request are not used.
 
 Source: the message definitions of Apache Kafka 4.3, clients/src/main/resources/common/message.
 """
@@ -21,7 +21,7 @@ from zkconsumer.message import TopicPartition
 
 EARLIEST, LATEST = -2, -1
 
-#: Also used for a partition that is missing in a response.
+#: Also used for partitions that are missing from a response.
 UNKNOWN_SERVER_ERROR = -1
 NONE = 0
 OFFSET_OUT_OF_RANGE = 1
@@ -31,7 +31,8 @@ LEADER_NOT_AVAILABLE = 5
 INVALID_TOPIC_EXCEPTION = 17
 TOPIC_AUTHORIZATION_FAILED = 29
 GROUP_AUTHORIZATION_FAILED = 30
-#: UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE, NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE.
+#: Errors after which the leader is looked up again: UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE,
+#: NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE.
 NO_LEADER = (3, 5, 6, 9)
 
 _FETCH_MAX_VERSION = 12
@@ -41,7 +42,8 @@ _NO_EPOCH = -1
 _CONSUMER_REPLICA_ID = -1
 _INT_MAX = (1 << 31) - 1
 
-#: The first fields of a partition in a Fetch response: number, error, high watermark, last stable and log start offset.
+#: Leading fields of a partition in a Fetch response: partition number, error code, high watermark, last stable offset
+#: (as of version 4) and log start offset (as of version 5).
 _PARTITION_V0 = struct.Struct(">ihq")
 _PARTITION_V4 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
@@ -61,11 +63,11 @@ class ResponseReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartitionData:
-    """The part of a fetch response about one partition.
+    """Data of one partition in a Fetch response.
 
     Attributes:
-        aborted: ``(producer id, first offset)`` of aborted transactions in ``records``; only with read_committed.
-        records: bytes of record batches; the last one may be incomplete.
+        aborted: aborted transactions in ``records``, as ``(producer id, first offset)``; only with ``read_committed``.
+        records: encoded record batches; the last one may be incomplete.
     """
 
     partition: TopicPartition
@@ -76,7 +78,7 @@ class PartitionData:
 
 
 class CommittedOffset(NamedTuple):
-    """An offset, -1 if there is none, and the string that the client has stored with it."""
+    """A committed offset (-1 if there is none) and its metadata string."""
 
     offset: int
     metadata: str = ""
@@ -84,11 +86,11 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """A fetch response.
+    """A parsed Fetch response.
 
     Attributes:
-        error_code: the top-level error.
-        session_id: 0 before version 7, or if the broker has no session for the client.
+        error_code: top-level error code.
+        session_id: fetch session id; 0 before version 7, or if the broker has no session for the client.
     """
 
     throttle_time_ms: int
@@ -111,13 +113,13 @@ def fetch_request(
 ) -> Any:
     """Create a Fetch request.
 
-    Since version 3, the first partition with data returns at least one whole batch, whatever its size (KIP-74).
+    As of version 3, the first partition with data returns at least one whole batch, whatever its size (KIP-74).
 
     Args:
-        positions: next offset to read of each partition, in the order in which the broker shall read them.
-        max_bytes: maximum bytes of all partitions together; applies since version 3.
-        max_bytes_overrides: ``partition_max_bytes`` of single partitions.
-        session: id and epoch of a fetch session; none by default.
+        positions: next offset to read, by partition, in the order in which the broker should read the partitions.
+        max_bytes: maximum total bytes across all partitions; applies as of version 3.
+        max_bytes_overrides: ``partition_max_bytes`` for individual partitions.
+        session: fetch session id and epoch; no session by default.
         forgotten: partitions to remove from the session.
     """
     sizes = max_bytes_overrides or {}
@@ -152,7 +154,7 @@ def fetch_request(
 
 
 def read_fetch_response(frame: ResponseReader, version: int) -> FetchResult:
-    """Read a Fetch response of version 0 to 12. The frame must start after the correlation id."""
+    """Parse a Fetch response of version 0 to 12; the frame must start after the correlation id."""
     fields = _FieldReader(frame, version >= _FETCH_FIRST_FLEXIBLE_VERSION)
     fields.skip_tags()
     throttle = fields.int32() if version >= 1 else 0
@@ -169,7 +171,7 @@ def read_fetch_response(frame: ResponseReader, version: int) -> FetchResult:
 
 
 def _read_partition(fields: _FieldReader, topic: str, version: int) -> PartitionData:
-    # Unpack these fields in one call, because a response has them for every partition, even without records.
+    # Unpack these fields in one call, because every partition in a response has them, even one without records.
     aborted = []
     if version >= 5:
         partition, error, high_watermark, _last_stable, _log_start = fields.unpack(_PARTITION_V5)
@@ -187,13 +189,13 @@ def _read_partition(fields: _FieldReader, topic: str, version: int) -> Partition
 
 
 class _FieldReader:
-    """Reads primitive fields of a response in their order."""
+    """Reads the primitive fields of a response in order."""
 
     def __init__(self, frame: ResponseReader, flexible: bool) -> None:
         self._frame, self._flexible = frame, flexible
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Read several fields of fixed size."""
+        """Read several fixed-size fields at once."""
         return layout.unpack(self._frame.read(layout.size))
 
     def int16(self) -> int:
@@ -240,7 +242,7 @@ def list_offsets_request(partitions: Iterable[TopicPartition], timestamp: int, *
     """Create a ListOffsets request.
 
     Args:
-        timestamp: milliseconds since the epoch, for the first offset at or after it; or EARLIEST or LATEST.
+        timestamp: ``EARLIEST``, ``LATEST``, or milliseconds since the epoch to find the first record at or after.
     """
     topics: dict[str, list[Any]] = {}
     for topic, partition in partitions:
@@ -272,17 +274,17 @@ def parse_list_offsets_response(response: Any) -> dict[TopicPartition, tuple[int
 
 
 def metadata_request(topics: Iterable[str] | None) -> Any:
-    """Create a Metadata request. It does not create topics on brokers of version 0.11 or later.
+    """Create a Metadata request, which does not create topics on brokers 0.11 and later.
 
     Args:
-        topics: names; None for all topics.
+        topics: topic names; None for all topics.
     """
     names = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
     return MetadataRequest(topics=names, allow_auto_topic_creation=False, max_version=12)
 
 
 def parse_topic_ids(response: Any) -> dict[str, str]:
-    """Return the id of each topic with partitions in a Metadata response; "" if the brokers have no topic ids."""
+    """Return the id of each topic with partitions in a Metadata response; "" if the broker has no topic ids."""
     existing = [topic for topic in response.topics if topic.partitions]
     if response.API_VERSION < _FIRST_METADATA_VERSION_WITH_TOPIC_IDS:
         return dict.fromkeys((topic.name for topic in existing), "")
@@ -298,7 +300,7 @@ def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None
     """Create an OffsetFetch request.
 
     Args:
-        partitions: None for all partitions with a committed offset, which requires version 2.
+        partitions: requested partitions; None for all partitions with a committed offset, which requires version 2.
         version: 0 reads the offsets from ZooKeeper; None negotiates a version that reads them from Kafka.
     """
     topics = OffsetFetchRequest.OffsetFetchRequestTopic
@@ -315,7 +317,7 @@ def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None
 def parse_offset_fetch_response(
     response: Any,
 ) -> tuple[dict[TopicPartition, CommittedOffset], dict[TopicPartition | None, int]]:
-    """Return committed offsets, -1 for none, and error codes, among them the top-level error under the key None."""
+    """Return the committed offsets (-1 for none) and the error codes; the top-level error has the key None."""
     offsets: dict[TopicPartition, CommittedOffset] = {}
     errors: dict[TopicPartition | None, int] = {}
     if response.API_VERSION >= 2 and response.error_code:
@@ -337,10 +339,10 @@ def offset_commit_request(
     *,
     version: int | None = None,
 ) -> Any:
-    """Create an OffsetCommit request for a group without members that Kafka coordinates.
+    """Create an OffsetCommit request for a group that has no Kafka-coordinated members.
 
     Args:
-        metadata: the string that is stored with the offset, "" where it is absent.
+        metadata: string to store with each offset; "" for partitions that are absent.
         version: 0 writes the offsets to ZooKeeper; None negotiates a version that writes them to Kafka.
     """
     t = OffsetCommitRequest.OffsetCommitRequestTopic

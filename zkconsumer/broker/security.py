@@ -1,6 +1,6 @@
-"""Security: TLS, and SASL with PLAIN or SCRAM, of connections to brokers.
+"""Security: TLS and SASL (PLAIN or SCRAM) for connections to brokers.
 
-The properties have librdkafka's names. The Scala consumer supported plaintext connections only.
+The properties are named as in librdkafka. The Scala consumer supported plaintext connections only.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from zkconsumer.net.tls import client_context
 
 @dataclass(frozen=True)
 class Security:
-    """Security settings of connections to the brokers of a cluster. Its repr does not contain secrets.
+    """Security settings for connections to brokers; the repr does not contain secrets.
 
     Attributes:
         protocol: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or ``SASL_SSL``; selects the listener of each broker.
-        ca_location: PEM file with trusted certificate authorities; None for the system's.
-        certificate_location, key_location, key_password: the client's certificate, if brokers require one.
+        ca_location: PEM file with trusted certificate authorities; None for the system's trust store.
+        certificate_location, key_location, key_password: client certificate and key, if brokers require them.
         check_hostname: whether the broker's certificate must match its host name.
         mechanism, username, password: SASL settings.
 
@@ -44,12 +44,12 @@ class Security:
     mechanism: str = "PLAIN"
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    #: Hosts of brokers that have accepted the credentials.
+    #: Hosts of brokers that accepted the credentials.
     _accepted_by: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @classmethod
     def from_config(cls, config: ConsumerConfig) -> Security:
-        """Create the settings from a consumer's properties."""
+        """Create the settings from consumer properties."""
         return cls(
             config.security_protocol,
             config.ssl_ca_location,
@@ -97,7 +97,7 @@ class Security:
         return {name: value for name, value in self.__dict__.items() if name != "_context"}
 
     def wrap(self, sock: socket.socket, host: str) -> ssl.SSLSocket:
-        """Return a TLS socket for ``sock``; the handshake is not done."""
+        """Wrap ``sock`` in a TLS socket, without performing the handshake."""
         return self._context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
 
     @staticmethod
@@ -119,13 +119,13 @@ class Security:
         """Authenticate with SASL on a new connection, if the protocol requires it.
 
         Args:
-            request: sends a request and returns its response.
+            request: function that sends a request and returns its response.
 
         Raises:
             AuthenticationError: the broker rejected the credentials or the mechanism. The message does not contain the
                 password.
-            BrokerUnavailableError: the same, after an earlier login has succeeded: the broker may not have loaded the
-                credentials yet.
+            BrokerUnavailableError: the broker rejected credentials that were accepted before. It may not have loaded
+                the credentials yet.
         """
         if not self.uses_sasl:
             return
@@ -134,7 +134,7 @@ class Security:
         except AuthenticationError as error:
             if not self._accepted_by:
                 raise
-            raise BrokerUnavailableError(f"{error}; an earlier login was accepted, so it is repeated") from error
+            raise BrokerUnavailableError(f"{error}; retrying because the credentials were accepted before") from error
         self._accepted_by.add(host)
 
     def _log_in(self, request: Callable[[Any], Any], host: str) -> None:
@@ -144,7 +144,7 @@ class Security:
                 f"broker {host} does not support sasl.mechanism = {self.mechanism}; supported: "
                 + ", ".join(response.mechanisms)
             )
-        # Without the argument security_protocol: kafka-python would log a warning for each connection.
+        # Omit the security_protocol argument: with it, kafka-python would log a warning for each connection.
         client = get_sasl_mechanism(self.mechanism)(
             host=host,
             sasl_mechanism=self.mechanism,
@@ -161,7 +161,7 @@ class Security:
                 )
             try:
                 client.receive(bytes(response.auth_bytes))
-            except Exception as error:  # mechanisms raise various types for an invalid server proof
+            except Exception as error:  # mechanisms raise various exception types for an invalid server proof
                 raise AuthenticationError(
                     f"broker {host} failed to authenticate itself with {self.mechanism}: its server signature is "
                     "wrong, so it does not know the password; check that bootstrap.servers or zookeeper.connect names "

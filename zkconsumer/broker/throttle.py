@@ -1,4 +1,4 @@
-"""Throttle: the delay between requests that a broker requests."""
+"""Throttle: the delay before the next request, as demanded by the broker."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 
 
 class Throttle:
-    """The delay that a broker requests by ``throttle_time_ms``. Clients have to apply it since Kafka 2.0 (KIP-219).
+    """Delay demanded by a broker through ``throttle_time_ms``; as of Kafka 2.0, clients must apply it (KIP-219).
 
     Args:
-        max_delay_s: maximum delay, so that a corrupt value does not stop the client for days. The broker mutes
-            the connection for a longer delay anyway.
+        max_delay_s: maximum delay in seconds, so that a corrupt value cannot stop the client for days. If the demanded
+            delay is longer, the broker mutes the connection anyway.
     """
 
     def __init__(self, max_delay_s: float) -> None:

@@ -1,8 +1,9 @@
-"""TopicLookup: whether topics exist, and their ids and partitions, from Metadata responses.
+"""TopicLookup: existence, ids and partitions of topics, from Metadata responses.
 
-A topic counts as deleted only if two brokers respond UNKNOWN_TOPIC_OR_PARTITION (3) to a request that names it, or one
-broker does for ``GRACE_S`` seconds while no second one can be asked. Any other error says nothing about its existence,
-and neither does a response for all topics, from which brokers omit topics that the client may not describe.
+A topic counts as deleted only if two brokers return UNKNOWN_TOPIC_OR_PARTITION (3) for a request that names it, or if
+one broker does so for ``GRACE_S`` seconds while no second broker is available. Other errors do not indicate whether the
+topic exists. Neither does its absence from a list of all topics, because brokers omit topics that the client is not
+authorized to describe.
 
 Source: Kafka 4.3 kafka.server.KafkaApis.handleTopicMetadataRequest.
 """
@@ -28,33 +29,33 @@ from zkconsumer.errors import (
 )
 from zkconsumer.message import Endpoint
 
-#: Minimum seconds after which a topic counts as deleted if only one broker responds. A broker that has just started may
-#: not have received the metadata of the cluster yet.
+#: Minimum seconds before a topic counts as deleted if only one broker responds. A broker that has just started may not
+#: have received the cluster metadata yet.
 GRACE_S = 5.0
 
 
 class TopicState(enum.Enum):
-    """What brokers know about a topic."""
+    """State of a topic according to the brokers."""
 
-    #: Its partitions are known.
+    #: The topic exists, and its partitions are known.
     EXISTS = enum.auto()
-    #: The client may not describe it: TOPIC_AUTHORIZATION_FAILED (29). It may exist.
+    #: The client is not authorized to describe the topic: TOPIC_AUTHORIZATION_FAILED (29). The topic may exist.
     DENIED = enum.auto()
     #: The broker returned another error. The topic may exist.
     UNAVAILABLE = enum.auto()
-    #: One broker does not know the topic; no second one has confirmed that.
+    #: One broker does not know the topic, but no second broker confirmed that.
     MISSING = enum.auto()
-    #: Two brokers do not know the topic, or one did not for ``GRACE_S`` seconds.
+    #: Two brokers do not know the topic, or one broker has not known it for ``GRACE_S`` seconds.
     DELETED = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """The result of a lookup for one topic.
+    """Lookup result for one topic.
 
     Attributes:
-        error_code: error code of Kafka.
-        topic_id: see ``topic_id``; empty unless the topic exists.
+        error_code: Kafka's error code.
+        topic_id: topic id, see ``zkconsumer.metadata.topic_id``; empty unless the topic exists.
         partitions: sorted partition numbers; empty unless the topic exists.
     """
 
@@ -65,11 +66,11 @@ class Topic:
     partitions: tuple[int, ...] = ()
 
     def with_partitions_of(self, other: Topic) -> Topic:
-        """Return this topic with the partitions of both."""
+        """Return a copy that also contains the partitions of ``other``."""
         return dataclasses.replace(self, partitions=tuple(sorted({*self.partitions, *other.partitions})))
 
     def error(self) -> ZkConsumerError:
-        """Return the error of a topic that is denied or unavailable."""
+        """Return the exception for a denied or unavailable topic."""
         if self.state is TopicState.DENIED:
             return denied_topic_error(self.name)
         return broker_error(self.error_code, f"the metadata of topic {self.name!r} is unavailable")
@@ -77,12 +78,12 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class _SecondOpinion:
-    """What other brokers responded.
+    """Combined responses of the brokers that were requested after the first one.
 
     Attributes:
-        topics: by name; topics that no other broker returned are absent.
+        topics: topics by name; topics that none of these brokers returned are absent.
         is_confirmed: whether enough brokers responded to confirm that a topic is missing.
-        is_complete: whether there was time to wait for all of them.
+        is_complete: whether all brokers were tried before the deadline.
     """
 
     topics: Mapping[str, Topic]
@@ -94,9 +95,9 @@ class TopicLookup:
     """Looks up topics by name, and lists all topics. Used by one thread.
 
     Args:
-        lookup: sends the requests.
-        brokers: returns the brokers that may receive them.
-        clock: returns the seconds of a monotonic clock.
+        lookup: leader lookup that sends the Metadata requests.
+        brokers: function that returns the brokers to which requests may be sent.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(
@@ -109,10 +110,10 @@ class TopicLookup:
         self._clock = clock
         self._lookup = lookup
         self._brokers = brokers
-        self._known: dict[str, Topic] = {}  # the last result of each topic that exists
-        self._deleted: set[str] = set()  # no second broker is asked for them again
-        self._missing_since: dict[str, float] = {}  # times of the clock
-        self._replaced_at: dict[str, float] = {}  # when a topic with another id was seen, by old id
+        self._known: dict[str, Topic] = {}  # latest lookup results; existing topics only
+        self._deleted: set[str] = set()  # confirmed deletions, which need no further confirmation
+        self._missing_since: dict[str, float] = {}  # clock time of the first incomplete response
+        self._replaced_at: dict[str, float] = {}  # old topic id -> clock time of the first response with a new id
 
     def look_up(self, topics: Iterable[str]) -> dict[str, Topic]:
         """Return the state of each topic.
@@ -128,7 +129,7 @@ class TopicLookup:
         response = self._lookup.metadata(self._brokers(), names)
         first = self._parse_topics(response)
         if missing := [name for name in names if name not in first]:
-            raise NotLeaderError(f"broker {self._lookup.endpoint} returned no metadata of topic {missing[0]!r}")
+            raise NotLeaderError(f"broker {self._lookup.endpoint} returned no metadata for topic {missing[0]!r}")
         found = {name: first[name] for name in names}
         for name in self._deleted & found.keys():
             if found[name].state is TopicState.MISSING:
@@ -141,7 +142,7 @@ class TopicLookup:
         return found
 
     def list_topics(self) -> dict[str, Topic]:
-        """Return the state of all topics that the brokers list, and of those that were known before."""
+        """Return the state of all topics that a broker lists, and of all topics known before."""
         listed = self._parse_topics(self._lookup.metadata(self._brokers(), None))
         complete = {
             name: topic
@@ -153,22 +154,22 @@ class TopicLookup:
         return complete | self.look_up((listed.keys() | self._known.keys()) - complete.keys())
 
     def last_known(self, name: str) -> Topic | None:
-        """Return the last result for a topic that existed; None if it never did, or was deleted."""
+        """Return the latest lookup result for a topic; None if the topic never existed or was deleted."""
         return self._known.get(name)
 
     def _is_doubtful(self, topic: Topic) -> bool:
-        """Whether the response may come from a broker that does not know all topics and partitions yet."""
+        """Return whether the response may come from a broker that does not know all topics and partitions yet."""
         if topic.state is TopicState.MISSING:
             return True
         known = self._known.get(topic.name)
         return topic.state is TopicState.EXISTS and known is not None and not {*known.partitions} <= {*topic.partitions}
 
     def _ask_others(self, response: Any, names: Sequence[str], deadline: float) -> _SecondOpinion:
-        """Look topics up at other brokers than the one that responded.
+        """Look up topics on brokers other than the one that responded first.
 
-        Advertised addresses identify brokers. If the broker that responded first was reached by another address, such
-        as a load balancer's, any single one of them may be the same broker. Therefore, two of them must agree then.
-        Brokers at addresses that are not advertised may be the first one, too: they cannot confirm a deletion.
+        Brokers are identified by their advertised addresses. If the first broker was reached through a different
+        address, such as a load balancer's, any other broker may be the same one, so two of them must agree. A broker
+        whose address is not advertised may also be the first one, so it cannot confirm a deletion.
         """
         first = str(self._lookup.endpoint)
         advertised = {str(endpoint := Endpoint(b.host, b.port)): endpoint for b in response.brokers}
@@ -186,7 +187,7 @@ class TopicLookup:
         return _SecondOpinion(found, is_confirmed=not needed, is_complete=self._clock() < deadline)
 
     def _ask(self, brokers: dict[str, Endpoint], names: Sequence[str], deadline: float) -> dict[str, Topic] | None:
-        """Look topics up at one of the brokers, and remove it from them; return None if none responds in time."""
+        """Look up topics on one broker, and remove it from ``brokers``; return None if none responds in time."""
         timeout_s = deadline - self._clock()
         if not brokers or timeout_s <= 0:
             return None
@@ -199,7 +200,7 @@ class TopicLookup:
         return answer
 
     def _decide(self, first: Topic, opinion: _SecondOpinion) -> Topic:
-        """Return the state of a doubtful topic, given the responses of the first broker and of others."""
+        """Decide the state of a doubtful topic from the first broker's response and those of further brokers."""
         second = opinion.topics.get(first.name)
         if first.state is TopicState.MISSING and second is not None:
             if second.state is not TopicState.MISSING:
@@ -246,7 +247,7 @@ class TopicLookup:
         return Topic(topic.name, state, code)
 
     def _choose_id(self, name: str, topic_id: str) -> str:
-        """Return the id of a topic, unless the broker has no ids, or does not know yet that it was re-created."""
+        """Return the topic's id; the known id if the broker has no topic ids or may not know the re-created topic."""
         known = self._known.get(name)
         if known is None or not known.topic_id or topic_id == known.topic_id:
             return topic_id

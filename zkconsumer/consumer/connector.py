@@ -33,7 +33,7 @@ from zkconsumer.zookeeper.registry import Registration, check_stream_count
 
 
 class ZookeeperConsumerConnector:
-    """One member of a consumer group, with its streams.
+    """A member of a consumer group, with its streams.
 
     ::
 
@@ -43,17 +43,17 @@ class ZookeeperConsumerConnector:
             for message in streams["orders"][0]:
                 print(message.partition, message.offset, message.value)
 
-    If the ``with`` block ends without an exception, the offsets of all messages that were delivered are committed,
-    unless ``auto.commit.enable`` is false.
+    If the ``with`` block ends without an exception, the offsets of all delivered messages are committed, unless
+    ``auto.commit.enable`` is false.
 
-    Any thread may call the methods.
+    All methods may be called from any thread.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
         self.config = config
         self._runtime: ConsumerRuntime | None = None
         self._is_closed = False
-        self._shutdown_event = threading.Event()  # ends the back-off between retries
+        self._shutdown_event = threading.Event()  # interrupts the back-off between retries
         self._listener: ConsumerRebalanceListener | None = None
         self._health_listener: HealthListener | None = None
         self._process_id = os.getpid()
@@ -78,18 +78,18 @@ class ZookeeperConsumerConnector:
     ) -> dict[str, list[KafkaStream]]:
         """Join the group and return the streams of each topic.
 
-        Blocks until the first rebalance is completed. A topic that does not exist is consumed when it is created.
+        Blocks until the first rebalance completes. A topic that does not exist yet is consumed once it is created.
 
         Args:
-            topic_count: topic to number of streams. If it is empty, the consumer joins the group without partitions.
-            key_decoder: applied to ``message.key`` at each access; None returns bytes.
-            value_decoder: applied to ``message.value`` at each access; None returns bytes.
+            topic_count: number of streams by topic. If it is empty, the consumer joins the group without partitions.
+            key_decoder: function that decodes ``message.key`` on each access; None returns bytes.
+            value_decoder: function that decodes ``message.value`` on each access; None returns bytes.
 
         Raises:
             MessageStreamsExistError: the streams of this consumer were already created.
-            ZooKeeperUnavailableError, ConfigurationError, AuthenticationError, ConsumerRebalanceFailedError: see
-                ``GroupMember.start``; the consumer has left the group.
-            ClosedError: the consumer has been shut down, or was created before a fork.
+            ZooKeeperUnavailableError, ConfigurationError, AuthenticationError, ConsumerRebalanceFailedError: joining
+                the group failed, see ``GroupMember.start``; the consumer is no longer in the group.
+            ClosedError: the consumer was shut down, or was created before a fork.
         """
         if not isinstance(topic_count, Mapping):
             raise ConfigurationError(f"topic_count must be a dict such as {{'orders': 1}}, got {topic_count!r}")
@@ -102,7 +102,7 @@ class ZookeeperConsumerConnector:
         key_decoder: Decoder | None = None,
         value_decoder: Decoder | None = None,
     ) -> list[KafkaStream]:
-        """Join the group and return streams of all topics that a filter selects, including topics created later.
+        """Join the group and return streams for all topics that match a filter, including topics created later.
 
         The partitions of each topic are divided among the streams.
 
@@ -113,7 +113,7 @@ class ZookeeperConsumerConnector:
             value_decoder: see ``create_message_streams``.
 
         Raises:
-            ZkConsumerError: as ``create_message_streams``.
+            ZkConsumerError: see ``create_message_streams``.
         """
         check_stream_count(f"filter {topic_filter!r}", streams)
         registration = Registration({topic_filter.regex: streams}, topic_filter.pattern)
@@ -142,7 +142,7 @@ class ZookeeperConsumerConnector:
         return runtime.streams
 
     def set_consumer_rebalance_listener(self, listener: ConsumerRebalanceListener) -> None:
-        """Set the callbacks for rebalances; must be called before the streams are created.
+        """Set the rebalance listener; must be called before the streams are created.
 
         Raises:
             MessageStreamsExistError: the streams were already created.
@@ -152,9 +152,9 @@ class ZookeeperConsumerConnector:
         self._listener = listener
 
     def set_health_listener(self, listener: HealthListener) -> None:
-        """Set a function that is called with each change of ``health``; must be called before the streams are created.
+        """Set a function that is called when ``health`` changes; must be called before the streams are created.
 
-        It is called in a thread of the consumer, within a second of the change, and should return soon.
+        One of the consumer's threads calls it within a second of the change. It should return quickly.
 
         Raises:
             MessageStreamsExistError: the streams were already created.
@@ -166,10 +166,10 @@ class ZookeeperConsumerConnector:
     def commit_offsets(
         self, offsets: Mapping[TopicPartition, int] | None = None, *, retry_on_failure: bool = True
     ) -> dict[TopicPartition, int]:
-        """Commit the offsets of all messages that were delivered, including the last message of each stream.
+        """Commit the offsets of all delivered messages, including the last message of each stream.
 
         Args:
-            offsets: commit these offsets instead, each the next offset to consume of an owned partition. They may be
+            offsets: offsets to commit instead, each the next offset to consume from an owned partition. They may be
                 lower than the committed offsets.
             retry_on_failure: if the offsets are stored in Kafka, retry up to ``offsets.commit.max.retries`` times with
                 a back-off of ``offsets.channel.backoff.ms``. (In Kafka 1.1 this flag has the opposite effect.)
@@ -178,14 +178,14 @@ class ZookeeperConsumerConnector:
             the committed offsets.
 
         Raises:
-            OwnershipLostError: a partition is not owned.
+            OwnershipLostError: the consumer does not own one of the partitions.
             ZooKeeperUnavailableError, BrokerUnavailableError: not all offsets were committed.
             ClosedError: the consumer has no streams, or has been shut down.
         """
         return self._retrying(retry_on_failure)(self._active_runtime().commit, offsets)
 
     def _retrying(self, retry_on_failure: bool) -> Retrying:
-        """Return a retry policy for commits to Kafka; ``shutdown`` ends the back-off."""
+        """Return a retry policy for commits to Kafka; ``shutdown`` interrupts the back-off."""
         return Retrying(
             retry=retry_if_exception(_is_retriable_kafka_error),
             wait=wait_fixed(self.config.offsets_channel_backoff_s),
@@ -195,20 +195,20 @@ class ZookeeperConsumerConnector:
         )
 
     def switch_offsets_storage(self, storage: str, *, dual_commit: bool | None = None) -> dict[TopicPartition, int]:
-        """Change ``offsets.storage`` and ``dual.commit.enabled`` of the running consumer.
+        """Change ``offsets.storage`` and ``dual.commit.enabled`` while the consumer is running.
 
         The committed offsets of owned partitions are copied first. To migrate a group, switch its members one by one
         to ``kafka`` with ``dual_commit``, which reads and writes both storages, and then to ``kafka`` without it.
 
         Args:
-            storage: ``zookeeper`` or ``kafka``.
-            dual_commit: also commit offsets to ZooKeeper; None means true for ``kafka``.
+            storage: new offset storage, ``zookeeper`` or ``kafka``.
+            dual_commit: commit offsets to ZooKeeper as well; None means true if ``storage`` is ``kafka``.
 
         Returns:
             the committed offsets in the new storage.
 
         Raises:
-            ConfigurationError: ``storage`` is not valid.
+            ConfigurationError: ``storage`` is invalid.
             ClosedError: the consumer has no streams, or has been shut down.
             ZkConsumerError: the offsets could not be copied; the current storage remains in use.
         """
@@ -240,12 +240,12 @@ class ZookeeperConsumerConnector:
     def shutdown(self) -> None:
         """Leave the group: stop fetching, end the streams, commit consumed offsets and release all partitions.
 
-        Blocks for a limited time. May be called several times, and from any thread. A signal handler should raise an
-        exception instead, because it may interrupt a stream in the middle of an operation.
+        Blocks for a limited time. May be called repeatedly, and from any thread. A signal handler should raise an
+        exception instead of calling it, because the handler may have interrupted a stream operation.
 
         Raises:
-            ClosedError: the interpreter is exiting, for example if a ``__del__`` method calls ``shutdown`` at that
-                time. The consumer does not leave the group.
+            ClosedError: the interpreter is exiting, for example because a ``__del__`` method called ``shutdown``. The
+                consumer does not leave the group.
         """
         if os.getpid() != self._process_id:
             return  # after a fork, the connections belong to the parent process
@@ -264,25 +264,25 @@ class ZookeeperConsumerConnector:
 
     @property
     def assignment(self) -> dict[TopicPartition, str]:
-        """The partitions that the consumer owns, with their thread ids."""
+        """The owned partitions and their thread ids."""
         return self._runtime.member.assignment if self._runtime else {}
 
     @property
     def unbalanced_since(self) -> float | None:
-        """``time.monotonic`` of the first failed rebalance, or of the member's failure; None if it is balanced.
+        """``time.monotonic()`` of the first failed rebalance or the member's failure; None if the member is balanced.
 
-        Failed rebalances are retried without a limit; a member that has failed is not balanced again.
+        Failed rebalances are retried indefinitely. A failed member does not rejoin.
         """
         return self._runtime.member.unbalanced_since if self._runtime else None
 
     @property
     def health(self) -> Health:
-        """Whether the consumer makes progress, and if not, why; healthy before the streams are created."""
+        """Whether the consumer is making progress, and if not, why; healthy before the streams are created."""
         return self._runtime.health() if self._runtime else Health()
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """Number of records that have not been fetched, per partition; -1 if it is not known yet."""
+        """Number of records not fetched yet, by partition; -1 if unknown."""
         return {info.partition: info.lag for info in self._runtime.fetchers.infos} if self._runtime else {}
 
     @property
@@ -297,12 +297,12 @@ def create_consumer(config: ConsumerConfig) -> ZookeeperConsumerConnector:
 
 
 def _check_interpreter() -> None:
-    """Raise an error if the interpreter is exiting: daemon threads no longer run then, and waiting for them hangs."""
+    """Raise ClosedError if the interpreter is exiting: daemon threads no longer run, so joining them would hang."""
     if sys.is_finalizing():
         raise ClosedError(
-            "the interpreter is exiting, so the threads of the consumer no longer run: offsets that were not committed "
-            "are lost, and the member's znodes exist until its ZooKeeper session expires; call shutdown() before the "
-            "end of the program, in a with block or by atexit.register"
+            "the interpreter is exiting, so the consumer's threads no longer run: uncommitted offsets are lost, and "
+            "the member's znodes remain until its ZooKeeper session expires; call shutdown() before the program exits, "
+            "for example with atexit.register"
         )
 
 

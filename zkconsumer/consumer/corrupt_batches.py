@@ -1,4 +1,4 @@
-"""CorruptBatches: whether a stream raises, fetches again or skips a corrupt batch."""
+"""CorruptBatches: decides whether a stream reports, refetches or skips a corrupt batch."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from zkconsumer.message import TopicPartition
 class CorruptBatchAction(Enum):
     """What a stream does with a corrupt batch."""
 
-    #: Fetch the batch again, and raise the error.
+    #: Refetch the batch and raise the error.
     RAISE = auto()
-    #: Fetch the batch again, without an error.
+    #: Refetch the batch without raising the error.
     REFETCH = auto()
-    #: Continue after the batch.
+    #: Skip the batch.
     SKIP = auto()
 
 
 class CorruptBatches:
-    """Decides what to do with the corrupt batches of a stream. Used by the application's thread.
+    """Decides how a stream handles corrupt batches; used by the application thread.
 
-    A batch is skipped only if it is corrupt again after it was fetched again, because it may have been corrupted in
-    transit. A batch whose end is unknown cannot be skipped.
+    A batch is skipped only if it is still corrupt after a refetch, because it may have been corrupted in transit. A
+    batch whose end is unknown cannot be skipped.
 
     Args:
         skips: whether ``corrupt.record.policy`` is ``skip``.
@@ -34,7 +34,7 @@ class CorruptBatches:
         self._last_offsets: dict[TopicPartition, int] = {}
 
     def decide(self, partition: TopicPartition, error: CorruptRecordError) -> CorruptBatchAction:
-        """Return what to do with a batch that is corrupt in the last fetch."""
+        """Return the action for a batch that was corrupt in the last fetch."""
         if not self._skips:
             return CorruptBatchAction.RAISE
         is_corrupt_again = self._last_offsets.get(partition) == error.offset

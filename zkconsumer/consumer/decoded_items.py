@@ -14,8 +14,7 @@ from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: Number of messages that are decoded in one call: enough to make the call cheap, few enough to stay in the cache of
-#: the processor.
+#: Maximum number of messages decoded per call: enough to amortize the call, few enough to stay in the CPU cache.
 _MESSAGES_PER_LIST = 2048
 
 
@@ -23,15 +22,15 @@ _MESSAGES_PER_LIST = 2048
 class DecodedItems:
     """Decoded items of one partition: messages, or one Arrow batch.
 
-    ``deque.popleft`` is atomic, so the application's thread delivers an item in ``remaining``, or
-    ``StreamPositions.release`` discards it. No lock is needed per message.
+    An item in ``remaining`` is either delivered by the application thread or discarded by ``StreamPositions.release``.
+    This requires no lock per message, because ``deque.pop`` and ``deque.popleft`` are atomic.
 
     Attributes:
-        offset_of: returns the offset of the item with an index.
+        offset_of: function that returns the offset of the item at an index.
         size: number of items.
         rows: number of records in the items.
-        next_offset: the offset after the last item.
-        remaining: the items that have not been delivered.
+        next_offset: offset after the last item.
+        remaining: items that have not been delivered.
     """
 
     queue: PartitionQueue
@@ -47,7 +46,7 @@ class DecodedItems:
         return self.next_offset if count == self.size else self.offset_of(count)
 
 
-#: Decodes a chunk from a queue.
+#: Function that decodes a chunk from a queue.
 Decode = Callable[[PartitionQueue, Chunk], Iterator[DecodedItems]]
 
 
@@ -94,10 +93,10 @@ def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> 
 
 
 def _build_end_of_chunk(queue: PartitionQueue, chunk: Chunk) -> DecodedItems:
-    """Return an empty list of items that moves the position to the end of the chunk.
+    """Return empty items that advance the position to the end of the chunk.
 
-    The last offsets of a chunk may have no records: they belong to control batches, aborted transactions or compacted
-    records.
+    The last offsets of a chunk may have no records to deliver: they belong to control batches, aborted transactions or
+    compacted records.
     """
     end = chunk.next_offset
     return DecodedItems(queue, chunk.partition, partial(_get_first_offset, end), 0, 0, end, deque())

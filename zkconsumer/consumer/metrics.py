@@ -1,4 +1,4 @@
-"""ConsumerMetrics: the metrics of one consumer, under the MBean names of the Scala consumer.
+"""ConsumerMetrics: the metrics of a consumer, under the Scala consumer's MBean names.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector, ConsumerTopicStats, ConsumerFetcherManager, FetcherLagMetrics.
 """
@@ -22,7 +22,7 @@ _MANAGER = "kafka.consumer", "ConsumerFetcherManager"
 _TOPICS = "kafka.consumer", "ConsumerTopicMetrics"
 
 _QUEUE_SIZE = declare(
-    *_CONNECTOR, "FetchQueueSize", Kind.GAUGE, "clientId, topic, threadId", "Chunks in the queues of a stream."
+    *_CONNECTOR, "FetchQueueSize", Kind.GAUGE, "clientId, topic, threadId", "Number of chunks in a stream's queues."
 )
 _OWNED = declare(
     *_CONNECTOR, "OwnedPartitionsCount", Kind.GAUGE, "clientId, groupId, [topic]", "Number of owned partitions."
@@ -32,12 +32,12 @@ _UNBALANCED = declare(
     "UnbalancedSeconds",
     Kind.GAUGE,
     "clientId",
-    "Seconds since the first failed rebalance, or since the failure of the member; 0 if it is balanced.",
+    "Seconds since the first failed rebalance or the member's failure; 0 if the member is balanced.",
 )
 _HEALTH = declare(
     *_CONNECTOR, "Health", Kind.GAUGE, "clientId", "0 healthy, 1 rebalancing, 2 stalled, 3 disconnected, 4 failed."
 )
-_MAX_LAG = declare(*_MANAGER, "MaxLag", Kind.GAUGE, "clientId", "Highest lag of an owned partition, in messages.")
+_MAX_LAG = declare(*_MANAGER, "MaxLag", Kind.GAUGE, "clientId", "Highest lag of any owned partition, in messages.")
 _MIN_FETCH_RATE = declare(
     *_MANAGER, "MinFetchRate", Kind.GAUGE, "clientId", "Fetch requests per second of the slowest fetcher."
 )
@@ -47,32 +47,30 @@ _LAG = declare(
     "ConsumerLag",
     Kind.GAUGE,
     "clientId, topic, partition",
-    "Lag of a partition, in messages.",
+    "Partition lag, in messages.",
 )
 _MESSAGES = declare(
-    *_TOPICS, "MessagesPerSec", Kind.METER, "clientId, [topic]", "Messages that the application has consumed."
+    *_TOPICS, "MessagesPerSec", Kind.METER, "clientId, [topic]", "Messages consumed by the application."
 )
 _SKIPPED = declare(
     *_TOPICS,
     "SkippedOffsetsPerSec",
     Kind.METER,
     "clientId, [topic]",
-    "Offsets of corrupt batches that were skipped (``corrupt.record.policy=skip``).",
+    "Offsets in skipped corrupt batches (``corrupt.record.policy=skip``).",
 )
 
 
 class ConsumerMetrics:
-    """Counts messages, and reads the gauges of the member, the queues and the fetchers.
-
-    Any thread may call the methods.
+    """Counts messages, and provides gauges for the member, the queues and the fetchers. Thread-safe.
 
     Args:
-        config: names the client and the group in the tags.
-        metrics: registry of the meters and the gauges.
+        config: consumer configuration, which contains the client and group ids for the tags.
+        metrics: registry for the meters and gauges.
         member: the group member.
-        fetchers: its fetchers.
-        queues: topic (or filter) and thread id to queue.
-        health: returns the state of the consumer.
+        fetchers: the member's fetchers.
+        queues: stream queues by topic (or filter) and thread id.
+        health: function that returns the consumer's health state.
     """
 
     def __init__(
@@ -93,11 +91,11 @@ class ConsumerMetrics:
         metrics.register_gauges(self._read_gauges)
 
     def count_consumed(self, partition: TopicPartition, messages: int) -> None:
-        """Count messages that the application has consumed."""
+        """Count messages consumed by the application."""
         self._mark(_MESSAGES, partition, messages)
 
     def count_skipped(self, partition: TopicPartition, offsets: int) -> None:
-        """Count offsets of corrupt batches that were skipped."""
+        """Count the offsets in skipped corrupt batches."""
         self._mark(_SKIPPED, partition, offsets)
 
     def _mark(self, metric: Metric, partition: TopicPartition, count: int) -> None:

@@ -1,4 +1,4 @@
-"""StreamPositions: what a stream has delivered, and the next offset to consume of each partition."""
+"""StreamPositions: the delivered items of a stream, and the next offset to consume from each partition."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from zkconsumer.message import TopicPartition
 class StreamPositions:
     """The positions of a stream's partitions, and the items that the stream is delivering.
 
-    The member's thread adds and releases partitions and reads the offsets; the application's thread moves the positions
-    while it reads. One lock guards all fields, for a short time and never while blocking. A message needs no lock: the
-    application's thread takes items from the front of ``DecodedItems.remaining``, and a release removes them from the
-    end.
+    The member thread adds and releases partitions and reads the offsets; the application thread advances the positions
+    as it reads. One lock guards all fields. It is held briefly, and never while blocking. Delivering a message does not
+    acquire the lock: the application thread takes items from the front of ``DecodedItems.remaining``, and a release
+    removes them from the end.
 
     Args:
-        queue: the queue of the stream.
-        owner: tells whether records may be delivered.
+        queue: the stream's queue.
+        owner: consumer that owns the stream and decides whether records may be delivered.
     """
 
     def __init__(self, queue: StreamQueue, owner: StreamOwner) -> None:
@@ -30,21 +30,21 @@ class StreamPositions:
         self._owner = owner
         self._lock = threading.Lock()
         self._positions: dict[TopicPartition, int] = {}
-        #: Offsets below which records count as consumed, besides ``_positions``.
+        #: Records below these offsets count as consumed, even if the position is lower.
         self._committed: dict[TopicPartition, int] = {}
         self._current: DecodedItems | None = None
 
     # ---- in the member's thread ----
 
     def acquire(self, partition: TopicPartition, offset: int) -> None:
-        """Record the position of an assigned partition; -1 if it is not known yet."""
+        """Add an assigned partition at the position ``offset``; -1 if it is not known yet."""
         with self._lock:
             self._positions[partition] = offset
 
     def release(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Stop the delivery of the partitions, and return the next offset to consume of each.
+        """Stop delivering the partitions, and return the next offset to consume from each.
 
-        Their queues must have been closed.
+        The partitions' queues must already be closed.
         """
         with self._lock:
             if self._current is not None and self._current.partition in partitions:
@@ -53,16 +53,16 @@ class StreamPositions:
             return {p: max(offset, self._committed.pop(p, -1)) for p, offset in released.items()}
 
     def release_all(self) -> None:
-        """Stop the delivery of all partitions."""
+        """Stop delivering all partitions."""
         with self._lock:
             partitions = set(self._positions)
         self.release(partitions)
 
     def offsets(self, *, include_current: bool) -> dict[TopicPartition, int]:
-        """Return the next offset to consume of each partition, -1 if it is not known yet.
+        """Return the next offset to consume from each partition; -1 if it is not known yet.
 
         Args:
-            include_current: count the item that was delivered last as consumed.
+            include_current: count the last delivered item as consumed.
         """
         with self._lock:
             positions = dict(self._positions)
@@ -74,14 +74,14 @@ class StreamPositions:
             return {p: max(offset, self._committed.get(p, -1)) for p, offset in positions.items()}
 
     def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Count records as consumed if their offsets are below those that the application has committed."""
+        """Count the records below the offsets committed by the application as consumed."""
         with self._lock:
             self._committed.update({p: offset for p, offset in offsets.items() if p in self._positions})
 
     def end_lease(self) -> None:
-        """Stop the delivery of the current items, unless the member has registered again meanwhile.
+        """Stop delivering the current items, unless the member has re-registered in the meantime.
 
-        Called in the thread of the lease.
+        Called in the lease thread.
         """
         with self._lock:
             current = self._current
@@ -89,10 +89,10 @@ class StreamPositions:
                 self._discard_current(current)
                 current.queue.close()
 
-    def _discard_current(self, current: DecodedItems) -> None:  # with the lock held
+    def _discard_current(self, current: DecodedItems) -> None:  # the caller must hold the lock
         discarded = 0
         try:
-            while True:  # from the end, because the application's thread takes items from the front meanwhile
+            while True:  # from the end, because the application thread concurrently takes items from the front
                 current.remaining.pop()
                 discarded += 1
         except IndexError:
@@ -105,10 +105,10 @@ class StreamPositions:
     # ---- in the application's thread ----
 
     def deliver(self, items: DecodedItems) -> bool:
-        """Make ``items`` the current ones; returns False if they must not be delivered."""
+        """Make ``items`` the current items; return False if they must not be delivered."""
         with self._lock:
             if not self._owner.holds_lease:
-                items.queue.close()  # the member claims the partition again, with a new queue
+                items.queue.close()  # the member will re-claim the partition with a new queue
             if items.queue.is_closed or self._queue.is_closed:
                 return False
             self._current = items
@@ -123,17 +123,17 @@ class StreamPositions:
             return items
 
     def consume_last(self, partition: TopicPartition, offset: int) -> None:
-        """Count the item that was delivered last as consumed, if it is the one with this partition and offset."""
+        """Count the last delivered item as consumed, if it has the given partition and offset."""
         with self._lock:
             current = self._current
             if current is None or current.partition != partition:
-                return  # the item was consumed, or the partition was released
+                return  # the item already counts as consumed, or the partition was released
             count = current.size - len(current.remaining)
             if count and current.offset_of(count - 1) == offset:
                 self._committed[partition] = max(current.offset_after(count), self._committed.get(partition, -1))
 
     def drop_current(self) -> None:
-        """Discard the current items; those that were delivered count as consumed."""
+        """Discard the current items; items already delivered count as consumed."""
         with self._lock:
             current, self._current = self._current, None
             if current is not None:
@@ -143,16 +143,16 @@ class StreamPositions:
                     self._positions[current.partition] = current.offset_after(delivered)
 
     def drop_current_after_fork(self) -> None:
-        """Discard the current items in a child process, in which a thread that no longer exists may hold the lock."""
+        """Discard the current items in a forked process, without the lock, which a parent's thread may have held."""
         self._current = None
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the position of a partition, -1 if it is not known yet; None if the partition was released."""
+        """Return a partition's position: -1 if it is not known yet, None if the partition was released."""
         with self._lock:
             return self._positions.get(partition)
 
     def apply(self, queue: PartitionQueue, change: PositionChanged) -> bool:
-        """Move a position to where fetching continues; returns False if the partition was released meanwhile."""
+        """Set the position to the offset where fetching resumes; return False if the partition was released."""
         with self._lock:
             if queue.is_closed or change.partition not in self._positions:
                 return False
@@ -161,7 +161,7 @@ class StreamPositions:
             return True
 
     def skip_to(self, partition: TopicPartition, offset: int) -> None:
-        """Count the records below ``offset`` as consumed, unless the partition was released meanwhile."""
+        """Count the records below ``offset`` as consumed, unless the partition was released."""
         with self._lock:
             if partition in self._positions:
                 self._positions[partition] = offset

@@ -1,4 +1,4 @@
-"""ReaderGuard: one thread at a time reads a stream, in the process that created it."""
+"""ReaderGuard: ensures that only one thread at a time reads a stream, in the process that created it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from zkconsumer.errors import ClosedError, ZkConsumerError
 
 
 class ReaderGuard:
-    """Rejects reading a stream in several threads at the same time, or in a forked process.
+    """Rejects concurrent reads of a stream by several threads, and reads in a forked process.
 
     Args:
-        name: the stream in error messages.
+        name: stream name used in error messages.
     """
 
     def __init__(self, name: str) -> None:
@@ -23,15 +23,15 @@ class ReaderGuard:
 
     @property
     def is_reading(self) -> bool:
-        """Whether a thread is reading."""
+        """Whether a thread is reading the stream."""
         return self._thread is not None
 
     def enter(self) -> None:
-        """Begin to read in this thread.
+        """Start reading in the current thread.
 
         Raises:
-            ClosedError: this process is a fork.
-            ZkConsumerError: another thread is reading.
+            ClosedError: the current process was forked after the stream was created.
+            ZkConsumerError: another thread is reading the stream.
         """
         if os.getpid() != self._process_id:
             raise ClosedError(
@@ -42,12 +42,12 @@ class ReaderGuard:
         with self._lock:
             if self._thread is not None and self._thread is not thread:
                 raise ZkConsumerError(
-                    f"{self._name} is being read by thread {self._thread.name!r}; only one thread may read a stream "
-                    "at a time. Create one stream for each thread with create_message_streams({topic: threads})"
+                    f"{self._name} is being read by thread {self._thread.name!r}, but only one thread may read a "
+                    "stream at a time; create one stream per thread with create_message_streams({topic: threads})"
                 )
             self._thread = thread
 
     def leave(self) -> None:
-        """End reading, if this thread is reading."""
+        """Stop reading, if the current thread is the reader."""
         if self._thread is threading.current_thread():
             self._thread = None

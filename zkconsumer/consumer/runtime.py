@@ -30,24 +30,24 @@ from zkconsumer.zookeeper.registry import OFFSET_MAX, Registration
 class ConsumerRuntime:
     """The group member, the fetchers and the streams of a consumer.
 
-    It is the member's ``PartitionHandler`` and the ``StreamOwner`` of the streams. It exists from the creation of the
-    streams to the shutdown of the consumer.
+    It is the member's ``PartitionHandler`` and the streams' ``StreamOwner``. It is created with the streams, and closed
+    when the consumer is shut down.
 
-    Only the member's thread writes ``_released_offsets``. ``_close_lock`` guards ``_is_closed``. The other fields are
+    Only the member thread modifies ``_released_offsets``. ``_close_lock`` guards ``_is_closed``. The other fields are
     set in the constructor.
 
     Args:
-        registration: the topics, or the filter, that the member registers.
-        key_decoder: decodes keys; None to return bytes.
-        value_decoder: decodes values; None to return bytes.
-        listener: called when partitions are assigned or revoked.
-        health_listener: called when the health changes.
+        registration: topics or topic filter that the member registers.
+        key_decoder: function that decodes keys; None returns bytes.
+        value_decoder: function that decodes values; None returns bytes.
+        listener: rebalance listener, called when partitions are assigned or revoked.
+        health_listener: function that is called when the health changes.
 
     Attributes:
-        streams: the streams by topic, or by the regular expression of a filter.
+        streams: streams by topic, or by the filter's regular expression.
     """
 
-    #: 0, because ``on_partitions_revoked`` never waits.
+    #: 0, because ``on_partitions_revoked`` never blocks.
     release_timeout_s = 0.0
 
     def __init__(
@@ -88,8 +88,8 @@ class ConsumerRuntime:
             config, self.metrics, self.member, self.fetchers, self._streams.queues, lambda: self.health().state
         )
         self._health_monitor = self._create_health_monitor(health_listener)
-        #: Offsets of records delivered from partitions whose delivery was stopped. A rebalance listener may commit
-        #: them while the partitions are still owned.
+        #: Delivered offsets of partitions whose delivery was stopped. A rebalance listener may commit them while the
+        #: partitions are still owned.
         self._released_offsets: dict[TopicPartition, int] = {}
         self._log = get_logger("zkconsumer.offsets", group=config.group_id, consumer_id=self.member.consumer_id)
         #: Reentrant: a signal handler may call ``close`` while the same thread is closing.
@@ -108,7 +108,7 @@ class ConsumerRuntime:
         self.member.start()
 
     def close(self) -> None:
-        """Leave the group, stop the fetchers and end the streams; waits if another thread is closing."""
+        """Leave the group, stop the fetchers and end the streams; wait if another thread is doing so already."""
         with self._close_lock:
             if self._is_closed:
                 return
@@ -121,7 +121,7 @@ class ConsumerRuntime:
                 self._streams.close()
 
     def health(self) -> Health:
-        """Return the health of the consumer; only a failure is reported after ``close``."""
+        """Return the consumer's health; after ``close``, only a failure is reported."""
         reasons = self.member.health_reasons()
         if self._is_closed:
             return Health.of(reason for reason in reasons if reason.state is HealthState.FAILED)
@@ -130,7 +130,7 @@ class ConsumerRuntime:
     # ---- offsets ----
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
-        """Commit ``offsets``, or the offsets of all records that were delivered; returns the committed offsets."""
+        """Commit ``offsets``, or if None, the offsets of all delivered records; return the committed offsets."""
         if offsets is not None:
             for partition, offset in offsets.items():
                 if type(offset) is not int or not 0 <= offset < OFFSET_MAX:
@@ -142,7 +142,7 @@ class ConsumerRuntime:
         return self.member.commit(self._delivered_offsets, on_committed=self._streams.mark_committed)
 
     def _delivered_offsets(self) -> dict[TopicPartition, int]:  # in the member's thread
-        """Return the offsets of all records that were delivered from partitions that are still owned."""
+        """Return the offsets of all records delivered from partitions that are still owned."""
         offsets = self._streams.offsets(include_current=True)
         owned = self.member.assignment
         delivering = self._streams.partitions
@@ -154,7 +154,7 @@ class ConsumerRuntime:
     # ---- PartitionHandler, in the member's thread ----
 
     def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
-        """Start fetching partitions, and delivering their records to the streams of their thread ids."""
+        """Start fetching the partitions, and delivering their records to the streams with the assigned thread ids."""
         infos = []
         for partition, assigned in partitions.items():
             stream_queue = self._streams.acquire(partition, assigned.thread_id, assigned.offset)
@@ -172,29 +172,29 @@ class ConsumerRuntime:
         self.fetchers.add_partitions(infos)
 
     def on_partitions_revoked(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
-        """Stop the delivery, and return the offsets to commit if ``auto.commit.enable`` is true."""
-        del final  # each call returns offsets
+        """Stop delivering the partitions, and return the offsets to commit if ``auto.commit.enable`` is true."""
+        del final  # unused, because every call returns the offsets
         offsets = self._stop_delivery(partitions)
         return offsets if self._config.auto_commit_enable else {}
 
     def on_partitions_lost(self) -> None:
-        """Stop the delivery of all partitions."""
+        """Stop delivering all partitions."""
         self._stop_delivery(self._streams.partitions)
 
-    def on_lease_expired(self) -> None:  # in the thread of the lease
-        """Stop the delivery of the records that the streams have decoded."""
+    def on_lease_expired(self) -> None:  # in the lease thread
+        """Stop delivering the records that the streams have decoded."""
         self._streams.end_lease()
 
     def consumed_offsets(self) -> Mapping[TopicPartition, int]:
-        """Return the offsets of consumed records."""
+        """Return the offsets to commit for consumed records."""
         return _select_known_offsets(self._streams.offsets(include_current=False), self.fetchers.infos)
 
     def fail(self, error: ZkConsumerError) -> None:
-        """Make all streams raise the error from now on."""
+        """Make all streams raise ``error`` from now on."""
         self._streams.fail(error)
 
     def _stop_delivery(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Stop fetching and delivering; returns the offsets of consumed records."""
+        """Stop fetching and delivering the partitions, and return the offsets to commit for their consumed records."""
         infos = self.fetchers.remove_partitions(partitions)
         for info in infos:
             info.queue.close()
@@ -214,7 +214,7 @@ class ConsumerRuntime:
         self.fetchers.refetch(queue, partition, offset)
 
     def on_position_changed(self, partition: TopicPartition) -> None:
-        """Allow the next commit of the partition to be lower than the last one."""
+        """Allow the partition's next commit to be lower than the last one."""
         self.member.allow_lower_once(partition)
 
     def on_consumed(self, partition: TopicPartition, rows: int) -> None:
@@ -229,7 +229,7 @@ class ConsumerRuntime:
 def _select_known_offsets(
     positions: Mapping[TopicPartition, int], infos: Iterable[PartitionTopicInfo]
 ) -> dict[TopicPartition, int]:
-    """Return the positions that are known; for a partition without consumed records, the offset where fetching started.
+    """Return the known positions; for a partition without consumed records, the offset where fetching started.
 
     If that offset were not committed, the next owner would apply ``auto.offset.reset`` again and could skip records.
     """

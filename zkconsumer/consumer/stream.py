@@ -1,8 +1,8 @@
 """KafkaStream: the messages or Arrow batches that an application reads.
 
 Source: Kafka 1.1 kafka.consumer.KafkaStream, ConsumerIterator. Deliberate differences: a message counts as consumed
-when the next one is requested, not when it is delivered, so a crash repeats it instead of losing it; and a stream can
-be used after an error.
+when the next one is requested, not when it is delivered, so it is redelivered after a crash instead of being lost; and
+a stream remains usable after an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: All streams, for ``_after_fork``.
+#: All streams of this process; used by ``_after_fork``.
 _streams: weakref.WeakSet[KafkaStream] = weakref.WeakSet()
 
 
@@ -46,11 +46,11 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """Settings of the streams of a consumer.
+    """Settings shared by all streams of a consumer.
 
     Attributes:
-        message_type: class of the messages.
-        timeout_s: seconds without records after which ``ConsumerTimeoutError`` is raised; None to wait forever.
+        message_type: class of the returned messages.
+        timeout_s: seconds to wait for a record before ``ConsumerTimeoutError`` is raised; None to wait indefinitely.
         check_crcs: verify the checksums of record batches.
         skips_corrupt_batches: skip corrupt batches instead of raising ``CorruptRecordError``.
     """
@@ -63,7 +63,7 @@ class StreamSettings:
 
     @classmethod
     def from_config(cls, config: ConsumerConfig, message_type: type[MessageAndMetadata]) -> StreamSettings:
-        """Return the settings of a consumer's properties."""
+        """Create the settings from consumer properties."""
         return cls(
             client_id=config.client_id,
             message_type=message_type,
@@ -74,31 +74,31 @@ class StreamSettings:
 
 
 class KafkaStream:
-    """The records of the partitions that are assigned to one thread id.
+    """A stream of records from the partitions that are assigned to one thread id.
 
     Iterate over the stream to read messages, or over ``batches()`` to read Arrow record batches, but not both. Only one
     application thread may use a stream at a time. The iteration ends when the consumer is shut down.
 
-    Iterating raises the following errors; the stream can be used after each of them:
+    The iteration may raise the following errors; the stream remains usable after each of them:
 
     - ``ConsumerTimeoutError``: no record was received within ``consumer.timeout.ms``.
     - ``CorruptRecordError``: a batch is corrupt; it is fetched again.
-    - ``ZkConsumerError``: a fetcher or the group member has failed, or another thread is reading the stream. The thread
-      is checked once for each decoded block of records, not for each message.
+    - ``ZkConsumerError``: a fetcher or the group member failed, or another thread is reading the stream. The thread is
+      checked once per decoded block of records, not for each message.
 
-    Only the application's thread writes the fields. ``positions`` is shared with the member's thread.
+    Only the application thread modifies the fields. ``positions`` is shared with the member thread.
 
     Args:
-        topic: the topic, or the regular expression of a filter.
-        queue: the queue that the fetchers fill.
-        owner: the consumer.
-        settings: settings of all streams of the consumer.
+        topic: topic, or regular expression of a filter.
+        queue: queue that the fetchers fill.
+        owner: consumer that owns the stream.
+        settings: settings shared by all streams of the consumer.
     """
 
     def __init__(self, topic: str, queue: StreamQueue, owner: StreamOwner, settings: StreamSettings) -> None:
         self.topic = topic
         self.client_id = settings.client_id
-        #: For the runtime: what was delivered and consumed.
+        #: Delivered and consumed offsets; used by the runtime.
         self.positions = StreamPositions(queue, owner)
         self._queue = queue
         self._owner = owner
@@ -114,12 +114,12 @@ class KafkaStream:
 
     def _set_items(self, remaining: deque[Any]) -> None:
         self._remaining = remaining
-        # ``__next__`` is the hottest line of a consumer. A bound ``popleft`` makes it one call, without a look-up of
-        # the current items and without a lock. It raises IndexError if all items are delivered, or were discarded.
+        # ``__next__`` is a consumer's hottest code path. The bound ``popleft`` makes it a single call, without a lookup
+        # of the current items and without a lock. It raises IndexError if all items were delivered or discarded.
         self._pop_item: Callable[[], Any] = remaining.popleft
 
     def __repr__(self) -> str:
-        # Does not consume the stream (KAFKA-1146).
+        # Must not consume the stream (KAFKA-1146).
         return f"<KafkaStream {self.client_id} {self.topic}>"
 
     # ---- for the application ----
@@ -135,10 +135,10 @@ class KafkaStream:
         return self._advance(self._decode_messages)
 
     def has_next(self) -> bool:
-        """Wait for a message; returns False if the stream has ended. The previous message counts as consumed.
+        """Wait for a message; return False if the stream has ended. The previous message then counts as consumed.
 
         Raises:
-            ZkConsumerError: an error of the iteration, see ``KafkaStream``; the method can be called again.
+            ZkConsumerError: see ``KafkaStream``; the method can be called again.
         """
         try:
             self.peek()
@@ -151,7 +151,7 @@ class KafkaStream:
 
         Raises:
             StopIteration: the stream has ended.
-            ZkConsumerError: an error of the iteration, see ``KafkaStream``.
+            ZkConsumerError: see ``KafkaStream``.
         """
         try:
             return self._remaining[0]
@@ -160,22 +160,22 @@ class KafkaStream:
         return self._advance(self._decode_messages, peek=True)
 
     def clear(self) -> None:
-        """Discard the fetched records of the current partition; those that were not delivered are fetched again."""
+        """Discard the fetched records of the current partition; undelivered records will be fetched again."""
         self.positions.drop_current()
         self._set_items(deque())
         if self._chunk_source is not None:
             self._refetch_from(None)
 
     def batches(self, max_rows: int = MAX_ROWS, *, include_headers: bool = False) -> Iterator[Any]:
-        """Return an iterator over Arrow record batches, each of one partition.
+        """Return an iterator over Arrow record batches, each from a single partition.
 
-        The columns are those of Spark's Kafka source. A batch counts as consumed when the next one is requested. The
-        iterator can be used after an error, and further calls return the same iterator.
+        The columns match Spark's Kafka source. A batch counts as consumed when the next one is requested. The iterator
+        remains usable after an error, and further calls return the same iterator.
 
         Args:
-            max_rows: maximum rows per batch. A batch has fewer rows if they exceed 2 MiB, and more, up to 65,536, if a
-                single record batch in the log has more.
-            include_headers: add a column with the headers.
+            max_rows: maximum number of rows per batch. A batch has fewer rows if they exceed 2 MiB, and up to 65,536
+                rows if a single record batch in the log has more than ``max_rows``.
+            include_headers: add a column with the record headers.
         """
         if self._batches is None:
             reader = ArrowReader(
@@ -197,7 +197,7 @@ class KafkaStream:
         """Mark the current items as consumed, decode the next ones, and return the first of them.
 
         Args:
-            peek: do not remove the item that is returned.
+            peek: keep the returned item in the stream.
         """
         try:
             self._guard.enter()
@@ -226,7 +226,7 @@ class KafkaStream:
                 continue  # the partition was released before an item was delivered
 
     def _decode_next(self) -> DecodedItems | None:
-        """Decode the next items of the current chunk; returns None at its end."""
+        """Decode the next items of the current chunk; return None at the end of the chunk."""
         try:
             return next(self._decoded, None)
         except CorruptRecordError as error:
@@ -251,7 +251,7 @@ class KafkaStream:
         return action
 
     def _refetch_from(self, offset: int | None) -> None:
-        """Discard the current chunk, and fetch its partition again from ``offset``; None is the current position."""
+        """Discard the current chunk, and refetch its partition from ``offset`` (None: from the current position)."""
         assert self._chunk_source is not None
         queue, partition = self._chunk_source
         self._decoded = iter(())
@@ -261,7 +261,7 @@ class KafkaStream:
         self._owner.refetch(queue, partition, offset)
 
     def _take_item(self, decode: Decode, deadline: float | None) -> None:
-        """Wait for the next item of the queue, until ``deadline``, which changed positions do not extend.
+        """Wait for the next item of the queue until ``deadline``; position changes do not extend the deadline.
 
         Raises:
             StopIteration: the stream was closed.
@@ -284,9 +284,9 @@ class KafkaStream:
             return
         position = self.positions.position(item.partition)
         if queue.is_closed or position is None:
-            return  # the partition was released meanwhile
+            return  # the partition was released in the meantime
         if item.fetch_offset != position:
-            self._refetch_from(None)  # a KeyboardInterrupt has discarded the previous chunk
+            self._refetch_from(None)  # a KeyboardInterrupt discarded the previous chunk
         else:
             self._decoded = decode(queue, item)
 
@@ -296,7 +296,7 @@ class KafkaStream:
 
 
 class _Batches:
-    """The record batches of a stream. It is not a generator, because a generator ends after an error."""
+    """Iterator over a stream's record batches; not a generator, because a generator ends after an error."""
 
     def __init__(self, stream: KafkaStream, reader: ArrowReader) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""ConsumerStreams: the streams of one consumer.
+"""ConsumerStreams: the streams of a consumer.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector.topicThreadIdAndQueues.
 """
@@ -14,26 +14,26 @@ from zkconsumer.fetcher.queues import ByteBudget, StreamQueue
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.registry import Registration, thread_ids
 
-#: Identifies a stream: the topic, or the regular expression of a filter, and the thread id.
+#: Key of a stream: the topic (or the filter's regular expression) and the thread id.
 StreamKey = tuple[str, str]
 
 
 class ConsumerStreams:
-    """The streams of a consumer, and which of them receives the records of each partition.
+    """The streams of a consumer, and the mapping from partitions to streams.
 
-    The member's thread calls the methods, except that fetchers call ``fail_partition`` and the thread of the lease
-    calls ``end_lease``. Only the member's thread writes ``_thread_of``.
+    The member thread calls the methods, except ``fail_partition``, which is called by fetchers, and ``end_lease``,
+    which is called by the lease thread. Only the member thread modifies ``_thread_of``.
 
     Args:
-        registration: the topics, or the filter, and the number of streams for each.
-        consumer_id: part of the thread ids.
-        budget: bytes that the queues of all streams share.
-        owner: the consumer.
-        settings: settings of all streams.
+        registration: topics or topic filter, with the number of streams for each.
+        consumer_id: consumer id, which is part of the thread ids.
+        budget: byte limit shared by the queues of all streams.
+        owner: consumer that owns the streams.
+        settings: settings shared by all streams.
 
     Attributes:
-        by_topic: the streams by topic, or by the regular expression of a filter.
-        queues: the queues of the streams.
+        by_topic: streams by topic, or by the filter's regular expression.
+        queues: queues of the streams.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ConsumerStreams:
         owner: StreamOwner,
         settings: StreamSettings,
     ) -> None:
-        #: The streams of a filter receive the records of all topics that it selects.
+        #: Regular expression of the topic filter, whose streams receive the records of all matching topics.
         self._filter = next(iter(registration.subscription)) if registration.is_filter else None
         self._streams: dict[StreamKey, KafkaStream] = {}
         self._thread_of: dict[TopicPartition, str] = {}
@@ -59,14 +59,14 @@ class ConsumerStreams:
 
     @property
     def partitions(self) -> set[TopicPartition]:
-        """The partitions whose records are delivered."""
+        """Partitions whose records are delivered to the streams."""
         return set(self._thread_of)
 
     def acquire(self, partition: TopicPartition, thread_id: str, offset: int) -> StreamQueue:
-        """Deliver the records of a partition to the stream of a thread id, and return the queue of this stream.
+        """Start delivering a partition's records to the stream of ``thread_id``, and return the stream's queue.
 
         Args:
-            offset: the next offset to consume; -1 if it is not known yet.
+            offset: next offset to consume; -1 if it is not known yet.
         """
         key = self._key(partition, thread_id)
         self._thread_of[partition] = thread_id
@@ -74,9 +74,9 @@ class ConsumerStreams:
         return self.queues[key]
 
     def release(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Stop the delivery of partitions, and return the next offset to consume of each.
+        """Stop delivering the partitions, and return the next offset to consume from each.
 
-        Their queues must have been closed.
+        The partitions' queues must already be closed.
         """
         offsets: dict[TopicPartition, int] = {}
         for partition in partitions:
@@ -86,10 +86,10 @@ class ConsumerStreams:
         return offsets
 
     def offsets(self, *, include_current: bool) -> dict[TopicPartition, int]:
-        """Return the next offset to consume of each partition, -1 if it is not known yet.
+        """Return the next offset to consume from each partition; -1 if it is not known yet.
 
         Args:
-            include_current: count the item that each stream has delivered last as consumed.
+            include_current: count the last item delivered by each stream as consumed.
         """
         offsets: dict[TopicPartition, int] = {}
         for stream in self._streams.values():
@@ -97,22 +97,22 @@ class ConsumerStreams:
         return offsets
 
     def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Count records as consumed if their offsets are below those that the application has committed."""
+        """Count the records below the offsets committed by the application as consumed."""
         for stream in self._streams.values():
             stream.positions.mark_committed(offsets)
 
     def end_lease(self) -> None:
-        """Stop the delivery of the records that the streams have decoded."""
+        """Stop delivering the records that the streams have decoded."""
         for stream in self._streams.values():
             stream.positions.end_lease()
 
     def fail(self, error: ZkConsumerError) -> None:
-        """Make all streams raise the error from now on."""
+        """Make all streams raise ``error`` from now on."""
         for queue in self.queues.values():
             queue.fail(error, is_final=True)
 
     def fail_partition(self, partition: TopicPartition, error: ZkConsumerError) -> None:
-        """Make the stream of a partition raise the error once."""
+        """Make the partition's stream raise ``error`` once."""
         thread = self._thread_of.get(partition)
         if thread is not None:
             self.queues[self._key(partition, thread)].fail(error)

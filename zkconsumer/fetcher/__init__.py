@@ -1,7 +1,7 @@
-"""Fetching: records of given partitions, from their leaders into queues, and from queues into columns or messages.
+"""Fetches the records of given partitions into queues, and decodes queued records into columns or messages.
 
-It runs in the process of a consumer and in Spark's tasks. ``ConsumerFetcherManager`` owns a thread that looks up
-leaders, and threads for each broker that fill the queues; the reader's thread takes chunks and decodes them. Other
+It runs in consumer processes and in Spark tasks. ``ConsumerFetcherManager`` owns a thread that looks up leaders, and
+threads for each broker that fill the queues; the reader thread takes chunks from the queues and decodes them. Other
 packages use the manager, ``PartitionTopicInfo``, the queues, ``FetchSettings``, and ``ArrowReader`` or
 ``read_messages``. This package imports neither ``zookeeper`` nor ``rebalance``.
 """

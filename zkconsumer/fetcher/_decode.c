@@ -56,7 +56,7 @@ static uint64_t get64(const uint8_t *p) {
 #endif
     return v;
 }
-/* Offsets in corrupt input may overflow, which is undefined for signed numbers. */
+/* Unsigned arithmetic, because offsets in corrupt input may overflow, and signed overflow is undefined. */
 static int64_t add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static int64_t sub64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 
@@ -265,7 +265,7 @@ static PyObject *scan(PyObject *self, PyObject *args) {
         return NULL;
     if (!within(start, data.len, data.len)) {
         PyBuffer_Release(&data);
-        PyErr_SetString(PyExc_IndexError, "start is outside of the data");
+        PyErr_SetString(PyExc_IndexError, "start is outside the data");
         return NULL;
     }
     const uint8_t *base = data.buf;
@@ -313,7 +313,7 @@ static PyObject *scan(PyObject *self, PyObject *args) {
 
 PyDoc_STRVAR(next_offset_doc,
 "next_offset(data, first_offset, from_offset, end_offset, /)\n--\n\n"
-"Return the offset after the last complete entry with possible offsets. See decode_py.next_offset.");
+"Find the end of the complete entries with possible offsets. See decode_py.next_offset.");
 
 static PyObject *next_offset(PyObject *self, PyObject *args) {
     (void)self;
@@ -323,7 +323,7 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
     const uint8_t *base = data.buf;
     const char *reason = NULL;
     size_t at = 0, end = (size_t)data.len, last_at = 0;
-    int64_t lowest = first_offset, position = from_offset; /* of this entry */
+    int64_t lowest = first_offset, position = from_offset; /* limits for the current entry */
     int64_t lowest_of_last = lowest, position_of_last = position, span_of_last = 0;
     while (end - at >= 8) {
         int64_t offset = (int64_t)get64(base + at);
@@ -332,7 +332,7 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
             int may_be_right = last_at ? sub64(offset, span_of_last) >= lowest_of_last
                                        : offset >= first_offset && (!e.complete || e.reason || e.next_offset > from_offset);
             if (may_be_right) {
-                reason = "offset exceeds that of the next batch";
+                reason = "offset exceeds the next batch's offset";
                 at = last_at;
                 position = position_of_last;
                 break;
@@ -413,7 +413,7 @@ static int put_record(Columns *c, int64_t offset, int64_t timestamp, int timesta
     return 1;
 }
 
-/* Ends the header list of the last row. An empty list becomes null, as in Spark's own source. */
+/* Ends the header list of the last row. An empty list becomes null, as in Spark's Kafka source. */
 static void end_headers(Columns *c, int64_t count) {
     size_t row = (size_t)c->at.row - 1;
     c->list_offsets[row + 1] = (int32_t)c->at.headers;
@@ -435,7 +435,7 @@ static const uint8_t *varint(const uint8_t *p, const uint8_t *end, int max_bytes
     return NULL;
 }
 
-/* Reads a length and that many bytes. Length -1 is null, if nullable. Returns NULL if they are malformed. */
+/* Reads length-prefixed bytes. Length -1 means null, if nullable. Returns NULL if the data is corrupt. */
 static const uint8_t *sized(const uint8_t *p, const uint8_t *end, int nullable, const uint8_t **data, int64_t *n) {
     p = varint(p, end, 5, n);
     if (!p || *n < (nullable ? -1 : 0) || *n > end - p) return NULL;
@@ -443,7 +443,7 @@ static const uint8_t *sized(const uint8_t *p, const uint8_t *end, int nullable, 
     return *n > 0 ? p + *n : p;
 }
 
-/* Reads the records of one batch of format 2. Returns 0 if they are malformed. If c is NULL, only counts headers. */
+/* Reads the records of a format 2 batch. Returns 0 if they are corrupt. If c is NULL, only counts headers. */
 static int decode_records(const uint8_t *p, const uint8_t *end, int64_t count, int64_t base_offset,
                           int64_t first_timestamp, int64_t max_timestamp, int attributes, Columns *c,
                           State *measured) {
@@ -493,7 +493,7 @@ static int decode_records(const uint8_t *p, const uint8_t *end, int64_t count, i
     return p == end;
 }
 
-/* Reads a run of batches of format 2. Returns the position of the first malformed one, or -1. */
+/* Reads a run of format 2 batches. Returns the position of the first corrupt batch, or -1. */
 static Py_ssize_t decode_batches(const uint8_t *base, size_t at, size_t end, Columns *c, State *measured) {
     while (at < end) {
         Entry e = read_entry(base + at, end - at, 0);
@@ -509,7 +509,7 @@ static Py_ssize_t decode_batches(const uint8_t *base, size_t at, size_t end, Col
     return -1;
 }
 
-/* Reads messages of formats 0 and 1, with the relative offsets and append time of their wrapper. */
+/* Reads messages of formats 0 and 1, applying the base offset and append time of their wrapper. */
 static Py_ssize_t decode_messages(const uint8_t *base, size_t at, size_t end, int64_t offset_shift, int64_t wrapper_time,
                                   int wrapped_append_time, Columns *c) {
     while (at < end) {
@@ -545,7 +545,7 @@ enum { N_COLUMNS = 9, N_HEADERS = 8 };
 
 static int get_buffers(PyObject *tuple, Py_buffer *views, int n) {
     if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != n) {
-        PyErr_SetString(PyExc_TypeError, "expected a tuple of buffers");
+        PyErr_SetString(PyExc_TypeError, "columns and headers must be tuples of buffers");
         return 0;
     }
     for (int i = 0; i < n; i++)
@@ -558,7 +558,7 @@ static int get_buffers(PyObject *tuple, Py_buffer *views, int n) {
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* Number of rows that a column of binary values has room for: n + 1 offsets and n validity bits. */
+/* Capacity of a binary column in rows: n rows need n + 1 offsets and n validity bits. */
 static size_t bytes_rows(const Py_buffer *offsets, const Py_buffer *validity) {
     size_t by_offsets = offsets->len < 4 ? 0 : (size_t)offsets->len / 4 - 1;
     return least(by_offsets, (size_t)validity->len * 8);
@@ -582,7 +582,7 @@ static PyObject *decode(PyObject *self, PyObject *args) {
         return NULL;
     has_headers = headers != Py_None;
     if (!within(start, end, data.len) || state.len < (Py_ssize_t)sizeof(State)) {
-        PyErr_SetString(PyExc_IndexError, "range or state is outside of its buffer");
+        PyErr_SetString(PyExc_IndexError, "range or state is outside its buffer");
         goto release;
     }
     if (!get_buffers(columns, column, N_COLUMNS)) goto release;
@@ -616,7 +616,7 @@ static PyObject *decode(PyObject *self, PyObject *args) {
         (size_t)s->key_bytes > c.key.room || (size_t)s->value_bytes > c.value.room ||
         (has_headers && ((size_t)s->header_key_bytes > c.header_key.room ||
                          (size_t)s->header_value_bytes > c.header_value.room))) {
-        PyErr_SetString(PyExc_IndexError, "state is outside of the columns");
+        PyErr_SetString(PyExc_IndexError, "state does not match the column capacity");
         goto release_all;
     }
     if (c.rows_room && s->row == 0) {
@@ -657,7 +657,7 @@ release:
 
 PyDoc_STRVAR(measure_doc,
 "measure(data, start, end, count, /)\n--\n\n"
-"Return the number of headers of a segment, and the bytes of their keys and of their values.\n"
+"Return the number of headers in a segment, the total header key size and the total header value size.\n"
 "See decode_py.measure.");
 
 static PyObject *measure(PyObject *self, PyObject *args) {
@@ -668,7 +668,7 @@ static PyObject *measure(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*nnL", &data, &start, &end, &count)) return NULL;
     if (!within(start, end, data.len)) {
         PyBuffer_Release(&data);
-        PyErr_SetString(PyExc_IndexError, "range is outside of the data");
+        PyErr_SetString(PyExc_IndexError, "range is outside the data");
         return NULL;
     }
     State m = {0};
@@ -684,7 +684,7 @@ static PyObject *measure(PyObject *self, PyObject *args) {
 
 PyDoc_STRVAR(split_doc,
 "split(data, start, end, count, max_rows, max_bytes, /)\n--\n\n"
-"Return the number of records of a payload that fit into a piece, and their end. See decode_py.split.");
+"Return how many records of a payload fit into a block, and the position after them. See decode_py.split.");
 
 static PyObject *split(PyObject *self, PyObject *args) {
     (void)self;
@@ -694,7 +694,7 @@ static PyObject *split(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*nnLLL", &data, &start, &end, &count, &max_rows, &max_bytes)) return NULL;
     if (!within(start, end, data.len)) {
         PyBuffer_Release(&data);
-        PyErr_SetString(PyExc_IndexError, "range is outside of the data");
+        PyErr_SetString(PyExc_IndexError, "range is outside the data");
         return NULL;
     }
     const uint8_t *base = data.buf, *p = base + start, *stop = base + end;
@@ -722,7 +722,7 @@ static PyObject *bytes_at(const Py_buffer *offsets, const Py_buffer *validity, c
     if (validity && !(((const uint8_t *)validity->buf)[row >> 3] >> (row & 7) & 1)) Py_RETURN_NONE;
     const int32_t *o = offsets->buf;
     if (o[row] < 0 || o[row + 1] < o[row] || o[row + 1] > data->len) {
-        PyErr_SetString(PyExc_IndexError, "offsets are outside of the data");
+        PyErr_SetString(PyExc_IndexError, "column offsets are outside the data");
         return NULL;
     }
     return PyBytes_FromStringAndSize((const char *)data->buf + o[row], o[row + 1] - o[row]);
@@ -731,7 +731,7 @@ static PyObject *bytes_at(const Py_buffer *offsets, const Py_buffer *validity, c
 static PyObject *headers_at(const Py_buffer *h, size_t headers_room, size_t row) {
     const int32_t *list = h[0].buf;
     if (list[row] < 0 || list[row + 1] < list[row] || (size_t)list[row + 1] > headers_room) {
-        PyErr_SetString(PyExc_IndexError, "header lists are outside of the headers");
+        PyErr_SetString(PyExc_IndexError, "header list offsets are outside the header columns");
         return NULL;
     }
     size_t from = (size_t)list[row], to = (size_t)list[row + 1];
@@ -777,7 +777,7 @@ static PyObject *messages(PyObject *self, PyObject *args) {
         headers_room = least(bytes_rows(&h[2], &h[3]), bytes_rows(&h[5], &h[6]));
     }
     if (rows < 0 || (size_t)rows > room) {
-        PyErr_SetString(PyExc_IndexError, "more rows than the columns hold");
+        PyErr_SetString(PyExc_IndexError, "rows exceeds the column capacity");
         goto release_all;
     }
     list = PyList_New(rows);
@@ -843,7 +843,7 @@ static PyMethodDef methods[] = {
 };
 
 static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "zkconsumer.fetcher._decode", "The compiled decoder; see decode_py.", -1, methods,
+    PyModuleDef_HEAD_INIT, "zkconsumer.fetcher._decode", "Compiled decoder; see decode_py.", -1, methods,
     NULL, NULL, NULL, NULL,
 };
 

@@ -1,4 +1,4 @@
-"""ArrowReader: chunks as Arrow record batches in the layout of Spark's own Kafka source."""
+"""ArrowReader: converts chunks to Arrow record batches with the columns of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _BINARY, _STRING = pa.binary(), pa.string()
 _INT32, _INT64, _TIMESTAMP = pa.int32(), pa.int64(), ARROW_SCHEMA.field("timestamp").type
 _HEADERS = ARROW_SCHEMA_WITH_HEADERS.field("headers").type
 
-#: Minimum rows of a constant column; shorter ones are slices of it.
+#: Minimum number of rows in a cached constant column; shorter columns are slices of it.
 _MIN_CONSTANT_ROWS = 4096
 
-#: Maximum number of topic and partition columns that are kept.
+#: Maximum number of cached topic columns and partition columns.
 _MAX_TOPICS, _MAX_PARTITIONS = 4, 64
 
 K = TypeVar("K")
 
 
 class ArrowReader:
-    """Decodes chunks into record batches; used by one thread."""
+    """Decodes chunks into Arrow record batches; used by one thread."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class ArrowReader:
         self._constants = _ConstantColumns()
 
     def read(self, chunk: Chunk) -> Iterator[tuple[Any, int]]:
-        """Yield the record batches of the chunk, each with the offset after it.
+        """Yield the Arrow record batches of the chunk, each with the offset after it.
 
-        Timestamps that do not fit into 64 bits of microseconds become the smallest or largest value.
+        Timestamps outside the range of 64-bit microseconds are clamped to it.
 
         Raises:
             CorruptRecordError: see ``ChunkReader.read_blocks``.
@@ -81,10 +81,10 @@ class ArrowReader:
 
 
 class _ConstantColumns:
-    """The topic and partition columns, of which the last ones are kept and sliced to the length of each batch.
+    """Cache of recently used topic and partition columns, which are sliced to the length of each batch.
 
-    All partitions of a topic share its column, and few columns are kept, because a consumer may read thousands of
-    partitions.
+    All partitions of a topic share the topic column. Only a few columns are cached, because a consumer may read
+    thousands of partitions.
     """
 
     def __init__(self) -> None:
@@ -92,14 +92,14 @@ class _ConstantColumns:
         self._partitions: OrderedDict[int, Any] = OrderedDict()
 
     def get(self, partition: TopicPartition, rows: int) -> tuple[Any, Any]:
-        """Return both columns with ``rows`` rows."""
+        """Return the topic column and the partition column, with ``rows`` rows each."""
         topic = _cache_column(self._topics, partition.topic, rows, _MAX_TOPICS, _build_topic_column)
         number = _cache_column(self._partitions, partition.partition, rows, _MAX_PARTITIONS, _build_partition_column)
         return topic.slice(0, rows), number.slice(0, rows)
 
 
 def _cache_column(columns: OrderedDict[K, Any], key: K, rows: int, limit: int, build: Callable[[K, int], Any]) -> Any:
-    """Return a column with at least ``rows`` rows, from ``columns`` if possible, and keep the last ``limit`` ones."""
+    """Return a column with at least ``rows`` rows, from the cache ``columns`` if possible; limit the cache size."""
     column = columns.get(key)
     if column is None or len(column) < rows:
         column = columns[key] = build(key, max(rows, _MIN_CONSTANT_ROWS))
@@ -109,7 +109,7 @@ def _cache_column(columns: OrderedDict[K, Any], key: K, rows: int, limit: int, b
     return column
 
 
-# From buffers, because pa.scalar and pa.array import pandas if it is installed, which takes half a second and 50 MB.
+# Build arrays from buffers: pa.scalar and pa.array import pandas if it is installed, which takes 0.5 s and 50 MB.
 
 
 def _build_topic_column(topic: str, length: int) -> Any:
@@ -123,7 +123,7 @@ def _build_partition_column(partition: int, length: int) -> Any:
 
 
 def _build_array(kind: Any, rows: int, buffers: list[Any], nulls: int = 0) -> Any:
-    """Return an array of buffers, the first of which are the validity bits."""
+    """Return an Arrow array made of ``buffers``, the first of which contains the validity bits."""
     if not nulls:
         buffers = [None, *buffers[1:]]
     return pa.Array.from_buffers(kind, rows, buffers, nulls)
@@ -141,7 +141,7 @@ def _build_header_column(buffers: tuple[Any, ...], rows: int, counts: dict[str, 
 
 
 def _decode_header_names(names: Any) -> Any:
-    """Return header keys as text; bytes that are not UTF-8 become replacement characters."""
+    """Decode header keys to strings; invalid UTF-8 is decoded to replacement characters."""
     try:
         return names.cast(_STRING)
     except pa.ArrowInvalid:

@@ -1,7 +1,7 @@
-"""Checks of the offset and size of each batch, which its CRC does not cover.
+"""Checks the offset and size of each batch, which are not covered by the CRC.
 
-``native.next_offset`` compares the headers with each other. This module decides what to do if two of them contradict
-each other, and where reading continues after a corrupt batch.
+``native.next_offset`` compares the headers with each other. This module decides what to do if two headers contradict
+each other, and where reading resumes after a corrupt batch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from zkconsumer.message import TopicPartition
 
 _ANY_OFFSET = -1 << 63
 
-#: All formats start with the offset and the size of what follows.
+#: First fields of an entry in all formats: the offset, and the size of the rest of the entry.
 _ENTRY_START = struct.Struct(">qi")
 _OFFSET = struct.Struct(">q")
 
-#: Position of the format number, and the fields from the size to the CRC of a batch, which identify it.
+#: Position of the magic byte; and the header bytes from the size to the CRC, which identify a batch.
 _MAGIC_AT = 16
 _IDENTITY = slice(8, 21)
 
@@ -41,15 +41,15 @@ def make_chunk(
     is_end_certain: bool = True,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> Chunk:
-    """Return the records of a fetch response as a chunk, after a check of the header of each entry.
+    """Check the entry headers in a fetch response, and return the records as a chunk.
 
-    The chunk ends before the first entry with an impossible offset, which is its ``damage``. Its ``next_offset`` is
-    ``fetch_offset`` if no entry is complete.
+    The chunk ends before the first entry with an impossible offset, which is reported as ``damage``. Its
+    ``next_offset`` is ``fetch_offset`` if no entry is complete.
 
     Args:
-        starts_at_batch: ``fetch_offset`` is the end of a batch, so no batch may start below it.
+        starts_at_batch: whether ``fetch_offset`` is the end of a batch, so that no batch may start below it.
         end_offset: end of the log.
-        is_end_certain: False if the log may have a higher end offset. The damage of the chunk is then provisional.
+        is_end_certain: False if the log may have a higher end offset. Any reported damage is then provisional.
     """
     bounds = fetch_offset if starts_at_batch else 0, fetch_offset, end_offset
     next_offset, size, reason = native.next_offset(data, *bounds)
@@ -81,13 +81,13 @@ def make_checked_chunk(
     until: int = NO_LIMIT,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
 ) -> Chunk:
-    """Return the records of a fetch response as a chunk whose damage is certain; see ``make_chunk``.
+    """Create a chunk like ``make_chunk``, but report only damage that was confirmed with the log end offset.
 
     A batch above the high watermark of the response may be valid, because the broker may have read the records after
-    the high watermark. Damage is therefore checked again with the end of the log.
+    the high watermark. Damage is therefore checked again with the log end offset.
 
     Args:
-        end_of_log: looks up the log end offset; its errors are passed on.
+        end_of_log: function that looks up the log end offset; its exceptions are propagated.
     """
     build = functools.partial(
         make_chunk,
@@ -106,10 +106,10 @@ def make_checked_chunk(
 
 
 class DamagedBatch:
-    """A batch with an impossible offset, to recognize the batch that is fetched after it.
+    """Remembers a batch with an impossible offset, to detect that a later fetch skips the batch.
 
-    A broker whose log has a base offset that is too low skips the batch if it is fetched again, as if it had been
-    removed by compaction.
+    If the base offset of a batch in the log is too low, the broker skips the batch when it is fetched again, as if it
+    had been removed by compaction.
     """
 
     def __init__(self, chunk: Chunk) -> None:
@@ -118,11 +118,11 @@ class DamagedBatch:
         self._identity = _read_identity(chunk.data, chunk.damage.position)
 
     def check(self, chunk: Chunk) -> Chunk:
-        """Return a chunk that was fetched after the damage, as damaged if it starts after the batch."""
+        """Mark a chunk that was fetched later as damaged if it starts after the batch; return the chunk."""
         if chunk.damage is not None or chunk.fetch_offset != self._offset or len(chunk.data) <= _MAGIC_AT:
             return chunk
         (first_offset,) = _OFFSET.unpack_from(chunk.data)
-        is_message = memoryview(chunk.data)[_MAGIC_AT] < 2  # has the offset of its last record
+        is_message = memoryview(chunk.data)[_MAGIC_AT] < 2  # its header contains the offset of its last record
         if is_message or first_offset <= self._offset or _read_identity(chunk.data, 0) == self._identity:
             return chunk
         chunk.damage = Damage(DamageKind.BATCH_MISSING, 0)
@@ -131,10 +131,10 @@ class DamagedBatch:
 
 
 def find_entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, bytes]:
-    """Return the offset after the corrupt entry at a position, and its bytes; ``(-1, b"")`` if its end is unknown.
+    """Return the offset after the corrupt entry at ``position``, and its bytes; ``(-1, b"")`` if its end is unknown.
 
-    The size of the entry is believed only if an intact entry follows, which has an offset above ``offset`` and below
-    the end of the log.
+    The size field of the entry is trusted only if it is followed by an intact entry with an offset above ``offset`` and
+    below the end of the log.
     """
     data = memoryview(chunk.data)[position:]
     size = _read_entry_size(data)
@@ -146,12 +146,12 @@ def find_entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, byt
     else:
         damage = chunk.damage
         is_offset_wrong = damage is not None and damage.position == position and damage.kind.is_offset
-        if own is not None and not is_offset_wrong:  # its content is malformed
+        if own is not None and not is_offset_wrong:  # only its content is corrupt
             after = own.next_offset
         elif following is None or (is_offset_wrong and not _is_confirmed(following, data[size:], chunk.end_offset)):
             after = -1
         elif following.magic < 2 and following.attributes & CODEC_MASK:
-            after = int(_OFFSET.unpack_from(data)[0]) + 1  # the first offset of the following one is compressed
+            after = int(_OFFSET.unpack_from(data)[0]) + 1  # the following message's first offset is compressed
         else:
             after = following.base_offset
         if following is not None and not after <= following.base_offset < following.next_offset <= chunk.end_offset:
@@ -163,7 +163,7 @@ def find_entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, byt
 def _skip_first_entry(data: Any, fetch_offset: int, end_offset: int) -> Any | None:
     """Return the data without the first entry if the second one contains the requested offset.
 
-    A broker whose log has a base offset that is too high returns this batch for higher offsets, too.
+    If the base offset of a batch in the log is too high, the broker returns that batch for higher offsets as well.
     """
     size = _read_entry_size(memoryview(data))
     if size is None:
@@ -176,7 +176,7 @@ def _skip_first_entry(data: Any, fetch_offset: int, end_offset: int) -> Any | No
 
 
 def _read_entry_size(data: memoryview) -> int | None:
-    """Return the size of the entry at the start of the data; None if it is not complete."""
+    """Return the size of the entry at the start of the data; None if the entry is incomplete."""
     if len(data) < _ENTRY_START.size:
         return None
     size = int(_ENTRY_START.unpack_from(data)[1]) + _ENTRY_START.size
@@ -193,9 +193,9 @@ def _read_intact_entry(data: memoryview) -> Segment | None:
 
 
 def _is_confirmed(entry: Segment, data: memoryview, end_offset: int) -> bool:
-    """Whether the first entry of the data ends at the offset of the second one, or at the end of the log.
+    """Return whether the first entry ends at the offset of the second entry, or at the end of the log.
 
-    Its offset is then right.
+    If so, the offset of the first entry is correct.
     """
     following = data[entry.end :]
     if len(following) >= _OFFSET.size:

@@ -1,7 +1,7 @@
-"""ChannelPool: keeps the connections of finished fetchers for later ones.
+"""ChannelPool: keeps connections of closed fetchers for reuse by later fetchers.
 
-A Spark worker runs one task after another, and each task has its own fetchers. Connecting, TLS and SASL would cost
-several round trips per task.
+A Spark worker runs one task after another, and each task has its own fetchers. Without the pool, connecting, TLS and
+SASL would cost several round trips per task.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.message import Endpoint
 
-#: Maximum seconds that an unused connection is kept. Spark terminates workers that are idle for one minute, and
+#: Maximum seconds to keep an unused connection. Spark terminates workers that are idle for one minute, and
 #: brokers close connections that are idle for ten minutes (``connections.max.idle.ms``).
 _MAX_IDLE_S = 60.0
 
-#: Maximum number of unused connections.
+#: Maximum number of unused connections to keep.
 _MAX_CHANNELS = 64
 
 _Key = tuple[Endpoint, Connecting]
 
 
 class ChannelPool:
-    """Unused connections by broker and by how they were opened. Thread-safe.
+    """Pool of unused connections, by broker and connection settings. Thread-safe.
 
     Args:
-        max_idle_s: maximum seconds that an unused connection is kept.
-        max_channels: maximum number of unused connections.
+        max_idle_s: maximum seconds to keep an unused connection.
+        max_channels: maximum number of unused connections to keep.
     """
 
     def __init__(self, *, max_idle_s: float = _MAX_IDLE_S, max_channels: int = _MAX_CHANNELS) -> None:
         self._max_idle_s, self._max_channels = max_idle_s, max_channels
         self._lock = threading.Lock()
         self._number = 0
-        #: By a number that increases with the time of return: the key, that time, and the channel.
+        #: Sequence number -> (key, time at which the channel was returned, channel), oldest first.
         self._unused: OrderedDict[int, tuple[_Key, float, BrokerChannel]] = OrderedDict()
 
     def take(self, endpoint: Endpoint, connecting: Connecting) -> BrokerChannel:
-        """Return a connection that is open and unused, or a new channel."""
+        """Return an open, unused connection, or else a new channel."""
         while (channel := self._pop((endpoint, connecting))) is not None:
             if channel.is_reusable:
                 return channel
@@ -48,7 +48,7 @@ class ChannelPool:
         return connecting.channel(endpoint)
 
     def put(self, channel: BrokerChannel, connecting: Connecting) -> None:
-        """Keep a connection for later; close it if it is not in a state in which it can be used again."""
+        """Return a connection to the pool; close it if it is not reusable."""
         if not channel.is_reusable:
             channel.close()
             return
@@ -72,7 +72,7 @@ class ChannelPool:
             return None if number is None else self._unused.pop(number)[2]
 
     def _close_excess(self) -> None:
-        """Close connections that have been unused for too long, and the oldest ones if there are too many."""
+        """Close connections that have been idle for too long, and the oldest connections if there are too many."""
         excess = []
         with self._lock:
             while self._unused:

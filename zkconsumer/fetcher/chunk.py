@@ -1,4 +1,4 @@
-"""What fetchers put into queues: Chunk and PositionChanged."""
+"""Chunk and PositionChanged: the items that fetchers add to queues."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 from zkconsumer.fetcher.damage import Damage
 from zkconsumer.message import TopicPartition
 
-#: Value of ``Chunk.until`` for no end: the largest offset.
+#: Value of ``Chunk.until`` for an unlimited chunk: the largest possible offset.
 NO_LIMIT = (1 << 63) - 1
 
-#: Default of ``decompressed.batch.max.bytes``.
+#: Default value of ``decompressed.batch.max.bytes``.
 MAX_DECOMPRESSED_BYTES = 128 << 20
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Records of one partition as the broker sent them.
+    """Encoded records of one partition, as received from the broker.
 
     Attributes:
-        fetch_offset: the requested offset. The data may start below it, because brokers send whole batches.
-        next_offset: the offset to fetch next.
-        data: complete batches or messages of any format; the last one may be incomplete.
-        aborted: ``(producer id, first offset)`` of aborted transactions, with ``isolation.level=read_committed``.
-        until: records from this offset on are skipped.
-        end_offset: end of the log when the data were fetched.
-        max_decompressed_bytes: limit of the decompressed size of a batch.
+        fetch_offset: requested offset. The data may start at a lower offset, because brokers send whole batches.
+        next_offset: offset to fetch next.
+        data: batches or messages of any format; only the last one may be incomplete.
+        aborted: aborted transactions, as ``(producer id, first offset)``; only with ``isolation.level=read_committed``.
+        until: end offset, exclusive; records at or above it are skipped.
+        end_offset: log end offset when the data was fetched.
+        max_decompressed_bytes: maximum decompressed size of a batch, in bytes.
         damage: the first invalid entry; None if no entry is known to be invalid.
     """
 
@@ -49,10 +49,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class PositionChanged:
-    """The next chunk of a partition starts at ``offset``, and no records precede it.
+    """Announces that the next chunk of a partition starts at ``offset``, without any records before it.
 
-    A fetcher has looked up the start offset, or has reset an offset that is out of range. In a Spark task, records were
-    deleted before they were read.
+    Either a fetcher looked up the start offset, or a fetcher reset an out-of-range offset, or records were deleted
+    before a Spark task could read them.
     """
 
     partition: TopicPartition
@@ -60,9 +60,9 @@ class PositionChanged:
 
     @property
     def nbytes(self) -> int:
-        """0, because the item takes no room in a queue."""
+        """0, because the item does not count towards queue limits."""
         return 0
 
 
-#: An item of a queue.
+#: Queue item.
 QueueItem = Chunk | PositionChanged

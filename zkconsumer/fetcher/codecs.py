@@ -14,7 +14,7 @@ import pyarrow as pa
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 
-#: Maximum value of ``decompressed.batch.max.bytes``: Arrow's offsets and Kafka's size field have 31 bits.
+#: Maximum value of ``decompressed.batch.max.bytes``: Arrow offsets and Kafka's size field are 32-bit signed integers.
 _LIMIT = (1 << 31) - 1
 
 _XERIAL = b"\x82SNAPPY\x00"
@@ -27,13 +27,13 @@ def decompress(codec: int, data: memoryview, magic: int, max_bytes: int) -> Any:
     """Return the content of a compressed batch or message as a buffer.
 
     Args:
-        codec: the low three bits of the attributes.
-        magic: the message format; the lz4 frames of format 0 have a wrong header checksum (KAFKA-3160).
-        max_bytes: limit of the size of the content.
+        codec: codec id, the lowest three bits of the attributes.
+        magic: message format; LZ4 frames in format 0 have an incorrect header checksum (KAFKA-3160).
+        max_bytes: maximum decompressed size in bytes.
 
     Raises:
-        ValueError: the codec is unknown, the data are corrupt, or their content is larger than the limit.
-        MemoryError: not enough memory.
+        ValueError: the codec is unknown, the data is corrupt, or the decompressed size exceeds the limit.
+        MemoryError: there is not enough memory.
     """
     limit = min(max_bytes, _LIMIT)
     try:
@@ -73,7 +73,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> Any:
         raise ValueError("truncated snappy header")
     pieces, at, size = [], 16, 0
     while at < len(data):
-        if bytes(data[at : at + 8]) == _XERIAL:  # each of several concatenated streams has a header
+        if bytes(data[at : at + 8]) == _XERIAL:  # concatenated streams have a header each
             at += 16
             continue
         (block,) = struct.unpack_from(">i", data, at)
@@ -104,7 +104,7 @@ def _read_snappy_size(block: memoryview) -> int:
     for i, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << (7 * i)
         if byte < 0x80:
-            # The compression ratio of snappy is at most about 21. A much larger size is corrupt: allocate no memory.
+            # Snappy's compression ratio is at most about 21. Do not allocate memory for a much larger, corrupt size.
             if size > 64 * len(block) + 64:
                 break
             return size
@@ -114,7 +114,7 @@ def _read_snappy_size(block: memoryview) -> int:
 def _fix_header_checksum(frame: memoryview) -> bytes:
     """Return an LZ4 frame with the correct header checksum.
 
-    In message format 0, Kafka computed the checksum over the magic number too.
+    In message format 0, Kafka included the magic number in the checksum.
     """
     fixed = bytearray(frame)
     if len(fixed) < 7 or fixed[:4] != b"\x04\x22\x4d\x18":
@@ -132,7 +132,7 @@ def compute_header_checksum(descriptor: bytes) -> int:
 
 
 def _xxh32(data: bytes) -> int:
-    """Return the XXH32, with seed 0, of fewer than 16 bytes."""
+    """Return the XXH32 hash, with seed 0, of ``data``, which must be shorter than 16 bytes."""
     mask = 0xFFFFFFFF
     h, at = (374761393 + len(data)) & mask, 0
     while at + 4 <= len(data):

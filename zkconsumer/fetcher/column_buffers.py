@@ -1,4 +1,4 @@
-"""ColumnBuffers: the memory that the decoder fills, in the layout of Arrow columns."""
+"""ColumnBuffers: buffers with the layout of Arrow columns, which the decoder fills."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from zkconsumer.fetcher.column_writer import STATE
 
 
 class ColumnBuffers:
-    """Buffers of the columns; ``column_writer`` describes their layout.
+    """Column buffers; ``column_writer`` describes their layout.
 
     Args:
         rows: capacity in rows.
-        size: capacity of the key column and of the value column in bytes.
-        headers: number of headers and the bytes of their keys and of their values; None to decode no headers.
+        size: capacity of the key column and of the value column, in bytes each.
+        headers: number of headers, total header key size and total header value size; None to ignore headers.
     """
 
     def __init__(self, rows: int, size: int, headers: tuple[int, int, int] | None) -> None:
@@ -32,7 +32,7 @@ class ColumnBuffers:
                 *(new(ends), new(header_bits), new(key_bytes)),
                 *(new(ends), new(header_bits), new(value_bytes)),
             )
-            if not count:  # the decoder writes the first offset with the first header
+            if not count:  # without headers, the decoder never writes the first offset
                 for at in (2, 5):
                     memoryview(self.headers[at]).cast("B")[:] = bytes(4)
         self.state = bytearray(8 * len(STATE))
@@ -42,5 +42,5 @@ class ColumnBuffers:
         return int(memoryview(self.columns[0]).cast("B").cast("q")[row])
 
     def counts(self) -> dict[str, int]:
-        """Return the counters of the decoder by name."""
+        """Return the decoder's counters by name."""
         return dict(zip(STATE, struct.unpack(f"={len(STATE)}q", self.state), strict=True))

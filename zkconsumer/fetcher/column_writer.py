@@ -1,6 +1,6 @@
 """ColumnWriter: fills the buffers of Arrow columns row by row; used by ``decode_py``.
 
-The buffers are little-endian and the caller does not initialize them:
+The buffers are little-endian. Those in ``columns`` and ``headers`` need not be initialized:
 
 - ``columns``: offset i64, timestamp i64, timestamp type i32, then for keys and for values: offsets i32 (rows + 1),
   validity bits, data;
@@ -15,7 +15,7 @@ from typing import Any
 
 from zkconsumer.fetcher.record_format import MalformedError
 
-#: The counters of ``state``: rows, bytes and nulls written so far.
+#: Counters in ``state``: numbers of rows, bytes and nulls written so far.
 STATE = (
     "rows",
     "key_bytes",
@@ -30,7 +30,7 @@ STATE = (
 
 
 def _set_bit(bitmap: memoryview, row: int, value: bool) -> None:
-    """Set bit ``row``; setting the first bit of a byte clears the others."""
+    """Set bit ``row`` to ``value``; writing the first bit of a byte clears the other bits."""
     if row & 7 == 0:
         bitmap[row >> 3] = 0
     bitmap[row >> 3] |= int(value) << (row & 7)
@@ -46,11 +46,11 @@ class BytesColumn:
 
     @property
     def capacity(self) -> int:
-        """Number of rows that offsets and validity bits have room for."""
+        """Capacity of the offsets and validity bits, in rows."""
         return min(max(len(self.offsets) - 1, 0), len(self.validity) * 8)
 
     def put(self, row: int, used: int, value: memoryview | None) -> int:
-        """Write one row after ``used`` bytes of data and return the bytes then used."""
+        """Write a row after the first ``used`` bytes of the data buffer; return the new number of used bytes."""
         if value is not None and len(value):
             if len(value) > len(self.data) - used:
                 raise MalformedError
@@ -61,16 +61,16 @@ class BytesColumn:
         return used
 
     def get(self, row: int) -> bytes | None:
-        """Return the value of one row."""
+        """Return the value in a row."""
         if not self.validity[row >> 3] >> (row & 7) & 1:
             return None
         return bytes(self.data[self.offsets[row] : self.offsets[row + 1]])
 
 
 class ColumnWriter:
-    """The columns of one call of ``decode``.
+    """Writes the columns in one call of ``decode``.
 
-    ``counters`` is the content of ``state``; ``save`` writes it back.
+    ``counters`` is a copy of ``state``, which ``save`` writes back.
     """
 
     def __init__(self, columns: tuple[Any, ...], headers: tuple[Any, ...] | None, state: Any) -> None:
@@ -115,7 +115,7 @@ class ColumnWriter:
     def put(
         self, offset: int, timestamp: int, timestamp_type: int, key: memoryview | None, value: memoryview | None
     ) -> None:
-        """Append one row without its headers."""
+        """Append a row without its headers."""
         counters, row = self.counters, self.counters["rows"]
         if row >= self.capacity:
             raise MalformedError
@@ -127,7 +127,7 @@ class ColumnWriter:
         counters["rows"] += 1
 
     def put_header(self, key: memoryview, value: memoryview | None) -> None:
-        """Append one header of the last row."""
+        """Append a header to the last row."""
         counters, row = self.counters, self.counters["headers"]
         if row >= self.header_capacity:
             raise MalformedError
@@ -136,7 +136,7 @@ class ColumnWriter:
         counters["headers"] += 1
 
     def end_headers(self, count: int) -> None:
-        """End the header list of the last row; an empty list becomes null, as in Spark's own source."""
+        """End the header list of the last row; an empty list becomes null, as in Spark's Kafka source."""
         row = self.counters["rows"] - 1
         self.list_offsets[row + 1] = self.counters["headers"]
         _set_bit(self.list_validity, row, count > 0)

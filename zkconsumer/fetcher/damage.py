@@ -1,4 +1,4 @@
-"""Damage: why an entry of the log is invalid, according to its header."""
+"""Damage: the reason why a log entry is invalid, according to its header."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class DamageKind(Enum):
-    """Why an entry is invalid."""
+    """Reason why a log entry is invalid."""
 
     UNKNOWN_FORMAT = auto()
     INVALID_SIZE = auto()
@@ -25,12 +25,12 @@ class DamageKind(Enum):
 
     @property
     def text(self) -> str:
-        """The reason in error messages."""
+        """The reason as given in error messages."""
         return _TEXTS[self]
 
     @property
     def is_offset(self) -> bool:
-        """Whether the offset of the entry is impossible."""
+        """Whether the entry's offset is impossible."""
         return self in _OFFSET_KINDS
 
 
@@ -44,23 +44,23 @@ _TEXTS = {
     DamageKind.INVALID_KEY_LENGTH: "invalid key length",
     DamageKind.INVALID_VALUE_LENGTH: "invalid value length",
     DamageKind.OFFSET_BACKWARD: "offset goes backward",
-    DamageKind.OFFSET_ABOVE_NEXT: "offset exceeds that of the next batch",
+    DamageKind.OFFSET_ABOVE_NEXT: "offset exceeds the next batch's offset",
     DamageKind.OFFSET_ABOVE_END: "offset exceeds the end of the log",
-    DamageKind.BATCH_MISSING: "the batch at this offset had a wrong offset before, and is missing now",
+    DamageKind.BATCH_MISSING: "the batch at this offset had an invalid offset before and is now missing",
 }
 _OFFSET_KINDS = {DamageKind.OFFSET_BACKWARD, DamageKind.OFFSET_ABOVE_NEXT, DamageKind.OFFSET_ABOVE_END}
 
-#: The decoder reports the kind by its text, because ``_decode.c`` knows no classes of Python.
+#: Text -> kind. The decoder reports damage as text, because ``_decode.c`` cannot use the Python enum.
 _KINDS = {text: kind for kind, text in _TEXTS.items()}
 
 
 class Damage(NamedTuple):
-    """An invalid entry: why it is invalid, and its byte position in the data."""
+    """An invalid entry: the reason why it is invalid, and its byte position in the data."""
 
     kind: DamageKind
     position: int
 
     @classmethod
     def from_decoder(cls, text: str, position: int) -> Damage:
-        """Return the damage that the decoder reports by its text."""
+        """Create an instance from the text that the decoder reported."""
         return cls(_KINDS[text], position)

@@ -1,15 +1,15 @@
-"""ChunkReader: decodes the records of a chunk into column buffers; ``read_messages``: into messages.
+"""Decoding of chunks: ``ChunkReader`` into column buffers, ``read_messages`` into messages.
 
-``native`` reads the bytes. This module selects what is decoded together: it decompresses batches, and skips control
-batches and aborted transactions. The words of this module and of the decoders:
+``native`` parses the bytes. This module decompresses batches, skips control batches and aborted transactions, and
+selects the records to decode in one call. Terms used in this module and in the decoders:
 
 - An *entry* is a record batch (format 2), or a message (formats 0 and 1).
 - A *message set* is the payload of a compressed message; Kafka calls this message a wrapper.
 - A *run* is a sequence of uncompressed entries, which can be decoded in place.
 - A *segment* is a run, or one entry that cannot be part of a run: it is compressed, a control batch, or belongs to a
-  transaction that may have been aborted. It is no log segment.
-- A *part* is what one call decodes: a run, the decompressed records of an entry, or a *slice* of either that is small
-  enough for one block.
+  transaction that may have been aborted. It is not a log segment.
+- A *part* is the input of one decoder call: a run, the decompressed records of an entry, or a *slice* of either that is
+  small enough for one block.
 - A *block* is the rows of one or more parts, in one set of column buffers. It becomes one Arrow batch, or one list of
   messages.
 
@@ -41,12 +41,12 @@ from zkconsumer.fetcher.record_format import (
 )
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: Maximum rows, and bytes of records, of one block. A single record may exceed them. A batch of the log is not divided
-#: unless it does.
+#: Maximum number of rows and maximum record size in bytes per block; a single record may exceed them. A batch in the
+#: log is divided only if it exceeds these limits.
 MAX_ROWS = 65_536
 MAX_BYTES = 2 << 20
 
-#: The key of a control record: version and type.
+#: Layout of a control record's key: version and type.
 _CONTROL_KEY = struct.Struct(">hh")
 _ABORT = 0
 
@@ -56,8 +56,8 @@ class DecodedRows:
     """Decoded rows of one partition, in column buffers.
 
     Attributes:
-        next_offset: the offset after the last entry that was read, whether it has rows or not.
-        counts: the counters of the decoder, see ``column_writer.STATE``.
+        next_offset: offset after the last entry that was read, even if that entry has no rows.
+        counts: the decoder's counters, see ``column_writer.STATE``.
     """
 
     partition: TopicPartition
@@ -69,15 +69,15 @@ class DecodedRows:
 
 
 class _Part(NamedTuple):
-    """Records that are decoded in one call, see the module.
+    """Records to decode in one call; see the module docstring.
 
     Attributes:
-        data: the data of the chunk, or the decompressed records.
+        data: the chunk's data, or the decompressed records.
         segment: the segment to which the records belong; ``rows`` is the number of records in this part.
         start: position of the records in ``data``.
         end: end of the records in ``data``, exclusive.
-        offset: where reading resumes if the records are malformed, unless an earlier slice has rows.
-        ends_segment: whether no further slice follows.
+        offset: offset at which reading resumes if the records are corrupt, unless an earlier slice has rows.
+        ends_segment: whether this is the last slice of the segment.
     """
 
     data: Any
@@ -99,20 +99,20 @@ class _Part(NamedTuple):
 
     @property
     def record_count(self) -> int:
-        """The ``count`` argument of ``decode`` and ``measure``."""
+        """The ``count`` argument for ``decode`` and ``measure``."""
         return -1 if self.has_batch_headers else self.segment.rows
 
 
 class ChunkReader:
     """Decodes one chunk, block by block.
 
-    A block has at most ``max_rows`` rows and ``max_bytes`` bytes, unless a single batch of the log has more. A batch
+    A block has at most ``max_rows`` rows and ``max_bytes`` bytes, unless a single batch in the log is larger. A batch
     with more than ``max_slice_rows`` rows or ``MAX_BYTES`` bytes is divided.
 
     Args:
-        headers: decode the headers of records.
+        headers: decode record headers.
         check_crcs: verify the checksums of entries.
-        max_slice_rows: maximum rows of a batch of the log that is not divided; a larger ``max_rows`` raises the limit.
+        max_slice_rows: maximum number of rows in a batch that is not divided; ``max_rows`` applies if it is larger.
     """
 
     def __init__(
@@ -133,18 +133,18 @@ class ChunkReader:
         self._position = 0
         self._next_offset = chunk.fetch_offset
         self._after_last_row = chunk.fetch_offset
-        # Aborted transactions that start at a later offset, and the producers of those that have started.
+        # Aborted transactions that start at a later offset, and the producer ids of aborted transactions that started.
         self._upcoming_aborts = sorted(chunk.aborted, key=lambda entry: entry[1])
         self._aborting_producers: set[int] = set()
 
     def read_blocks(self, timestamp_scale: int) -> Iterator[DecodedRows]:
-        """Yield the rows of the chunk.
+        """Yield the rows of the chunk, block by block.
 
         Args:
             timestamp_scale: factor for timestamps: 1 for milliseconds, 1000 for microseconds.
 
         Raises:
-            CorruptRecordError: an entry cannot be read. All rows before it have been yielded.
+            CorruptRecordError: an entry is corrupt; all rows before it were yielded.
         """
         parts: list[_Part] = []
         rows = size = 0
@@ -165,7 +165,7 @@ class ChunkReader:
                 try:
                     raise damage
                 finally:
-                    damage = None  # breaks the reference cycle of the error and its frames, which hold the chunk
+                    damage = None  # breaks a reference cycle with the error's frames, which keep the chunk alive
             if part is None:
                 return
             parts.append(part)
@@ -175,7 +175,7 @@ class ChunkReader:
     # ---- segments ----
 
     def _read_parts(self) -> Iterator[_Part]:
-        """Yield the parts with records for the reader."""
+        """Yield the parts that contain records for the reader."""
         max_slice_rows = self._max_slice_rows
         while (segment := self._scan_segment()) is not None:
             if not self._is_hidden(segment):
@@ -188,7 +188,7 @@ class ChunkReader:
             self._next_offset = segment.next_offset
 
     def _scan_segment(self) -> Segment | None:
-        """Return the next segment, or None at the end."""
+        """Return the next segment, or None at the end of the chunk."""
         chunk = self._chunk
         try:
             found = native.scan(
@@ -210,12 +210,12 @@ class ChunkReader:
                 raise corrupt_record_error(self._chunk, "no complete batch", 0, chunk.fetch_offset)
             return None
         segment = Segment(*found)
-        # A compressed message of format 0 or 1 has the offset of its last record, not of its first.
+        # The offset of a compressed message in format 0 or 1 is the offset of its last record, not its first record.
         has_first_offset = segment.magic == 2 or not segment.attributes & CODEC_MASK
         return None if has_first_offset and segment.base_offset >= chunk.until else segment
 
     def _slice_part(self, part: _Part) -> Iterator[_Part]:
-        """Yield a large part; a single batch of the log that is too large is divided into slices."""
+        """Yield a large part, divided into slices if it exceeds the limits of a block."""
         rows, size = max(self._max_rows, self._max_slice_rows), max(self._max_bytes, MAX_BYTES)
         start, left = part.start, part.segment.rows
         if left <= rows and part.end - part.start <= size:
@@ -255,7 +255,7 @@ class ChunkReader:
         return len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == _ABORT
 
     def _build_part(self, segment: Segment) -> _Part:
-        """Return the records of a segment, decompressed."""
+        """Return the decompressed records of a segment."""
         chunk, offset = self._chunk, self._next_offset
         if not segment.attributes & CODEC_MASK:
             if segment.magic < 2:
@@ -272,8 +272,8 @@ class ChunkReader:
             raise corrupt_record_error(chunk, error.args[0], segment.begin, offset) from None
         inner = Segment(*found) if found is not None else None
         if inner is None or inner.end != len(data) or inner.magic > 1 or inner.attributes & CODEC_MASK:
-            raise corrupt_record_error(chunk, "malformed compressed message set", segment.begin, offset)
-        # In format 1, offsets in a message set count from 0, and its wrapper has the offset of the last message.
+            raise corrupt_record_error(chunk, "corrupt compressed message set", segment.begin, offset)
+        # In format 1, offsets in a message set start at 0, and the wrapper has the absolute offset of the last message.
         shift = segment.base_offset - (inner.next_offset - 1) if segment.magic == 1 else 0
         if not -1 << 63 <= shift < 1 << 63:
             raise corrupt_record_error(
@@ -293,7 +293,7 @@ class ChunkReader:
     # ---- rows ----
 
     def _decode_parts(self, parts: Sequence[_Part], timestamp_scale: int) -> Iterator[DecodedRows]:
-        """Yield the rows of the parts, or of those before the first malformed batch, and then raise its error."""
+        """Yield the rows of the parts; if a batch is corrupt, yield only the rows before it and raise its error."""
         headers = None
         if self._headers:
             measured = [native.measure(p.data, p.start, p.end, p.record_count) for p in parts if p.segment.magic == 2]
@@ -328,14 +328,14 @@ class ChunkReader:
         segment = part.segment
         offset, position = max(part.offset, min(self._after_last_row, segment.next_offset)), segment.begin
         if part.is_run:
-            position = failed  # the entries of a run before the malformed one have been decoded
+            position = failed  # the entries of the run before the corrupt entry were decoded
             decoded = memoryview(part.data)[part.start : failed]
             offset = max(offset, native.next_offset(decoded, -1 << 63, -1 << 63, NO_LIMIT)[0])
-        return corrupt_record_error(self._chunk, "malformed record", position, offset), offset
+        return corrupt_record_error(self._chunk, "corrupt record", position, offset), offset
 
 
 def _decode_part(part: _Part, buffers: ColumnBuffers, from_offset: int, until: int, timestamp_scale: int) -> int:
-    """Append the rows of a part to the buffers; return -1, or the position of the first malformed entry."""
+    """Append the rows of a part to the buffers; return -1, or the position of the first corrupt entry."""
     segment = part.segment
     return int(
         native.decode(
@@ -366,7 +366,7 @@ def read_messages(
     max_rows: int,
     max_slice_rows: int = MAX_ROWS,
 ) -> Iterator[tuple[list[Any], int]]:
-    """Yield lists of the chunk's messages, each with the offset after them.
+    """Yield the messages of the chunk in lists, each with the next offset to read after the list.
 
     Args:
         check_crcs: see ``ChunkReader``.

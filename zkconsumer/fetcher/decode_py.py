@@ -1,7 +1,7 @@
-"""The decoder in plain Python: the same functions as ``_decode.c``, with the same results.
+"""Pure Python decoder, with the same functions and results as ``_decode.c``.
 
-The tests compare ``_decode.c`` with this module, and the docstrings here document both. It is used instead of the
-compiled decoder if ``ZKCONSUMER_PURE=1`` is set. The layout of the column buffers is described in ``column_writer``.
+The tests compare ``_decode.c`` with this module, and the docstrings here document both. This module is used instead of
+the compiled decoder if ``ZKCONSUMER_PURE=1`` is set. ``column_writer`` describes the layout of the column buffers.
 
 Source: Kafka 3.9 DefaultRecordBatch, DefaultRecord, LegacyRecord, AbstractLegacyRecordBatch.
 """
@@ -57,19 +57,19 @@ def decode(
 
     - Format 2, ``count`` is -1: ``[start, end)`` is a run of batches. ``attributes``, ``base_offset`` and the
       timestamps are not used.
-    - Format 2, ``count`` is 0 or more: ``[start, end)`` is the decompressed payload of one batch, and the numbers are
-      those of its header.
+    - Format 2, ``count`` is 0 or more: ``[start, end)`` is the decompressed payload of one batch, and ``count``,
+      ``attributes``, ``base_offset`` and the timestamps are taken from the batch header.
     - Formats 0 and 1: ``[start, end)`` is a run of messages. ``base_offset`` is added to their offsets. If
       ``attributes`` has ``LOG_APPEND``, ``max_timestamp`` replaces their timestamps.
 
-    Timestamps are multiplied by ``timestamp_scale`` and limited to 64 bits.
+    Timestamps are multiplied by ``timestamp_scale`` and clamped to 64 bits.
 
     Returns:
-        -1, or the byte position of the first malformed entry. The columns then hold all rows before that entry.
+        -1, or the byte position of the first corrupt entry. The columns then hold all rows before that entry.
     """
     view = memoryview(data).cast("B")
     if not 0 <= start <= end <= len(view):
-        raise IndexError("range or state is outside of its buffer")
+        raise IndexError("range or state is outside its buffer")
     writer = ColumnWriter(columns, headers, state)
     decoder = _Decoder(view[:end], writer, from_offset, until, timestamp_scale)
     segment = _build_payload_segment(
@@ -118,7 +118,7 @@ class _Decoder:
         self._timestamp_scale = timestamp_scale
 
     def append_payload(self, batch: Segment) -> int:
-        """Append the records of one batch of format 2; return -1, or its position if it is malformed."""
+        """Append the records of a format 2 batch; return -1, or the position of the batch if it is corrupt."""
         counters = dict(self._writer.counters)
         try:
             self._append_batch(batch)
@@ -128,7 +128,7 @@ class _Decoder:
         return -1
 
     def append_entries(self, run: Segment) -> int:
-        """Append the entries in ``[begin, end)``; return -1, or the position of the first malformed one."""
+        """Append the entries in ``[begin, end)``; return -1, or the position of the first corrupt entry."""
         at = run.begin
         while at < run.end:
             counters = dict(self._writer.counters)
@@ -140,7 +140,7 @@ class _Decoder:
         return -1
 
     def _append_entry(self, at: int, run: Segment) -> int:
-        """Append the entry at byte ``at`` and return its end."""
+        """Append the entry at byte ``at`` and return the position after it."""
         entry = read_entry(self._data, at, False)
         if entry is None or (entry.magic == 2) != (run.magic == 2) or entry.attributes & CODEC_MASK:
             raise MalformedError
@@ -164,7 +164,7 @@ class _Decoder:
                 writer.end_headers(count)
 
     def _append_message(self, message: Segment, wrapper: Segment) -> None:
-        """Append a message of format 0 or 1, with the relative offset and append time of its wrapper."""
+        """Append a message of format 0 or 1, applying the base offset and append time of its wrapper."""
         offset = wrap64(message.base_offset + wrapper.base_offset)
         if not self._from_offset <= offset < self._until:
             return
@@ -187,14 +187,14 @@ class _Decoder:
 
 
 def measure(data: Any, start: int, end: int, count: int, /) -> tuple[int, int, int]:
-    """Return the number of headers of a segment of format 2, and the bytes of their keys and of their values.
+    """Return the number of headers in a format 2 segment, the total header key size and the total header value size.
 
-    ``count`` has the same meaning as for ``decode``. Counting stops at malformed data, which ``decode`` reports.
-    A batch of a run that is malformed is not counted.
+    ``count`` has the same meaning as for ``decode``. Counting stops at corrupt data, which ``decode`` reports. A
+    corrupt batch in a run is not counted.
     """
     view = memoryview(data).cast("B")
     if not 0 <= start <= end <= len(view):
-        raise IndexError("range is outside of the data")
+        raise IndexError("range is outside the data")
     view = view[:end]
     total = [0, 0, 0]
     if count >= 0:
@@ -229,12 +229,12 @@ def _add_headers(data: memoryview, batch: Segment, total: list[int]) -> None:
 def split(data: Any, start: int, end: int, count: int, max_rows: int, max_bytes: int, /) -> tuple[int, int]:
     """Return how many of the ``count`` records in ``[start, end)`` fit into a block, and the byte position after them.
 
-    The records are those of one batch of format 2. At least one is returned. The last slice ends at ``end``, even if
-    other bytes follow the records, and so does a slice whose first record is malformed; ``decode`` reports both.
+    The records belong to one format 2 batch. The result is at least one record. The last slice ends at ``end``, even if
+    other bytes follow the records; so does a slice whose first record is corrupt. ``decode`` reports both errors.
     """
     view = memoryview(data).cast("B")
     if not 0 <= start <= end <= len(view):
-        raise IndexError("range is outside of the data")
+        raise IndexError("range is outside the data")
     rows, at = 0, start
     while rows < min(count, max_rows):
         try:
@@ -261,18 +261,17 @@ def messages(
 ) -> list[Any]:
     """Return the first ``rows`` rows as instances of ``cls``, a tuple type with the fields of MessageAndMetadata.
 
-    The columns must have been filled with ``timestamp_scale`` 1. Bytes of header keys that are not UTF-8 are escaped
-    as surrogates.
+    The columns must have been filled with ``timestamp_scale`` 1. Invalid UTF-8 in header keys is escaped as surrogates.
     """
     if not (isinstance(cls, type) and issubclass(cls, tuple)):
         raise TypeError("cls must be a tuple type")
     state = bytearray(8 * len(STATE))
-    # With counters above 0 the writer does not change the first offsets.
+    # Counters above 0 keep the writer from overwriting the first offsets.
     struct.pack_into("<q", state, 8 * STATE.index("rows"), 1)
     struct.pack_into("<q", state, 8 * STATE.index("headers"), 1)
     filled = ColumnWriter(columns, headers, state)
     if not 0 <= rows <= filled.capacity:
-        raise IndexError("more rows than the columns hold")
+        raise IndexError("rows exceeds the column capacity")
     return [
         tuple.__new__(
             cls,

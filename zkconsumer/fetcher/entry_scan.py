@@ -1,4 +1,4 @@
-"""The part of the decoder in Python that finds entries without decoding their records, and checks their offsets."""
+"""Part of the pure Python decoder: finds entries without decoding their records, and checks their offsets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def scan(
     skipped, except control batches.
 
     Args:
-        flags: ``CHECK_CRC``, and ``SPLIT_TRANSACTIONS`` to return each transactional batch as its own segment.
+        flags: ``CHECK_CRC`` to verify checksums; ``SPLIT_TRANSACTIONS`` to return each transactional batch as its own
+            segment.
 
     Returns:
         The segment, or None if there is no further complete entry.
@@ -36,7 +37,7 @@ def scan(
     """
     view = memoryview(data)
     if not 0 <= start <= len(view):
-        raise IndexError("start is outside of the data")
+        raise IndexError("start is outside the data")
     first = _find_first_entry(view, start, from_offset, flags)
     if first is None or not can_join_run(first, flags):
         return first
@@ -56,7 +57,7 @@ def scan(
 
 
 def _find_first_entry(view: memoryview, start: int, from_offset: int, flags: int) -> Segment | None:
-    """Return the first complete entry that is not below ``from_offset``, or is a control batch."""
+    """Return the first complete entry that ends after ``from_offset`` or is a control batch."""
     at = start
     while at < len(view):
         entry = read_entry(view, at, bool(flags & CHECK_CRC))
@@ -69,23 +70,24 @@ def _find_first_entry(view: memoryview, start: int, from_offset: int, flags: int
 
 
 def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int, /) -> tuple[int, int, str | None]:
-    """Find the end of the complete entries whose offsets are possible.
+    """Find the end of the complete entries with possible offsets.
 
     The CRC of an entry does not cover its offset. Offsets must therefore be between ``from_offset`` and ``end_offset``,
-    and must not go backward. If the offset of an entry exceeds that of the next one, which may be incomplete, either
-    may be wrong. The first of them is reported if the second may be right: if lower offsets are left for the first one
-    between the entries around it, or if the first one is the first of the data, which a broker may have selected by its
-    wrong offset, and the second contains ``from_offset`` or later ones.
+    and must not go backward. If an entry's offset exceeds the next entry's offset (the next entry may be incomplete),
+    either offset may be wrong. The first entry is reported if the second offset may be correct. This is the case if
+    lower offsets are available for the first entry between its neighbors, or if the first entry is at the start of the
+    data and the second entry contains ``from_offset`` or later offsets, because the broker may have selected the first
+    entry by its wrong offset.
 
     Args:
-        first_offset: lowest base offset of the first entry. Brokers return whole batches, so a batch may start below
+        first_offset: minimum base offset of the first entry. Brokers return whole batches, so a batch may start below
             the requested offset.
         from_offset: the requested offset; the first entry must end after it.
         end_offset: end of the log.
 
     Returns:
-        The offset after these entries, -1 if there are none; their size in bytes; and why the entry after them is
-        invalid, None if it is incomplete or there is none.
+        The offset after these entries (-1 if there are none), their total size in bytes, and the reason why the entry
+        after them is invalid (None if that entry is incomplete or absent).
     """
     view = memoryview(data)
     at = last_at = 0
@@ -120,7 +122,7 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
 
 
 def _read_complete_entry(view: memoryview, at: int) -> tuple[Segment | None, str | None]:
-    """Return the entry at byte ``at`` if it is complete and valid, and why it is invalid."""
+    """Return the entry at byte ``at`` if it is complete and valid, and the reason if it is invalid."""
     try:
         return read_entry(view, at, False), None
     except ValueError as error:

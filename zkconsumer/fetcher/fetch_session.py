@@ -1,7 +1,8 @@
-"""FetchSession: Fetch requests that contain only what changed since the last one (KIP-227).
+"""FetchSession: Fetch requests that contain only the changes since the previous request (KIP-227).
 
-A consumer with many partitions sends the same offsets again and again while most of them have no new records. With a
-session, the broker remembers the partitions, and returns only those with records, errors or another high watermark.
+Without a session, a consumer with many partitions sends the same offsets repeatedly even if most partitions have no new
+records. With a session, the broker remembers the partitions, and returns only partitions with records, errors or a new
+high watermark.
 
 Source: Kafka 4.3 org.apache.kafka.clients.FetchSessionHandler.
 """
@@ -20,17 +21,17 @@ _NO_SESSION = 0
 _INITIAL_EPOCH, _FINAL_EPOCH = 0, -1
 _LAST_EPOCH = (1 << 31) - 1
 
-#: Next offset and maximum bytes of a partition.
+#: Next offset to fetch and maximum bytes for a partition.
 Position = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchDelta:
-    """The session and the partitions of one request.
+    """Session and partitions of one Fetch request.
 
     Attributes:
-        positions: partitions that are new, or whose position changed; all of them if ``is_full``.
-        forgotten: partitions that the broker shall no longer return.
+        positions: partitions that are new or whose position changed; all partitions if ``is_full``.
+        forgotten: partitions that the broker should no longer return.
     """
 
     session_id: int
@@ -45,14 +46,14 @@ class FetchDelta:
 
 
 class FetchSession:
-    """The session of one fetcher with its broker. Used by the fetcher's thread.
+    """Fetch session between a fetcher and its broker; used by the fetcher thread.
 
-    Brokers before Kafka 1.1, and those whose session cache is full, create no session. Then each request names all
-    partitions.
+    Brokers before Kafka 1.1, and brokers with a full session cache, do not create a session. Each request then contains
+    all partitions.
 
     Args:
         is_requested: whether to request a session. A broker caches 1,000 sessions by default
-            (``max.incremental.fetch.session.cache.slots``), too few for fetchers that send only some requests.
+            (``max.incremental.fetch.session.cache.slots``), too few for fetchers that send only a few requests.
     """
 
     def __init__(self, *, is_requested: bool) -> None:
@@ -62,7 +63,7 @@ class FetchSession:
         self._sent: dict[TopicPartition, Position] = {}
 
     def delta(self, wanted: Mapping[TopicPartition, Position]) -> FetchDelta:
-        """Return what the next request has to contain so that the broker returns the wanted partitions."""
+        """Return the session and partitions for the next request, given the positions to fetch."""
         if self._epoch == self._first_epoch:
             return FetchDelta(self._id, self._epoch, wanted)
         sent = self._sent
@@ -70,7 +71,7 @@ class FetchSession:
         return FetchDelta(self._id, self._epoch, changed, frozenset(sent.keys() - wanted.keys()))
 
     def update(self, wanted: Mapping[TopicPartition, Position], result: FetchResult) -> None:
-        """Record that the broker has processed the request for the wanted partitions."""
+        """Record that the broker processed the request for the ``wanted`` positions."""
         if result.session_id == _NO_SESSION:
             self._id, self._epoch, self._sent = _NO_SESSION, self._first_epoch, {}
             return
@@ -79,5 +80,5 @@ class FetchSession:
         self._sent = dict(wanted)
 
     def reset(self) -> None:
-        """Start again with a full request, which also ends the previous session of the broker."""
+        """Start over with a full request, which also ends the broker's previous session."""
         self._epoch, self._sent = self._first_epoch, {}

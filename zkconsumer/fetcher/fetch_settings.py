@@ -1,4 +1,4 @@
-"""FetchSettings: how fetcher threads fetch records."""
+"""FetchSettings: the settings of fetcher threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.config import ConsumerConfig
 
-#: Seconds to wait before a broker is used again after an error that is not retriable, such as failed authentication.
+#: Seconds to wait after a non-retriable broker error, such as failed authentication, before the broker is used again.
 FATAL_ERROR_BACKOFF_S = 5.0
 
 
@@ -17,16 +17,16 @@ class FetchSettings:
     """Settings of the fetcher threads and of the leader finder.
 
     Attributes:
-        connecting: its timeout includes ``max_wait_ms``.
+        connecting: connection settings; the timeout includes ``max_wait_ms``.
         max_wait_ms: maximum milliseconds that the broker waits for ``min_bytes``.
-        min_bytes: bytes of records that the broker collects before it answers.
-        partition_max_bytes: maximum bytes of records per partition and fetch response.
-        max_bytes: maximum bytes of records per fetch response.
-        queued_max_bytes: maximum bytes of records in the queues of all partitions.
-        max_decompressed_bytes: maximum decompressed size of a batch in bytes.
-        read_committed: do not read records of open and aborted transactions.
+        min_bytes: minimum size of the records that the broker collects before it responds, in bytes.
+        partition_max_bytes: maximum size of the records per partition in a fetch response, in bytes.
+        max_bytes: maximum size of the records in a fetch response, in bytes.
+        queued_max_bytes: maximum total size of the records in all partition queues, in bytes.
+        max_decompressed_bytes: maximum decompressed size of a batch, in bytes.
+        read_committed: skip records of open and aborted transactions.
         num_fetchers: number of fetcher threads per broker.
-        backoff_s: seconds to wait before leaders are looked up again.
+        backoff_s: seconds to wait between leader lookups.
     """
 
     connecting: Connecting
@@ -42,7 +42,7 @@ class FetchSettings:
 
     @classmethod
     def from_config(cls, config: ConsumerConfig) -> FetchSettings:
-        """Return the settings of a consumer's properties."""
+        """Create the settings from consumer properties."""
         return cls(
             connecting=dataclasses.replace(
                 Connecting.from_config(config), receive_buffer=config.socket_receive_buffer_bytes

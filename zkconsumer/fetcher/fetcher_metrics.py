@@ -1,4 +1,4 @@
-"""FetcherMetrics: the metrics of one fetcher thread, under the names of the Scala consumer."""
+"""FetcherMetrics: the metrics of one fetcher thread, under the Scala consumer's metric names."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _FETCH_TAGS = "clientId, [brokerHost, brokerPort]"
 
 _REQUESTS = declare("kafka.server", "FetcherStats", "RequestsPerSec", Kind.METER, _BROKER, "Fetch requests.")
 _BYTES = declare("kafka.server", "FetcherStats", "BytesPerSec", Kind.METER, _BROKER, "Bytes received.")
-_TIMES = declare(*_FETCHES, "FetchRequestRateAndTimeMs", Kind.TIMER, _FETCH_TAGS, "Fetch requests.")
-_SIZES = declare(*_FETCHES, "FetchResponseSize", Kind.HISTOGRAM, _FETCH_TAGS, "Bytes of a fetch response.")
+_TIMES = declare(*_FETCHES, "FetchRequestRateAndTimeMs", Kind.TIMER, _FETCH_TAGS, "Fetch request latency.")
+_SIZES = declare(*_FETCHES, "FetchResponseSize", Kind.HISTOGRAM, _FETCH_TAGS, "Fetch response size, in bytes.")
 _THROTTLES = declare(
     *_FETCHES,
     "FetchRequestThrottleRateAndTimeMs",
     Kind.TIMER,
     _FETCH_TAGS,
-    "Times for which brokers have throttled fetch requests.",
+    "Fetch throttle time.",
 )
 _ENQUEUED = declare(
     "kafka.consumer",
@@ -26,12 +26,12 @@ _ENQUEUED = declare(
     "BytesPerSec",
     Kind.METER,
     "clientId, [topic]",
-    "Bytes that were added to the queues.",
+    "Bytes added to the queues.",
 )
 
 
 class FetcherMetrics:
-    """Rates, sizes and times of the fetch requests to one broker."""
+    """Rates, sizes and latencies of the fetch requests to one broker."""
 
     def __init__(self, metrics: Metrics, client_id: str, endpoint: Endpoint) -> None:
         broker = {"clientId": client_id, "brokerHost": endpoint.host, "brokerPort": endpoint.port}

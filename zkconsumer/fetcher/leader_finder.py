@@ -20,7 +20,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.threads import OwnedThread
 
-#: Maximum seconds that ``close`` waits for the end of the thread.
+#: Maximum seconds that ``close`` waits for the thread to terminate.
 _JOIN_TIMEOUT_S = 5.0
 
 
@@ -28,12 +28,12 @@ class LeaderFinderThread:
     """Looks up leaders while any are unknown, at most once every ``settings.backoff_s`` seconds.
 
     Args:
-        name: name of the thread.
-        settings: connections and back-off.
-        brokers: returns the brokers to query, one after another.
-        add_fetchers: called with partitions and their leaders.
-        shutdown_idle_fetchers: called after each lookup.
-        on_failure: called for each partition without a leader after an error that is not retriable.
+        name: thread name.
+        settings: connection settings and back-off.
+        brokers: function that returns the brokers to query, one after another.
+        add_fetchers: function that is called with partitions and their leaders.
+        shutdown_idle_fetchers: function that is called after each lookup.
+        on_failure: function that is called for each partition without a leader after a non-retriable error.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LeaderFinderThread:
         self._thread.join(_JOIN_TIMEOUT_S)
 
     def add_no_leader_partitions(self, infos: Iterable[PartitionTopicInfo]) -> None:
-        """Start to look up the leaders of partitions."""
+        """Start looking up the leaders of partitions."""
         with self._lock:
             self._no_leader.update({info.partition: info for info in infos})
         self._changed.set()
@@ -102,10 +102,10 @@ class LeaderFinderThread:
             self._changed.clear()
             try:
                 self._retrying(self._find_leaders)
-            except Exception as error:  # else the partitions would stall silently (KAFKA-4384)
+            except Exception as error:  # otherwise, the partitions would stall silently (KAFKA-4384)
                 self._report_crash(error)
                 self._changed.set()
-            # Back off: a broker that rejects fetches of its partition returns the partition immediately.
+            # Back off: if a broker rejects fetches, the fetcher returns the partitions to this thread immediately.
             self._stop.wait(self._settings.backoff_s)
 
     def _report_crash(self, error: BaseException) -> None:
@@ -118,7 +118,7 @@ class LeaderFinderThread:
             self._on_failure(info, failure)
 
     def _find_leaders(self) -> bool:
-        """Look up leaders once and start to fetch from those that were found; return whether partitions remain."""
+        """Look up leaders once, and start fetching from the leaders found; return whether partitions remain."""
         with self._lock:
             infos = dict(self._no_leader)
         if self._stop.is_set():
@@ -160,7 +160,7 @@ class LeaderFinderThread:
         infos: Mapping[TopicPartition, PartitionTopicInfo],
         leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
     ) -> None:
-        """Pass the partitions with a leader to their fetchers, unless they have been removed in the meantime."""
+        """Pass the partitions with a leader to their fetchers, unless they were removed in the meantime."""
         with self._lock:
             assigned = {
                 info: leaders[partition]

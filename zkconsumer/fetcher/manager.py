@@ -1,4 +1,4 @@
-"""ConsumerFetcherManager: assigns partitions to fetcher threads by their leaders.
+"""ConsumerFetcherManager: assigns partitions to fetcher threads by leader.
 
 Source: Kafka 1.1 kafka.consumer.ConsumerFetcherManager, kafka.server.AbstractFetcherManager.
 """
@@ -23,7 +23,7 @@ from zkconsumer.metrics import Metrics
 
 
 def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
-    """Return the number of the fetcher, among those of one broker, that fetches the partition.
+    """Return the number of the partition's fetcher among the fetchers of a broker.
 
     Source: Kafka 1.1 AbstractFetcherManager.getFetcherId, whose ``Utils.abs`` maps -2^31 to 0.
     """
@@ -34,20 +34,20 @@ def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
 class ConsumerFetcherManager:
     """Owns the leader finder and the fetcher threads.
 
-    A partition that is added has no leader at first; the leader finder then assigns it to a fetcher. The lock guards
-    the maps and is never held during I/O or while a thread is joined. The locks of the leader finder and of the
-    fetchers are acquired inside it, never the other way round.
+    A new partition has no leader at first; the leader finder then assigns it to a fetcher. The lock guards the maps and
+    is never held during I/O or while a thread is joined. While it is held, the locks of the leader finder and the
+    fetchers may be acquired, but never the other way round.
 
     Args:
         name: part of the thread names.
-        settings: how to fetch, and the number of fetcher threads per broker.
-        brokers: returns the brokers to look up leaders from; called by the leader finder thread.
-        on_failure: called with a partition and the error to raise to its reader.
-        metrics: registry of the meters and timers; None if nobody reads them.
-        channels: keeps the connections of fetchers that are closed; None to close the connections.
+        settings: fetch settings, including the number of fetcher threads per broker.
+        brokers: function that returns the brokers to query for leaders; called by the leader finder thread.
+        on_failure: function that is called with a partition and the error to raise to its reader.
+        metrics: metrics registry; None to disable metrics.
+        channels: connection pool that receives the connections of closed fetchers; None to close them.
 
     Attributes:
-        budget: the bytes that the queues and the responses of all partitions may take together.
+        budget: byte limit shared by the queues and responses of all partitions.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class ConsumerFetcherManager:
         infos: Iterable[PartitionTopicInfo],
         leaders: Mapping[TopicPartition, tuple[int, Endpoint]] | None = None,
     ) -> None:
-        """Start to fetch partitions from their leaders.
+        """Start fetching partitions from their leaders.
 
         Args:
-            leaders: broker id and endpoint of leaders that are already known; the others are looked up.
+            leaders: known leaders, as ``(broker id, endpoint)``; missing leaders are looked up.
         """
         added = list(infos)
         known = leaders or {}
@@ -112,7 +112,7 @@ class ConsumerFetcherManager:
         self._leader_finder.add_no_leader_partitions([info for info in added if info.partition not in known])
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> list[PartitionTopicInfo]:
-        """Stop fetching partitions and return those that were fetched."""
+        """Stop fetching the given partitions, and return the removed objects."""
         removed = set(partitions)
         with self._lock:
             infos = [self._infos.pop(partition) for partition in removed if partition in self._infos]
@@ -123,9 +123,9 @@ class ConsumerFetcherManager:
         return infos
 
     def refetch(self, queue: PartitionQueue, partition: TopicPartition, offset: int) -> None:
-        """Discard the queue of a partition and fetch the partition again from ``offset``.
+        """Discard a partition's queue, and refetch the partition from ``offset``.
 
-        The partition gets a new queue. The records of a response in flight are put into the old queue, which discards
+        The partition gets a new queue. Records of an in-flight response are added to the old queue, which discards
         them.
         """
         with self._lock:
@@ -148,7 +148,7 @@ class ConsumerFetcherManager:
 
     @property
     def problems(self) -> list[tuple[TopicPartition, Problem]]:
-        """Partitions that are not fetched, and why."""
+        """Partitions that cannot be fetched, with the reason."""
         return [(info.partition, problem) for info in self.infos if (problem := info.problem) is not None]
 
     @property
@@ -164,12 +164,12 @@ class ConsumerFetcherManager:
         return self._leader_finder.no_leader_partitions
 
     def _add_fetchers(self, leaders: Mapping[PartitionTopicInfo, tuple[int, Endpoint]]) -> None:
-        """Assign partitions to the fetchers of their leaders, and start fetchers that do not exist yet."""
+        """Assign partitions to the fetchers of their leaders, and start missing fetchers."""
         by_fetcher: dict[tuple[int, int], tuple[Endpoint, list[PartitionTopicInfo]]] = {}
         replaced: list[ConsumerFetcherThread] = []
         with self._lock:
             for info, (broker_id, endpoint) in leaders.items():
-                if self._infos.get(info.partition) is info:  # else it has been revoked in the meantime
+                if self._infos.get(info.partition) is info:  # otherwise, it was revoked in the meantime
                     key = (broker_id, fetcher_id(info.partition, self._settings.num_fetchers))
                     by_fetcher.setdefault(key, (endpoint, []))[1].append(info)
             for key, (endpoint, infos) in by_fetcher.items():
@@ -196,7 +196,7 @@ class ConsumerFetcherManager:
         )
 
     def _find_leaders(self, infos: Iterable[PartitionTopicInfo]) -> None:
-        """Pass partitions to the leader finder unless they have been removed; called by the fetchers."""
+        """Pass partitions to the leader finder, unless they were removed; called by the fetchers."""
         with self._lock:
             current = [info for info in infos if self._infos.get(info.partition) is info]
             self._leader_finder.add_no_leader_partitions(current)

@@ -1,4 +1,4 @@
-"""Looks up where to start fetching partitions whose fetch offset is unknown."""
+"""Looks up the start offsets of partitions whose fetch offset is unknown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def resolve_offsets(
 ) -> list[PartitionTopicInfo]:
     """Look up unknown fetch offsets according to ``auto.offset.reset``; return the partitions that failed.
 
-    The readers of the partitions receive the offset as ``PositionChanged``.
+    The partitions' readers receive the offsets as ``PositionChanged``.
     """
     unknown: dict[str, list[PartitionTopicInfo]] = {}
     for info in infos:

@@ -14,7 +14,7 @@ from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.health import Problem
 from zkconsumer.message import TopicPartition
 
-#: The timestamps of ListOffsets requests for the values of ``auto.offset.reset``.
+#: Value of ``auto.offset.reset`` -> timestamp for ListOffsets requests.
 RESET_TIMESTAMPS = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
 
 
@@ -26,23 +26,23 @@ MIN_FETCH_BYTES = 16 << 10
 class PartitionTopicInfo:
     """The fetch state of one partition while it is assigned.
 
-    Only the fetcher thread that holds the partition changes the fields.
+    Only the fetcher thread that holds the partition modifies the fields.
 
     Attributes:
-        queue: receives the chunks.
-        fetch_offset: next offset to fetch; -1 until the offset has been looked up.
+        queue: queue for the fetched chunks.
+        fetch_offset: next offset to fetch; -1 until it has been looked up.
         until: offset at which fetching ends, exclusive.
-        auto_offset_reset: ``smallest`` or ``largest``, where to continue if the log does not contain
-            ``fetch_offset``; None if that is an error.
-        high_watermark: end of the log in the last fetch response; -1 before the first one.
+        auto_offset_reset: offset to resume at if the log does not contain ``fetch_offset``: ``smallest`` or
+            ``largest``; None to raise an error.
+        high_watermark: high watermark in the last fetch response; -1 before the first response.
         start_offset: first offset that was fetched; -1 until it is known.
-        starts_at_batch: whether ``fetch_offset`` is the end of a batch that was fetched from the present leader.
-        reset_offset: the offset that was looked up; -1 if none was since the last chunk.
-        max_bytes: fetch size in bytes after a record did not fit, or after a fetch has timed out; 0 for
+        starts_at_batch: whether ``fetch_offset`` is the end of a batch that was fetched from the current leader.
+        reset_offset: offset looked up since the last chunk; -1 if there was no lookup.
+        max_bytes: fetch size in bytes after a record did not fit or a fetch timed out; 0 for
             ``FetchSettings.partition_max_bytes``.
-        is_slow: whether ``max_bytes`` is smaller because a fetch has timed out.
-        problem: why the partition is not fetched; None if the last fetch succeeded. Written by the thread that holds
-            the partition: a fetcher, or the leader finder.
+        is_slow: whether ``max_bytes`` was reduced because a fetch timed out.
+        problem: reason why the partition cannot be fetched; None if the last fetch succeeded. Written by the thread
+            that holds the partition, which is a fetcher or the leader finder.
     """
 
     partition: TopicPartition
@@ -70,7 +70,7 @@ class PartitionTopicInfo:
         self.max_bytes, self.is_slow = max(MIN_FETCH_BYTES, size), True
 
     def restore_fetch_size(self, default: int, *, is_fast: bool) -> None:
-        """Adapt the fetch size after a response: double a reduced one if responses are fast, reset an enlarged one."""
+        """Adjust the fetch size after a response: double a reduced size if ``is_fast``, reset an increased size."""
         if self.is_slow and not is_fast:
             return
         doubled = 2 * self.max_bytes
@@ -78,7 +78,7 @@ class PartitionTopicInfo:
         self.max_bytes = doubled if self.is_slow else 0
 
     def record_problem(self, code: str, error: ZkConsumerError) -> bool:
-        """Record why the partition cannot be fetched; returns whether it was another problem before, or none.
+        """Record why the partition cannot be fetched; return whether the problem is new.
 
         Args:
             code: see ``Problem.again``.

@@ -1,4 +1,4 @@
-"""PartitionErrors: what a fetcher does if a broker returns no usable records of a partition."""
+"""PartitionErrors: handles fetch responses that contain no usable records for a partition."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from zkconsumer.fetcher.partition_map import PartitionMap
 from zkconsumer.fetcher.requests import FetchRequests
 from zkconsumer.log import Logger
 
-#: Maximum bytes to which a fetch is enlarged because a batch claims to have them, unless ``fetch.message.max.bytes`` is
-#: larger. Brokers accept no larger requests from producers by default (``socket.request.max.bytes``).
+#: Maximum fetch size in bytes for a batch that does not fit, unless ``fetch.message.max.bytes`` is larger. By default,
+#: brokers reject larger produce requests (``socket.request.max.bytes``).
 _MAX_ENLARGED_FETCH_BYTES = 100 << 20
 
-#: Offset and size field of an entry.
+#: Offset field and size field of an entry.
 _ENTRY_START = struct.Struct(">qi")
 
 
 class PartitionErrors:
-    """Handles errors of single partitions. Used by the fetcher's thread.
+    """Handles errors of individual partitions; used by the fetcher thread.
 
-    The methods return False if the leader of the partition must be looked up again.
+    The methods return False if the partition's leader must be looked up again.
 
     Args:
-        requests: looks up the offsets of the log.
-        settings: limits of the fetch size.
-        partition_map: the partitions of the fetcher, from which those are removed that wait for their reader.
-        on_failure: called with a partition and the error to raise to its reader.
+        requests: requests to the broker, used to look up offsets.
+        settings: fetch settings, which limit the fetch size.
+        partition_map: partitions of the fetcher. Partitions that wait for their reader are removed from it.
+        on_failure: function that is called with a partition and the error to raise to its reader.
         log: logger of the fetcher.
     """
 
@@ -51,15 +51,16 @@ class PartitionErrors:
         self._log = log
 
     def handle(self, info: PartitionTopicInfo, error_code: int) -> bool:
-        """Handle an error code of a fetch response."""
+        """Handle a partition's error code in a fetch response."""
         if error_code == protocol.OFFSET_OUT_OF_RANGE:
             return self.handle_offset_out_of_range(info)
         topic, partition = info.partition
         if error_code == protocol.CORRUPT_MESSAGE:
             error = CorruptRecordError(
                 f"topic {topic!r} partition {partition} offset {info.fetch_offset}: broker {self._requests.endpoint} "
-                "cannot read its log at this offset. The batch is fetched again; if the error persists, restore the "
-                "partition from a replica, or commit an offset after the corrupt batch",
+                "cannot read its log at this offset: CORRUPT_MESSAGE (2). The batch is fetched again; if the error "
+                "persists, restore the partition from a replica (to skip the batch instead, commit an offset after the "
+                "corrupt batch)",
                 info.fetch_offset,
             )
             self._on_failure(info, error)
@@ -92,7 +93,7 @@ class PartitionErrors:
             self._log.warning("offset_out_of_range", topic=topic, partition=partition, offset=info.fetch_offset)
             is_repeated = info.fetch_offset == info.reset_offset
             info.fetch_offset = -1  # looked up before the next request
-            return not is_repeated  # back off if the broker does not have the offset that it returned
+            return not is_repeated  # back off if the broker rejects the offset that it returned
         (start_error, start), (end_error, end) = (
             self._requests.list_offsets([info.partition], timestamp)[info.partition]
             for timestamp in (protocol.EARLIEST, protocol.LATEST)
@@ -112,15 +113,15 @@ class PartitionErrors:
     def handle_incomplete_batch(
         self, info: PartitionTopicInfo, data: protocol.PartitionData, fetch_size: int, *, is_truncated: bool
     ) -> bool:
-        """Handle data without a complete batch: it exceeds the fetch size, or its header is corrupt.
+        """Handle data without a complete batch: the batch exceeds the fetch size, or its header is corrupt.
 
         Args:
-            fetch_size: requested bytes of the partition.
-            is_truncated: whether the broker cuts a batch that is larger than ``fetch_size``.
+            fetch_size: maximum bytes requested for the partition.
+            is_truncated: whether the broker truncates batches that are larger than ``fetch_size``.
         """
         topic, partition = info.partition
         if not is_truncated or len(data.records) < fetch_size:
-            # The broker has not truncated the data, so they are corrupt. The reader raises the error.
+            # The broker did not truncate the data, so the data is corrupt. The reader raises the error.
             info.queue.put(Chunk(info.partition, info.fetch_offset, info.fetch_offset, data.records))
             self._partition_map.remove_infos([info])
             return True
@@ -135,9 +136,9 @@ class PartitionErrors:
             )
             return True
         error = MessageSizeTooLargeError(
-            f"topic {topic!r} partition {partition} offset {info.fetch_offset}: the next record claims {needed} bytes, "
-            f"more than the limit of {limit} bytes. If the size is right, increase fetch.message.max.bytes; "
-            "if the record is corrupt, commit an offset after it"
+            f"topic {topic!r} partition {partition} offset {info.fetch_offset}: the size field of the next record is "
+            f"{needed} bytes, but the limit is {limit} bytes; increase fetch.message.max.bytes (if the record is "
+            "corrupt, commit an offset after it)"
         )
         self._on_failure(info, error)
         return False

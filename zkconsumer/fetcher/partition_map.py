@@ -13,10 +13,10 @@ from zkconsumer.message import TopicPartition
 
 
 class PartitionMap:
-    """The partitions that a fetcher thread fetches, in the order in which it requests them.
+    """The partitions that a fetcher thread fetches, in request order.
 
-    All methods may be called from any thread. A partition can be removed and added again, as another object, at any
-    time. The methods that take objects change nothing if the map holds another object for the same partition.
+    All methods may be called from any thread. At any time, a partition can be removed and re-added as a new
+    ``PartitionTopicInfo``. Methods that take ``PartitionTopicInfo`` objects do nothing for objects that were replaced.
     """
 
     def __init__(self) -> None:
@@ -24,18 +24,18 @@ class PartitionMap:
         self._infos: dict[TopicPartition, PartitionTopicInfo] = {}
 
     def add(self, infos: Iterable[PartitionTopicInfo]) -> None:
-        """Add partitions; replaces objects of the same partitions."""
+        """Add partitions, replacing existing objects for the same partitions."""
         with self._lock:
             self._infos.update({info.partition: info for info in infos})
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remove partitions, whichever object the map holds for them."""
+        """Remove partitions, regardless of the objects that the map holds for them."""
         with self._lock:
             for partition in partitions:
                 self._infos.pop(partition, None)
 
     def remove_infos(self, infos: Iterable[PartitionTopicInfo]) -> list[PartitionTopicInfo]:
-        """Remove exactly these objects and return those that the map held."""
+        """Remove exactly the given objects, and return the objects that were in the map."""
         with self._lock:
             held = [info for info in infos if self._infos.get(info.partition) is info]
             for info in held:
@@ -43,7 +43,7 @@ class PartitionMap:
         return held
 
     def move_to_end(self, info: PartitionTopicInfo) -> None:
-        """Request the partition after all others."""
+        """Move the partition to the end of the request order."""
         with self._lock:
             if self._infos.get(info.partition) is info:
                 del self._infos[info.partition]

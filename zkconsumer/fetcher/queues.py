@@ -1,9 +1,10 @@
 """Queues between fetchers and a stream: one bounded queue of chunks per partition.
 
-A partition whose queue is full is left out of the next fetch request, so a fetcher never waits for room. A stream takes
-chunks from its non-empty queues in turn.
+A partition whose queue is full is left out of the next fetch request, so a fetcher never blocks on a full queue. A
+stream takes chunks from its non-empty queues round-robin.
 
-Source: Kafka 1.1 PartitionTopicInfo.enqueue. It has one queue per stream, which blocks the fetcher (KAFKA-832).
+Source: Kafka 1.1 PartitionTopicInfo.enqueue. The Scala consumer has one queue per stream, and a full queue blocks the
+fetcher (KAFKA-832).
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from collections.abc import Callable
 
 from zkconsumer.fetcher.chunk import Chunk, QueueItem
 
-#: Maximum number of errors that are kept for a stream that is not read; the oldest ones are dropped.
+#: Maximum number of errors kept for a stream that is not being read; the oldest errors are dropped.
 _MAX_ERRORS = 100
 
 
 class ByteBudget:
-    """The bytes that the queues of several partitions, and the responses that fill them, may take together.
+    """Byte limit shared by the queues of several partitions and the responses that fill them.
 
-    They are exceeded by one fetch of each fetcher at most, and by one record batch of each stream.
+    The limit is exceeded by at most one fetch per fetcher and one record batch per stream.
 
     Args:
         limit: maximum bytes.
@@ -32,17 +33,18 @@ class ByteBudget:
         self._limit = limit
         self._queued = self._reserved = 0
         self._watchers: set[threading.Event] = set()
-        self._lock = threading.Lock()  # acquired inside the locks of streams
+        self._lock = threading.Lock()  # may be acquired while a stream's lock is held
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing more may be queued."""
+        """Whether the limit is reached, so that nothing more may be queued."""
         return self._queued >= self._limit
 
     def reserve(self, wanted: int, minimum: int) -> int:
-        """Reserve up to ``wanted`` bytes for a response, and at least ``minimum``; returns how many.
+        """Reserve up to ``wanted`` bytes for a response, but at least ``minimum``; return the number of bytes reserved.
 
-        Most responses are smaller. The minimum keeps fetchers that wait for new records from slowing down the others.
+        Most responses are smaller than the reservation. The minimum ensures that fetchers waiting for new records do
+        not slow down other fetchers.
         """
         with self._lock:
             granted = max(min(wanted, minimum), min(wanted, self._limit - self._queued - self._reserved))
@@ -50,12 +52,12 @@ class ByteBudget:
             return granted
 
     def release(self, granted: int) -> None:
-        """Return reserved bytes."""
+        """Release ``granted`` reserved bytes."""
         with self._lock:
             self._reserved -= granted
 
     def add(self, size: int) -> None:
-        """Count queued bytes, or bytes that have left a queue if ``size`` is negative."""
+        """Add ``size`` to the number of queued bytes; it is negative for bytes that left a queue."""
         with self._lock:
             was_spent = self.is_spent
             self._queued += size
@@ -65,32 +67,32 @@ class ByteBudget:
                 self._watchers.clear()
 
     def unwatch(self, event: threading.Event) -> None:
-        """Undo ``watch``, when the fetcher ends."""
+        """Undo ``watch``; called when the fetcher terminates."""
         with self._lock:
             self._watchers.discard(event)
 
     def watch(self, event: threading.Event) -> None:
-        """Set an event once when the budget is no longer spent.
+        """Set ``event`` once, when the budget is no longer spent.
 
-        A fetcher calls it before it checks its queues. All of them may be empty, so that no reader wakes it.
+        A fetcher calls this before it checks its queues: if all its queues are empty, no reader wakes the fetcher.
         """
         with self._lock:
             self._watchers.add(event)
 
 
 class StreamQueue:
-    """The queues of one stream: takes items from those that are not empty, in turn.
+    """The queues of one stream; items are taken from the non-empty queues round-robin.
 
     Any number of fetchers add items; one thread takes them. ``StreamQueue`` and ``PartitionQueue`` are one unit and use
-    each other's private fields, because the lock of the stream guards its partition queues, too.
+    each other's private fields, because the stream's lock also guards its partition queues.
 
     Args:
-        budget: bytes that all queues of this stream share with those of other streams.
+        budget: byte limit shared with the queues of other streams.
     """
 
     def __init__(self, budget: ByteBudget) -> None:
         self._budget = budget
-        self._nbytes = 0  # of records in all queues of this stream
+        self._nbytes = 0  # total size of the records in this stream's queues
         self._lock = threading.Lock()  # guards this object and the items of its partition queues
         self._changed = threading.Condition(self._lock)
         self._ready: deque[PartitionQueue] = deque()
@@ -99,12 +101,12 @@ class StreamQueue:
         self._final_error: BaseException | None = None
 
     def take(self, timeout_s: float | None) -> tuple[PartitionQueue, QueueItem] | None:
-        """Return the next item and its queue, or None if the stream is closed or ``timeout_s`` has passed.
+        """Return the next item and its queue, or None if the stream is closed or ``timeout_s`` expires.
 
-        Blocks until there is an item; without a limit if ``timeout_s`` is None.
+        Blocks until an item is available, indefinitely if ``timeout_s`` is None.
 
         Raises:
-            BaseException: an error passed to ``fail``; once, unless it is final.
+            BaseException: an error passed to ``fail``; it is raised only once, unless it is final.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
@@ -134,7 +136,7 @@ class StreamQueue:
         with self._lock:
             return sum(len(queue._items) for queue in self._ready)
 
-    def _count(self, size: int) -> None:  # with the lock held
+    def _count(self, size: int) -> None:  # the caller must hold the lock
         self._nbytes += size
         self._budget.add(size)
 
@@ -153,10 +155,10 @@ class StreamQueue:
             self._changed.notify_all()
 
     def fail(self, error: BaseException, *, is_final: bool = False) -> None:
-        """Make ``take`` raise an error. Errors are raised in order, before any item is returned.
+        """Make ``take`` raise ``error``; errors are raised in order, before any item is returned.
 
         Args:
-            is_final: raise the error each time, until ``close``.
+            is_final: raise the error on every call until ``close``.
         """
         with self._lock:
             if is_final:
@@ -178,7 +180,7 @@ class PartitionQueue:
         self._capacity = capacity
         self._items: deque[QueueItem] = deque()
         self.is_closed = False
-        #: Called after an item has been taken; set by the fetcher that fills the queue.
+        #: Function that is called after an item was taken; set by the fetcher that fills the queue.
         self.on_room: Callable[[], object] = lambda: None
 
     @property
@@ -186,7 +188,7 @@ class PartitionQueue:
         """Whether the next fetch request may include the partition.
 
         If the budget is spent, partitions have room only while their whole stream has no records. Otherwise, the reader
-        of this stream could wait for the reader of another one.
+        of this stream might have to wait for the reader of another stream.
         """
         stream = self._stream
         if stream._nbytes and stream._budget.is_spent:
@@ -198,7 +200,7 @@ class PartitionQueue:
             return sum(isinstance(item, Chunk) for item in self._items) < self._capacity
 
     def put(self, item: QueueItem) -> None:
-        """Append an item, even if the queue is full; discards the item if the queue is closed."""
+        """Append an item, even if the queue is full; discard the item if the queue is closed."""
         stream = self._stream
         with stream._lock:
             if self.is_closed or stream._closed:
@@ -210,7 +212,7 @@ class PartitionQueue:
             stream._changed.notify()
 
     def close(self) -> None:
-        """Discard the items in the queue and those that are still added."""
+        """Discard all items in the queue, and all items that are added later."""
         stream = self._stream
         with stream._lock:
             self.is_closed = True
@@ -219,9 +221,9 @@ class PartitionQueue:
                 stream._ready.remove(self)
 
     def replacement(self) -> PartitionQueue:
-        """Return an empty queue of the same stream and capacity."""
+        """Return an empty queue with the same stream and capacity."""
         return PartitionQueue(self._stream, self._capacity)
 
-    def _discard_items(self) -> None:  # with the stream's lock held
+    def _discard_items(self) -> None:  # the caller must hold the stream's lock
         self._stream._count(-sum(item.nbytes for item in self._items))
         self._items.clear()

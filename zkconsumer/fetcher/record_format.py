@@ -29,15 +29,15 @@ _MESSAGE_HEADER = {0: 26, 1: 34}
 
 
 class MalformedError(ValueError):
-    """A record cannot be parsed, or does not fit into the columns."""
+    """A record cannot be parsed, or does not fit into the column buffers."""
 
 
 class Segment(NamedTuple):
-    """Entries that are decoded in one call.
+    """Entries that are decoded in one call; the module ``decode`` defines the terms.
 
-    Either a run of uncompressed entries, ``[begin, end)``, or one compressed, control or transactional entry, whose
-    records start at ``payload`` (``decode`` defines the words). ``rows`` is the number of records in the header. The
-    fields from ``magic`` on, except ``rows``, are those of the first entry.
+    A segment is either a run of uncompressed entries, ``[begin, end)``, or one compressed, control or transactional
+    entry, whose records start at ``payload``. ``rows`` is the number of records according to the headers. ``magic`` and
+    the fields that follow it, except ``rows``, describe the first entry.
     """
 
     begin: int
@@ -68,7 +68,7 @@ def can_join_run(entry: Segment, flags: int) -> bool:
 
 
 def wrap64(value: int) -> int:
-    """Return the number modulo 64 bits, signed, as Java computes it."""
+    """Wrap a number to a signed 64-bit integer, like Java's ``long`` arithmetic."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -88,7 +88,7 @@ def read_varint(data: memoryview, at: int, end: int, max_bytes: int) -> tuple[in
 
 
 def read_sized(data: memoryview, at: int, end: int) -> tuple[memoryview | None, int]:
-    """Return the bytes that follow their length, None for length -1, and the position after them."""
+    """Read length-prefixed bytes; return them (None for length -1) and the position after them."""
     size, at = read_varint(data, at, end, 5)
     if size < -1 or size > end - at:
         raise MalformedError
@@ -151,7 +151,7 @@ def _entry_error(kind: DamageKind, at: int) -> ValueError:
 
 
 def _read_batch(data: memoryview, at: int, end: int, check_crc: bool) -> Segment:
-    """Return a complete batch of format 2."""
+    """Parse a complete batch of format 2."""
     (base_offset,) = struct.unpack_from(">q", data, at)
     (crc, attributes, last_delta, first_timestamp, max_timestamp, producer_id, count) = struct.unpack_from(
         ">IHiqqq6xi", data, at + 17
@@ -180,7 +180,7 @@ def _read_batch(data: memoryview, at: int, end: int, check_crc: bool) -> Segment
 
 
 def _read_message(data: memoryview, at: int, end: int, check_crc: bool) -> Segment:
-    """Return a complete message of format 0 or 1."""
+    """Parse a complete message of format 0 or 1."""
     base_offset, _, crc, magic, attributes = struct.unpack_from(">qiIbB", data, at)
     if check_crc and zlib.crc32(data[at + _MAGIC_OFFSET : end]) != crc:
         raise _entry_error(DamageKind.CRC_MISMATCH, at)
@@ -227,7 +227,7 @@ def read_key_and_value(data: memoryview, message: Segment) -> tuple[memoryview |
 
 
 class Record(NamedTuple):
-    """A record of format 2; its headers are in ``[headers_at, end)`` of the data."""
+    """A record of format 2; its headers are at bytes ``[headers_at, end)`` of the data."""
 
     offset: int
     timestamp: int
@@ -242,7 +242,7 @@ def read_records(data: memoryview, batch: Segment) -> Iterator[Record]:
     """Yield the records in ``[payload, end)`` of a batch.
 
     Raises:
-        MalformedError: the next record is malformed, or bytes follow the last one.
+        MalformedError: the next record is corrupt, or other bytes follow the last record.
     """
     at, end = batch.payload, batch.end
     append_time = bool(batch.attributes & LOG_APPEND)
@@ -267,7 +267,7 @@ def read_headers(data: memoryview, record: Record) -> Iterator[tuple[memoryview,
     """Yield the key and the value of each header of a record.
 
     Raises:
-        MalformedError: the next header is malformed, or bytes follow the last one.
+        MalformedError: the next header is corrupt, or other bytes follow the last header.
     """
     count, at = read_varint(data, record.headers_at, record.end, 5)
     if count < 0:

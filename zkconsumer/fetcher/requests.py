@@ -1,4 +1,4 @@
-"""FetchRequests: the requests of a fetcher to its broker."""
+"""FetchRequests: sends a fetcher's requests to its broker."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from zkconsumer.fetcher.queues import ByteBudget
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metrics import Metrics
 
-#: First version of Fetch responses with a whole batch of any size (KIP-74), since Kafka 0.10.1.
+#: First Fetch version whose responses contain at least one whole batch of any size (KIP-74, Kafka 0.10.1).
 _FIRST_WITH_WHOLE_BATCH = 3
 
-#: Maximum share of the timeout that a fast response takes, so that more may be fetched at once.
+#: A response is fast if it took less than this fraction of the timeout. After a fast response, a reduced fetch size may
+#: grow again.
 _FAST_SHARE = 0.25
 
-#: Error code and offset of a partition that is missing in a ListOffsets response.
+#: Error code and offset for a partition that is missing from a ListOffsets response.
 _MISSING = protocol.UNKNOWN_SERVER_ERROR, -1
 
 
@@ -40,9 +41,9 @@ class FetchAnswer:
     """The response to a fetch request.
 
     Attributes:
-        partitions: the returned partitions; none if the broker rejected the fetch session.
-        is_fast: whether the response took a small share of the timeout.
-        truncates_batches: whether the broker cuts a batch that is larger than the fetch size.
+        partitions: returned partitions; empty if the broker rejected the fetch session.
+        is_fast: whether the response took only a small fraction of the timeout.
+        truncates_batches: whether the broker truncates batches that are larger than the fetch size.
     """
 
     partitions: Sequence[protocol.PartitionData]
@@ -51,16 +52,16 @@ class FetchAnswer:
 
 
 class FetchRequests:
-    """Sends Fetch and ListOffsets requests to one broker over one connection, which opens at the first request.
+    """Sends Fetch and ListOffsets requests to a broker over one connection, which the first request opens.
 
     One thread sends the requests. Other threads may only call ``abort``.
 
     Args:
         endpoint: the broker.
-        settings: how to fetch.
-        budget: limits the bytes of all responses and queues of a consumer or task.
-        metrics: registry of the meters and timers.
-        channels: connections of earlier fetchers, to which ``close`` returns the connection; None to close it.
+        settings: fetch settings.
+        budget: byte limit shared by all responses and queues of a consumer or task.
+        metrics: metrics registry.
+        channels: connection pool that provides the connection and takes it back on ``close``; None to use no pool.
     """
 
     def __init__(
@@ -78,18 +79,18 @@ class FetchRequests:
         self._channels = channels
         connecting = settings.connecting
         self._channel = connecting.channel(endpoint) if channels is None else channels.take(endpoint, connecting)
-        self._session = FetchSession(is_requested=channels is None)  # not in Spark tasks, which end soon
+        self._session = FetchSession(is_requested=channels is None)  # not in Spark tasks, which are short-lived
         self._throttle = Throttle(connecting.timeout_s)
         self._is_aborted = False
 
     def abort(self) -> None:
-        """Make the current fetch and all later ones raise ``ClosedError``. Any thread may call this method."""
+        """Make the current fetch and all later fetches raise ``ClosedError``; may be called from any thread."""
         self._is_aborted = True
         if self._channels is None or self._channel.is_in_use:
             self._channel.close()
 
     def close(self) -> None:
-        """Close the connection, or keep it for later fetchers."""
+        """Close the connection, or return it to the pool."""
         if self._channels is None:
             self._channel.close()
         else:
@@ -97,29 +98,29 @@ class FetchRequests:
 
     @property
     def throttle_s(self) -> float:
-        """Seconds to wait before the next fetch, as the broker has requested."""
+        """Seconds to wait before the next fetch, as requested by the broker."""
         return self._throttle.remaining()
 
     def fetch(
         self, positions: Mapping[TopicPartition, Position], *, wait_ms: int, partition_max_bytes: int, max_bytes: int
     ) -> FetchAnswer:
-        """Fetch records from the positions.
+        """Fetch records at the given positions.
 
         Args:
             wait_ms: maximum milliseconds that the broker waits for records.
-            partition_max_bytes: maximum bytes of a partition if the broker does not support one limit per partition.
-            max_bytes: bytes of the response, which are reserved from the budget during the request, as far as it
-                allows.
+            partition_max_bytes: minimum number of bytes to reserve from the budget for the response.
+            max_bytes: maximum size of the response in bytes. It is reserved from the budget during the request, and
+                reduced to what the budget allows.
 
         Raises:
-            RetriableError: the broker is unreachable, rejected the request, or returned other partitions.
+            RetriableError: the broker is unreachable, rejected the request, or returned unexpected partitions.
             ClosedError: ``abort`` was called.
         """
         reserved = self._budget.reserve(max_bytes, partition_max_bytes)
         try:
             return self._fetch(positions, wait_ms, partition_max_bytes, reserved)
         finally:
-            self._budget.release(reserved)  # the chunks of the response take their own share when they are queued
+            self._budget.release(reserved)  # queued chunks are added to the budget separately
 
     def _fetch(
         self, positions: Mapping[TopicPartition, Position], wait_ms: int, partition_max_bytes: int, max_bytes: int
@@ -141,7 +142,7 @@ class FetchRequests:
         if response.error_code:
             self._session.reset()
             if response.error_code in (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH):
-                # The broker restarted or discarded the session; the next request is a full one.
+                # The broker restarted or discarded the session; the next request is a full request.
                 return FetchAnswer((), is_fast, truncates_batches)
             raise broker_error(response.error_code, f"broker {self.endpoint} rejected the fetch request")
         self._session.update(positions, response)
@@ -150,7 +151,7 @@ class FetchRequests:
 
     def _send(self, request: Any) -> tuple[protocol.FetchResult, bool]:
         """Send a fetch request; return the response, and whether it was fast."""
-        if self._is_aborted:  # abort() has not closed the connection, because no request had been sent
+        if self._is_aborted:  # abort() did not close the connection, because no request was in flight
             raise ClosedError("the fetcher has been closed")
         sent_at = time.monotonic()
         try:
@@ -168,7 +169,7 @@ class FetchRequests:
     def _check_returned(
         self, delta: FetchDelta, requested: Set[TopicPartition], returned: Collection[TopicPartition]
     ) -> None:
-        """Raise RetriableError unless the broker returned the requested partitions, each of them once."""
+        """Raise RetriableError unless the broker returned each of the requested partitions exactly once."""
         found = set(returned)
         is_complete = found == requested if delta.is_full else found <= requested
         if not is_complete or len(returned) != len(found):
@@ -185,7 +186,7 @@ class FetchRequests:
 
         Args:
             timestamp: ``protocol.EARLIEST``, ``protocol.LATEST``, or milliseconds since the epoch.
-            read_committed: the last stable offset is the end of the log; None for the setting of the consumer.
+            read_committed: treat the last stable offset as the end of the log; None for the consumer's setting.
 
         Raises:
             RetriableError: the broker is unreachable.

@@ -1,8 +1,8 @@
-"""ConsumerFetcherThread: fetches records of some partitions from one broker into their queues.
+"""ConsumerFetcherThread: fetches records from one broker into partition queues.
 
-A Spark task, which reads up to given offsets, uses the same thread as a stream without an end.
+It is used by unbounded streams, and by Spark tasks, which read up to given end offsets.
 
-The thread repeats four steps, until it is closed:
+Until it is closed, the thread repeats four steps:
 
 - ``build_fetch_request`` selects the partitions whose queues have room;
 - ``fetch`` sends the request (``FetchRequests``), after ``resolve_offsets`` has looked up unknown offsets;
@@ -36,12 +36,12 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.threads import OwnedThread
 
-#: Minimum milliseconds that the broker waits for data while a partition is left out of the request. When the queue of
-#: that partition has room again, its next fetch is delayed by up to this time. Doubles up to ``fetch.wait.max.ms``
-#: while the queue stays full.
+#: Initial milliseconds that the broker waits for data if a partition is left out of the request because its queue is
+#: full. Once the queue has room again, the next fetch of the partition is delayed by up to this time. The time doubles,
+#: up to ``fetch.wait.max.ms``, while the queue remains full.
 _MIN_WAIT_WITH_FULL_QUEUE_MS = 5
 
-#: Maximum seconds that ``close`` waits for the end of the thread.
+#: Maximum seconds that ``close`` waits for the thread to terminate.
 _JOIN_TIMEOUT_S = 5.0
 
 
@@ -55,16 +55,17 @@ class ConsumerFetcherThread:
     Other threads call ``add_partitions``, ``remove_partitions``, ``remove_infos`` and ``close``.
 
     Args:
-        name: name of the thread.
-        requests: sends the requests; closed by this thread.
-        settings: how to fetch.
-        budget: limits the bytes of all fetchers and queues of a consumer or task.
-        on_error: called with partitions that could not be fetched; their leaders must be looked up again.
-        on_failure: called with a partition and the error to raise to its reader.
+        name: thread name.
+        requests: requests to the broker; closed by this thread.
+        settings: fetch settings.
+        budget: byte limit shared by all fetchers and queues of a consumer or task.
+        on_error: function that is called with partitions that could not be fetched; their leaders must be looked up
+            again.
+        on_failure: function that is called with a partition and the error to raise to its reader.
 
     Attributes:
         endpoint: the broker.
-        has_ended: whether an unexpected error has ended the thread.
+        has_ended: whether an unexpected error terminated the thread.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class ConsumerFetcherThread:
         self._wakeup = threading.Event()
         self._stopping = False
         self._wait_ms = settings.max_wait_ms
-        self._partition_max_bytes = settings.partition_max_bytes  # of the current request
+        self._partition_max_bytes = settings.partition_max_bytes  # limit in the current request
         self._damaged: dict[TopicPartition, DamagedBatch] = {}
         self._thread = OwnedThread(self._run, name, self._report_crash)
 
@@ -112,16 +113,16 @@ class ConsumerFetcherThread:
         infos = list(infos)
         for info in infos:
             info.queue.on_room = self._wakeup.set
-            info.starts_at_batch = False  # the log of another leader, or a re-created topic, may have other batches
+            info.starts_at_batch = False  # another leader or a re-created topic may have different batches
         self._partition_map.add(infos)
         self._wakeup.set()
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Stop fetching partitions; their records in a response in flight are discarded."""
+        """Stop fetching partitions; their records in an in-flight response are discarded."""
         self._partition_map.remove(partitions)
 
     def remove_infos(self, infos: Iterable[PartitionTopicInfo]) -> None:
-        """Stop fetching partitions unless they have been added again as other objects."""
+        """Stop fetching partitions, unless they were re-added as new objects."""
         self._partition_map.remove_infos(infos)
 
     @property
@@ -145,7 +146,7 @@ class ConsumerFetcherThread:
             self._requests.close()
 
     def _report_crash(self, error: BaseException) -> None:
-        """Fail the partitions of the thread, which would otherwise stall silently (KAFKA-4384)."""
+        """Report an error for the thread's partitions, which would otherwise stall silently (KAFKA-4384)."""
         self.has_ended = True
         if self._stopping:
             return
@@ -197,12 +198,12 @@ class ConsumerFetcherThread:
         return failed
 
     def build_fetch_request(self) -> list[PartitionTopicInfo]:
-        """Return the partitions to request: those that are not at their end and whose queue has room.
+        """Return the partitions to request, which have not reached their end offset and whose queue has room.
 
-        The broker returns a record of any size for the first partition that has data (KIP-74). The map moves partitions
-        that returned data to the end, so that each partition becomes the first one in turn.
+        The broker returns a record of any size for the first partition that has data (KIP-74). Partitions that returned
+        data are moved to the end of the map, so that each partition becomes the first one in turn.
         """
-        # Of a stream without records, one batch is fetched even if the budget is spent (KIP-74).
+        # For a stream without records, one batch is fetched even if the budget is spent (KIP-74).
         default = self._settings.partition_max_bytes
         self._partition_max_bytes = min(MIN_FETCH_BYTES, default) if self._budget.is_spent else default
         unfinished = [info for info in self._partition_map.infos() if info.fetch_offset < info.until]
@@ -215,7 +216,7 @@ class ConsumerFetcherThread:
         return requested
 
     def fetch(self, infos: Sequence[PartitionTopicInfo]) -> FetchAnswer:
-        """Wait as long as the broker has requested, and fetch the partitions; raises what ``FetchRequests`` raises."""
+        """Wait for the throttle time to pass, and fetch the partitions; for errors see ``FetchRequests.fetch``."""
         throttle_s = self._requests.throttle_s
         if throttle_s:
             self._pause(throttle_s)
@@ -236,7 +237,7 @@ class ConsumerFetcherThread:
             answer: the response that contains the data.
 
         Returns:
-            False if the leader of the partition must be looked up again.
+            False if the partition's leader must be looked up again.
         """
         if not self._partition_map.holds(info):
             return True  # removed while the request was in flight
@@ -260,7 +261,7 @@ class ConsumerFetcherThread:
         if chunk.damage is not None:
             if chunk.damage.kind is not DamageKind.BATCH_MISSING:
                 self._damaged[info.partition] = DamagedBatch(chunk)
-            self.remove_infos([info])  # the reader raises the error, and fetches again from a valid offset
+            self.remove_infos([info])  # the reader raises the error, and refetches from a valid offset
             return True
         self._damaged.pop(info.partition, None)
         info.fetch_offset = chunk.next_offset

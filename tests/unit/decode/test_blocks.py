@@ -117,7 +117,7 @@ def test_slices_before_malformed_record_are_read(codec: int, surplus: bytes, end
     data = batches.batch(records, codec, payload=batches.compress(codec, payload)) + batches.batch([Record(10)])
     found = read_slices(data, max_rows=4)
     assert ([row.offset for row in found.rows], found.resume) == (list(range(end)), end)
-    assert f"offset {end}: malformed record, at byte 0 of {len(data)}" in found.error
+    assert f"offset {end}: corrupt record, at byte 0 of {len(data)}" in found.error
     again = read_slices(chunk_of(data, end), max_rows=4)
     assert (again.rows, again.resume) == ([], end)
 
