@@ -5,6 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+#: Maximum seconds that a method called by the application sleeps at once. Signal handlers run in the main thread, but the
+#: operating system may deliver a signal to another thread, which does not wake up the main thread.
+WAKE_INTERVAL_S = 0.5
+
 
 class OwnedThread:
     """A daemon thread that its owner can join from any thread, even from the thread itself.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,29 @@ from zkconsumer.message import TopicPartition
 
 def chunk(offset: int, partition: int = 0, data: bytes = b"data") -> Chunk:
     return Chunk(TopicPartition("t", partition), offset, offset + 1, data)
+
+
+@pytest.mark.parametrize("timeout_s", [None, 60.0])
+def test_signal_to_another_thread_interrupts_waiting(timeout_s: float | None) -> None:
+    """The operating system may deliver a signal to any thread, which does not wake up the main thread."""
+
+    def handle(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def send() -> None:
+        wait_for(lambda: waiters)
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+    stream = StreamQueue(ByteBudget(LIMIT))
+    waiters = stream._changed._waiters  # type: ignore[attr-defined]
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        sender = in_thread(send)
+        with pytest.raises(KeyboardInterrupt):
+            stream.take(timeout_s)
+        sender.result()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from zkconsumer.fetcher.chunk import Chunk, QueueItem
+from zkconsumer.threads import WAKE_INTERVAL_S
 
 #: Maximum number of errors kept for a stream that is not being read; the oldest errors are dropped.
 _MAX_ERRORS = 100
@@ -122,7 +123,7 @@ class StreamQueue:
                 remaining = None if deadline is None else deadline - time.monotonic()
                 if remaining is not None and remaining <= 0:
                     return None
-                self._changed.wait(remaining)
+                self._changed.wait(WAKE_INTERVAL_S if remaining is None else min(remaining, WAKE_INTERVAL_S))
             queue = self._ready.popleft()
             item = queue._items.popleft()
             self._count(-item.nbytes)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future, wait
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
@@ -15,7 +14,9 @@ from zkconsumer.errors import (
     RetriableError,
     ZkConsumerError,
 )
+from zkconsumer.rebalance.futures import wait_until_done
 from zkconsumer.rebalance.session_watch import SessionLostError
+from zkconsumer.threads import WAKE_INTERVAL_S
 
 #: Maximum seconds to wait for an attempt that is running when the time for retries is over. All its steps have shorter
 #: limits of their own.
@@ -70,12 +71,15 @@ class FirstRebalance:
             ZkConsumerError: the member failed or was closed.
         """
         limit_s = self._timeout_s + self._last_attempt_timeout_s
-        try:
-            self._result.result(limit_s)
-        except FutureTimeoutError as error:
+        deadline = time.monotonic() + limit_s
+        if not wait_until_done(self._result, self._sleep, deadline):
             raise ConsumerRebalanceFailedError(
                 f"the first rebalance of consumer {self._consumer_id} did not end within {limit_s:g} s"
-            ) from error
+            )
+        self._result.result()
+
+    def _sleep(self, timeout_s: float) -> None:
+        wait([self._result], min(timeout_s, WAKE_INTERVAL_S))
 
     def succeed(self) -> None:
         """Set the result, unless it is set."""
