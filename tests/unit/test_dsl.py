@@ -482,7 +482,7 @@ def test_invalid_steps_are_rejected(builder: StreamsBuilder) -> None:
             lambda: stream.join(table, join, windows=JoinWindows(before_ms=0, after_ms=1)),
             "'windows' is not supported by",
         ),
-        (lambda: stream.join(table, join, window=5), "a join has no argument 'window'"),  # type: ignore[call-arg]
+        (lambda: stream.join(table, join, window=5), "unknown join argument 'window'"),  # type: ignore[call-arg]
         (lambda: table.suppress(UntilWindowCloses()), "requires a windowed aggregation before suppress"),
         (lambda: table.filter(starts_with_a, store=5), "store must be a name or a Materialized"),  # type: ignore[arg-type]
         (lambda: builder.global_table("v", store=Materialized(history_ms=1)), "cannot be versioned"),

@@ -221,7 +221,7 @@ def test_page_that_is_no_blob_is_reported(tmp_path: Path, data: object, kind: st
 
     what = f"page {page_id}" if page_id > 0 else "the directory"
     with pytest.raises(
-        StreamsError, match=f"store 'second': {what} in state file {path} is corrupt: must be a BLOB, got {kind};"
+        StreamsError, match=f"store 'second': {what} in state file {path} is corrupt: data must be a BLOB, got {kind};"
     ):
         read(path)
 

@@ -255,8 +255,8 @@ def test_pages_of_other_layout_are_rejected() -> None:
 
     with pytest.raises(
         StreamsError,
-        match="store 's': the memory has entries with layout 'WindowStore, segments of 60000 ms', expected "
-        "'KeyValueStore'; declare the store as before, or rename it",
+        match="store 's': the entries in memory have layout 'WindowStore, segments of 60000 ms', expected "
+        "'KeyValueStore'; restore the store's previous declaration",
     ):
         PagedMap(pages, "s", "KeyValueStore")
 

@@ -1,4 +1,4 @@
-"""The DSL of Kafka Streams: streams, tables and their steps, from which a ``StreamsBuilder`` builds a ``Topology``."""
+"""The Kafka Streams DSL: a ``StreamsBuilder`` builds a ``Topology`` from operations on streams and tables."""
 
 from __future__ import annotations
 

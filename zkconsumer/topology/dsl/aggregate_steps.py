@@ -1,4 +1,4 @@
-"""Helpers shared by the aggregations of streams.
+"""Helpers shared by stream aggregations.
 
 Source: Kafka 3.9 GroupedStreamAggregateBuilder.
 """
@@ -33,14 +33,14 @@ def create_aggregate_node(
     *,
     has_store: bool = True,
 ) -> ProcessorGraphNode:
-    """Return the step of an aggregation.
+    """Return the graph node of an aggregation.
 
     Args:
         name: name of the step.
-        operation: the aggregation.
-        settings: settings of its store.
-        windows: the windows, or None.
-        has_store: whether the store is added with the step; otherwise, another step adds it.
+        operation: aggregation that the step performs.
+        settings: settings of the aggregation's store.
+        windows: windows of the aggregation; None if it is not windowed.
+        has_store: whether this step adds the store; False if another step adds it.
     """
 
     def create_stores() -> list[StoreBuilder]:
@@ -59,10 +59,10 @@ def create_aggregate_node(
 
 
 def check_merger(windows: Windows | None, merger: Merger | None) -> None:
-    """Check that there is a merger exactly for session windows.
+    """Check that ``merger`` is given if and only if ``windows`` are session windows.
 
     Raises:
-        TopologyError: it is missing, or not needed.
+        TopologyError: ``merger`` is missing for session windows, or given without them.
     """
     if isinstance(windows, SessionWindows) and merger is None:
         raise TopologyError("aggregate() with SessionWindows requires merger")
@@ -78,15 +78,15 @@ def create_windowed_operation(
     aggregator: Aggregator,
     merger: Merger | None,
 ) -> AggregateOperation:
-    """Return an aggregation by window.
+    """Return a windowed aggregation.
 
     Args:
-        windows: the windows.
+        windows: windows of the aggregation.
         store: name of the store.
         emit: when results are forwarded.
-        initializer: returns the aggregate before the first record.
-        aggregator: returns the new aggregate.
-        merger: merges the aggregates of two sessions.
+        initializer: returns the initial aggregate.
+        aggregator: called with key, value and current aggregate; returns the new aggregate.
+        merger: merges the aggregates of two sessions; None if ``windows`` are not session windows.
     """
     if isinstance(windows, SessionWindows):
         assert merger is not None
@@ -99,7 +99,7 @@ def create_windowed_operation(
 
 
 def create_windowed_serdes(serdes: Serdes, windows: Windows | None) -> Serdes:
-    """Return the serdes of a table, from those of its store."""
+    """Return the serdes of the result table. With ``windows``, the key serde is a serde for windowed keys."""
     if windows is None:
         return serdes
     if isinstance(windows, SessionWindows):

@@ -1,4 +1,4 @@
-"""Processors that aggregate the records of a stream by key.
+"""The processor and the functions of ``count``, ``reduce`` and ``aggregate`` on grouped streams.
 
 Source: Kafka 3.9 KStreamAggregate and KStreamReduce.
 """
@@ -14,46 +14,46 @@ from zkconsumer.topology.dsl.table_store import TableOutput
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.records import Record
 
-#: Returns the aggregate before the first record.
+#: Function that returns the initial aggregate.
 Initializer = Callable[[], Any]
-#: Returns the new aggregate from a key, a value and the aggregate.
+#: Function that returns the new aggregate, given a key, a value and the current aggregate.
 Aggregator = Callable[[Any, Any, Any], Any]
-#: Counter of the records that a node dropped.
+#: Name of the counter of dropped records.
 DROPPED = "dropped"
 
-#: Returns one value from the value so far and a new one.
+#: Function that combines the current result with a new value.
 Reducer = Callable[[Any, Any], Any]
 
 
 def zero() -> int:
-    """Return the count before the first record."""
+    """Return 0, the initial count."""
     return 0
 
 
 def add_one(_key: Any, _value: Any, count: int) -> int:
-    """Return the count after another record."""
+    """Return the count, incremented by 1."""
     return count + 1
 
 
 def nothing() -> None:
-    """Return None, the result of ``reduce`` before the first record."""
+    """Return None, the initial result of ``reduce``."""
 
 
 def reduce_values(reducer: Reducer, _key: Any, value: Any, so_far: Any) -> Any:
-    """Return the result of a reducer, as an aggregator; the first result is the first value."""
+    """Aggregate with ``reducer``. The first value of a key is its first result."""
     return value if so_far is None else reducer(so_far, value)
 
 
 class Aggregate(Processor):
-    """Aggregates values by key. Records without key or value are dropped and counted.
+    """Aggregates values by key. Records without a key or value are dropped and counted.
 
-    If the store is not versioned, a ``RecordAggregator`` processes the records.
+    If the store is not versioned, a ``RecordAggregator`` replaces ``process``.
 
     Args:
         store: name of the store.
-        initializer: returns the aggregate before the first record; None to start with the value, as ``reduce`` does.
-        aggregator: returns the new aggregate from key, value and aggregate.
-        sends_old: whether later steps need old values.
+        initializer: returns the initial aggregate; None if the first value is the initial aggregate, as in ``reduce``.
+        aggregator: called with key, value and current aggregate; returns the new aggregate.
+        sends_old: whether downstream steps need old values.
     """
 
     def __init__(self, store: str, initializer: Initializer | None, aggregator: Aggregator, sends_old: bool) -> None:

@@ -1,4 +1,4 @@
-"""``BranchedKStream``: divides a stream by predicates.
+"""``BranchedKStream``: splits a stream into branches.
 
 Source: Kafka 3.9 BranchedKStreamImpl.
 """
@@ -17,12 +17,12 @@ from zkconsumer.topology.dsl.stateless import Branch, PassThrough, Predicate
 if TYPE_CHECKING:
     from zkconsumer.topology.dsl.stream import KStream
 
-#: Called with the stream of a branch. Its return value replaces the stream in the returned dict; None omits the branch.
+#: Function applied to a branch. The stream that it returns replaces the branch in the result; None omits the branch.
 Chain = Callable[["KStream"], "KStream | None"]
 
 
 class BranchedKStream:
-    """Sends each record to the first branch that accepts it.
+    """Splits a stream: each record goes to the first branch whose predicate accepts it.
 
     ::
 
@@ -30,8 +30,8 @@ class BranchedKStream:
         orders, others = streams["by-kind-orders"], streams["by-kind-others"]
 
     Args:
-        stream: the stream.
-        name: start of the names of the branches.
+        stream: stream to split.
+        name: prefix of the branch names; None for a generated prefix.
     """
 
     def __init__(self, stream: KStream, name: str | None) -> None:
@@ -47,12 +47,12 @@ class BranchedKStream:
         stream.graph.add(self._node, stream.node)
 
     def branch(self, predicate: Predicate, *, name: str | None = None, chain: Chain | None = None) -> BranchedKStream:
-        """Add a branch for the records for which a function of key and value returns true.
+        """Add a branch for the records for which ``predicate(key, value)`` is true.
 
         Args:
-            predicate: the function.
-            name: end of the name of the branch; None for its number, from 1.
-            chain: called with the stream of the branch; see ``Chain``.
+            predicate: called with key and value; returns whether the branch accepts the record.
+            name: suffix of the branch name; None for the branch number, starting at 1.
+            chain: function applied to the branch, for example to add steps; see ``Chain``.
         """
         self._require_incomplete()
         self._predicates.append(predicate)
@@ -60,10 +60,10 @@ class BranchedKStream:
         return self
 
     def default_branch(self, *, name: str | None = None, chain: Chain | None = None) -> dict[str, KStream]:
-        """Add a branch for all other records, and return the streams of all branches by name.
+        """Add a branch for all remaining records, and return a dict from branch names to streams.
 
         Args:
-            name: end of the name of the branch; None for 0.
+            name: suffix of the branch name; None for ``0``.
             chain: see ``branch``.
         """
         self._require_incomplete()
@@ -71,7 +71,7 @@ class BranchedKStream:
         return self.no_default_branch()
 
     def no_default_branch(self) -> dict[str, KStream]:
-        """Return the streams of all branches by name. Other records are dropped."""
+        """Return a dict from branch names to streams. Records that no branch accepts are dropped."""
         self._is_complete = True
         return self._streams
 
@@ -84,7 +84,7 @@ class BranchedKStream:
     def _add(self, suffix: str, chain: Chain | None) -> None:
         name = check_name(self._name + suffix)
         self._children.append(name)
-        self._names.generate(name)  # as in Kafka Streams, the branch increments the counter
+        self._names.generate(name)  # as in Kafka Streams, a branch increments the name counter
         child = ProcessorGraphNode(name, lambda: PassThrough)
         source = self._stream
         source.graph.add(child, self._node)

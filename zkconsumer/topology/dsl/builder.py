@@ -1,4 +1,4 @@
-"""``StreamsBuilder``: streams and tables, from which it builds a ``Topology``.
+"""``StreamsBuilder``: builds a ``Topology`` from operations on streams and tables.
 
 Source: Kafka 3.9 org.apache.kafka.streams.StreamsBuilder and InternalStreamsBuilder.
 """
@@ -37,7 +37,7 @@ _TABLE_SOURCE = "KTABLE-SOURCE-"
 
 
 class StreamsBuilder:
-    """Collects steps, and builds a topology from them.
+    """Builds a topology from operations on streams and tables.
 
     ::
 
@@ -47,7 +47,7 @@ class StreamsBuilder:
         words.count(store="counts").to_stream().to("word-counts")
         topology = builder.build()
 
-    The names of nodes, stores and internal topics, and their order, are those of Kafka Streams.
+    Nodes, stores and internal topics have the same names and the same order as in Kafka Streams.
     """
 
     def __init__(self) -> None:
@@ -64,19 +64,19 @@ class StreamsBuilder:
         offset_reset: str | None = None,
         name: str | None = None,
     ) -> KStream:
-        """Read topics as a stream.
+        """Read one or more topics as a stream.
 
         Args:
-            topics: a topic or several.
-            pattern: Java regular expression of topics, instead of ``topics``.
-            key_serde: serde of keys; None for that of the application.
-            value_serde: serde of values; None for that of the application.
-            timestamp_extractor: returns the timestamp of a record; None for that of the application.
-            offset_reset: ``earliest`` or ``latest``; None for the setting of the application.
+            topics: one or more topic names.
+            pattern: Java regular expression that selects topics by name, instead of ``topics``.
+            key_serde: key serde; None uses the application's default.
+            value_serde: value serde; None uses the application's default.
+            timestamp_extractor: returns the timestamp of a record; None uses the application's extractor.
+            offset_reset: ``earliest`` or ``latest``; None uses the application's setting.
             name: name of the source.
 
         Raises:
-            TopologyError: the arguments are invalid. What depends on other steps is checked by ``build``.
+            TopologyError: an argument is invalid. Conflicts with other steps are detected by ``build``.
         """
         names = (topics,) if isinstance(topics, str) else to_tuple("topics of a stream", topics)
         if bool(names) is (pattern is not None):
@@ -100,15 +100,15 @@ class StreamsBuilder:
         store: StoreSettings = None,
         name: str | None = None,
     ) -> KTable:
-        """Read a topic as a table: a record changes the value of its key, and a value of None deletes the key.
+        """Read a topic as a table: a record sets the value of its key, and a value of None deletes the key.
 
         Args:
-            topic: the topic.
+            topic: topic to read.
             key_serde: see ``stream``.
             value_serde: see ``stream``.
             timestamp_extractor: see ``stream``.
             offset_reset: see ``stream``.
-            store: name or settings of its store, which it has if it is named or a later step needs it.
+            store: name or settings of the store. Without a name, a store is created only if a downstream step needs it.
             name: name of the step.
         """
         graph, serdes = self._graph, Serdes(key_serde, value_serde)
@@ -137,17 +137,17 @@ class StreamsBuilder:
         store: StoreSettings = None,
         name: str | None = None,
     ) -> GlobalKTable:
-        """Read all partitions of a topic as a table, in each task.
+        """Read a topic as a global table: each task reads all partitions.
 
         Args:
-            topic: the topic.
+            topic: topic to read.
             key_serde: see ``stream``.
             value_serde: see ``stream``.
-            store: name or settings of its store.
+            store: name or settings of the store.
             name: name of the step.
 
         Raises:
-            TopologyError: the store is versioned.
+            TopologyError: ``store`` is versioned, which global tables do not support.
         """
         graph = self._graph
         settings = TableStoreSettings.create(store, graph.names, f"{topic}-", Serdes(key_serde, value_serde))
@@ -160,7 +160,7 @@ class StreamsBuilder:
         return GlobalKTable(settings.name)
 
     def add_state_store(self, builder: StoreBuilder) -> StreamsBuilder:
-        """Add a store that ``process`` and ``process_values`` can connect."""
+        """Add a state store, to which ``process`` and ``process_values`` can connect their processors."""
         self._graph.add(StateStoreGraphNode(builder))
         return self
 
@@ -177,9 +177,9 @@ class StreamsBuilder:
         """Add a global store; see ``Topology.add_global_store``.
 
         Args:
-            builder: the store, with ``logging=False``.
-            topic: the topic.
-            supplier: returns a new processor, which writes to the store.
+            builder: builder of the store; it must have ``logging=False``.
+            topic: topic to read.
+            supplier: class or function that returns a new processor, which maintains the store.
             key_serde: see ``stream``.
             value_serde: see ``stream``.
             name: name of the step.
@@ -190,13 +190,13 @@ class StreamsBuilder:
         return self
 
     def build(self, optimization: Optimization = Optimization.NONE) -> Topology:
-        """Return the topology.
+        """Build the topology.
 
         Args:
-            optimization: which steps are combined.
+            optimization: optimizations to apply.
 
         Raises:
-            TopologyError: steps do not fit together, for example because two have the same name.
+            TopologyError: the steps conflict; for example, two of them have the same name.
         """
         optimize(self._graph, optimization)
         return write(self._graph)

@@ -1,4 +1,4 @@
-"""The format of the changes of a table in a repartition topic.
+"""The serde of table changes in repartition topics.
 
 Source: Kafka 3.9 ChangedSerializer and ChangedDeserializer.
 """
@@ -13,35 +13,35 @@ from zkconsumer.topology.dsl.table_store import TableChange
 from zkconsumer.topology.function_names import function_name
 from zkconsumer.topology.serdes import Deserializer, Serde, Serializer, choose_deserializer, choose_serializer
 
-#: Last byte: which values the bytes before it contain.
+#: Last byte of a serialized change, which indicates the values that the change contains.
 _OLD, _NEW, _BOTH = b"\0", b"\1", b"\2"
 
 
 @dataclass(frozen=True, repr=False)
 class SerializeChange:
-    """Serializes a change.
+    """Serializes a table change.
 
     Args:
-        inner: serializer of values; None for that of the application.
+        inner: value serializer; None uses the application's default.
     """
 
     inner: Serializer | None
 
     def __repr__(self) -> str:
-        return f"SerializeChange({function_name(self.inner)})"  # part of the fingerprint of a topology
+        return f"SerializeChange({function_name(self.inner)})"  # part of the topology fingerprint
 
     def with_default(self, default: Serde) -> SerializeChange:
-        """Return a serializer of the application's values, if there is no other one."""
+        """Return a copy that uses the serializer of ``default`` if ``inner`` is None."""
         return SerializeChange(choose_serializer(self.inner, default))
 
     def __call__(self, topic: str, change: TableChange | None) -> bytes | None:
-        """Return the bytes.
+        """Return the serialized change.
 
-        They are the new or the old value, or if both exist, the length of the new value, and both. The last byte tells
-        which values are present.
+        The value is serialized alone if only one exists; otherwise the format is: new value length, new value, old
+        value. The last byte flags which values are present.
 
         Raises:
-            StreamsError: both are None.
+            StreamsError: the new and the old value are None.
         """
         if change is None:
             return None
@@ -59,10 +59,10 @@ class SerializeChange:
 
 @dataclass(frozen=True, repr=False)
 class DeserializeChange:
-    """Reverses ``SerializeChange``.
+    """Deserializes a table change that was serialized by ``SerializeChange``.
 
     Args:
-        inner: deserializer of values; None for that of the application.
+        inner: value deserializer; None uses the application's default.
     """
 
     inner: Deserializer | None
@@ -71,14 +71,14 @@ class DeserializeChange:
         return f"DeserializeChange({function_name(self.inner)})"
 
     def with_default(self, default: Serde) -> DeserializeChange:
-        """Return a deserializer of the application's values, if there is no other one."""
+        """Return a copy that uses the deserializer of ``default`` if ``inner`` is None."""
         return DeserializeChange(choose_deserializer(self.inner, default))
 
     def __call__(self, topic: str, data: bytes | None) -> TableChange | None:
-        """Return the change.
+        """Return the deserialized change.
 
         Raises:
-            StreamsError: the bytes are malformed.
+            StreamsError: ``data`` is malformed.
         """
         if data is None:
             return None
@@ -101,14 +101,14 @@ class DeserializeChange:
 
 
 def create_change_serde(serde: Serde | None) -> Serde:
-    """Return a serde of changes; None for values with the serde of the application."""
+    """Return a serde for table changes; if ``serde`` is None, values use the application's default serde."""
     if serde is None:
         return Serde(SerializeChange(None), DeserializeChange(None))
     return Serde(SerializeChange(serde.serialize), DeserializeChange(serde.deserialize))
 
 
 def _pack_length(length: int) -> bytes:
-    """Return a non-negative number in the format of Kafka's ``ByteUtils.writeVarint``."""
+    """Encode a non-negative length as a varint, in the format of Kafka's ``ByteUtils.writeVarint``."""
     rest, packed = length << 1, bytearray()
     while rest > 0x7F:
         packed.append(rest & 0x7F | 0x80)
@@ -118,7 +118,7 @@ def _pack_length(length: int) -> bytes:
 
 
 def _unpack_length(topic: str, data: bytes) -> tuple[int, int]:
-    """Return the number at the start of the bytes, and its number of bytes."""
+    """Decode the varint at the start of ``data``, and return its value and its size in bytes."""
     value = shift = 0
     for position, byte in enumerate(data):
         value |= (byte & 0x7F) << shift

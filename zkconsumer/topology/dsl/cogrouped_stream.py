@@ -1,4 +1,4 @@
-"""``CogroupedKStream``: aggregations of several streams to one table.
+"""``CogroupedKStream``: aggregates several grouped streams into one table.
 
 Source: Kafka 3.9 CogroupedKStreamImpl and CogroupedStreamAggregateBuilder.
 """
@@ -35,11 +35,11 @@ _MERGE = "COGROUPKSTREAM-MERGE-"
 
 
 class CogroupedKStream:
-    """Grouped streams with equal keys, each with an aggregator for its values.
+    """Several grouped streams, each with its own aggregator, that are aggregated into one table.
 
     Args:
-        graph: the steps of the builder.
-        windows: the windows, or None.
+        graph: steps of the ``StreamsBuilder``.
+        windows: windows of the aggregation; None if it is not windowed.
     """
 
     def __init__(self, graph: StepGraph, windows: Windows | None = None) -> None:
@@ -51,14 +51,14 @@ class CogroupedKStream:
         """Add a grouped stream.
 
         Args:
-            grouped: the stream.
-            aggregator: function of key, value and aggregate; returns the new aggregate.
+            grouped: grouped stream to add.
+            aggregator: called with key, value and current aggregate; returns the new aggregate.
         """
         self._aggregators[grouped] = aggregator
         return self
 
     def windowed_by(self, windows: Windows) -> CogroupedKStream:
-        """Group the records also by window."""
+        """Also group the records by window."""
         windowed = CogroupedKStream(self._graph, windows)
         windowed._aggregators, windowed._parents = self._aggregators, self._parents
         return windowed
@@ -71,14 +71,14 @@ class CogroupedKStream:
         store: StoreSettings = None,
         name: str | None = None,
     ) -> KTable:
-        """Aggregate the values of all streams.
+        """Aggregate the values of all streams into one table.
 
         Args:
-            initializer: returns the aggregate before the first record.
-            merger: only for session windows: function of the key and the aggregates of two sessions; returns the merged
-                aggregate.
+            initializer: returns the initial aggregate.
+            merger: called with the key and the aggregates of two sessions; returns the merged aggregate. Required for
+                session windows, and supported only for them.
             store: name or settings of the store.
-            name: name of the steps.
+            name: prefix of the step names.
 
         Raises:
             TopologyError: ``merger`` is missing for session windows, or given without them.
@@ -104,7 +104,7 @@ class CogroupedKStream:
         return KTable(self._graph, merge, serdes, sources, merged)
 
     def _add_repartitions(self, store: str) -> frozenset[str]:
-        """Repartition the streams whose keys may have changed, and return the sources of all streams."""
+        """Repartition the streams whose keys may have changed, and return the source names of all streams."""
         sources = []
         for grouped in self._aggregators:
             if not grouped.is_rekeyed:
@@ -128,7 +128,7 @@ class CogroupedKStream:
 
 
 class MergedOperation(TableOperation):
-    """Merges the changes of aggregations with the same store."""
+    """Merges the changes of the aggregations that share the store."""
 
     def __init__(self, operations: list[AggregateOperation]) -> None:
         self._operations = operations

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 
 class Serdes(NamedTuple):
-    """The serdes of keys and values of a stream; None for those of the application."""
+    """The key and value serdes of a stream; None uses the application's default."""
 
     key: Serde | None = None
     value: Serde | None = None
 
     def override(self, key: Serde | None, value: Serde | None) -> Serdes:
-        """Return these serdes, or the given ones where they are not None."""
+        """Return a copy with the given serdes; a serde of None does not replace the existing one."""
         return Serdes(key or self.key, value or self.value)
 
 
 @dataclass(frozen=True)
 class Consumed:
-    """How topics are read.
+    """Settings of a source, like ``Consumed`` in Kafka Streams.
 
     Attributes:
-        serdes: serdes of the records.
-        timestamp_extractor: returns the timestamp of a record; None for that of the application.
-        offset_reset: ``earliest`` or ``latest``; None for the setting of the application.
+        serdes: key and value serdes.
+        timestamp_extractor: returns the timestamp of a record; None uses the application's extractor.
+        offset_reset: ``earliest`` or ``latest``; None uses the application's setting.
     """
 
     serdes: Serdes
@@ -51,22 +51,22 @@ class Consumed:
 
 
 class SourceGraphNode(GraphNode):
-    """A step that reads topics, or those that match a pattern."""
+    """A step that reads the given topics, or all topics that match a pattern."""
 
     def __init__(self, name: str, topics: tuple[str, ...], pattern: str | None, consumed: Consumed) -> None:
         super().__init__(name)
         self.topics, self.pattern, self._consumed = topics, pattern, consumed
 
     def merge(self, other: SourceGraphNode) -> None:
-        """Take over the children of another step that reads the same topics.
+        """Move the children of ``other``, which reads the same topics, to this step.
 
         Raises:
-            TopologyError: the offset resets differ.
+            TopologyError: the steps have different ``offset_reset`` values.
         """
         resets = (self._consumed.offset_reset, other._consumed.offset_reset)
         if resets[0] != resets[1]:
             raise TopologyError(
-                f"sources {self.name!r} and {other.name!r} read the same topics with different offset_reset: "
+                f"sources {self.name!r} and {other.name!r} read the same topics with different offset_reset values: "
                 f"{resets[0]!r} and {resets[1]!r}"
             )
         for child in list(other.children):
@@ -74,20 +74,20 @@ class SourceGraphNode(GraphNode):
             self.add_child(child)
 
     def write(self, topology: Topology) -> None:
-        """Add the source."""
+        """Add the source to ``topology``."""
         _add_source(topology, self.name, self.topics, self._consumed, self.pattern)
 
 
 class TableSourceGraphNode(GraphNode):
-    """A step that reads a table.
+    """A step that reads a topic as a table.
 
     Args:
         name: name of the processor.
         source: name of the source.
-        topic: the topic.
-        consumed: how it is read.
-        supplier: returns the supplier of the processor.
-        store: returns the store, or None if the table needs none.
+        topic: topic to read.
+        consumed: settings of the source.
+        supplier: returns the processor supplier.
+        store: returns the builder of the table's store, or None if the table needs no store.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class TableSourceGraphNode(GraphNode):
         self._supplier, self._store = supplier, store
 
     def write(self, topology: Topology) -> None:
-        """Add the source, the processor, and its store."""
+        """Add the source, the processor and the store to ``topology``."""
         _add_source(topology, self._source, (self._topic,), self._consumed)
         topology.add_processor(self.name, self._supplier(), self._source)
         store = self._store()
@@ -123,7 +123,7 @@ class GlobalStoreGraphNode(GraphNode):
         self._supplier, self._store = supplier, store
 
     def write(self, topology: Topology) -> None:
-        """Add the global store."""
+        """Add the global store to ``topology``."""
         topology.add_global_store(
             self._store,
             self._source,
@@ -137,14 +137,14 @@ class GlobalStoreGraphNode(GraphNode):
 
 
 class SinkGraphNode(GraphNode):
-    """A step that writes a topic."""
+    """A step that writes to a topic."""
 
     def __init__(self, name: str, topic: str | TopicExtractor, serdes: Serdes, partitioner: Partitioner | None) -> None:
         super().__init__(name)
         self._topic, self._serdes, self._partitioner = topic, serdes, partitioner
 
     def write(self, topology: Topology) -> None:
-        """Add the sink."""
+        """Add the sink to ``topology``."""
         topology.add_sink(
             self.name,
             self._topic,
@@ -156,13 +156,13 @@ class SinkGraphNode(GraphNode):
 
 
 class RepartitionNames(NamedTuple):
-    """Names of an internal topic and of the nodes around it.
+    """Names of a repartition topic and the nodes that write and read it.
 
     Attributes:
-        topic: the topic, without the application id.
-        sink: the node that writes it.
-        source: the node that reads it.
-        filter: the node before the sink; None if there is none.
+        topic: topic name, without the application id.
+        sink: sink that writes to the topic.
+        source: source that reads the topic.
+        filter: processor between the parent step and the sink; None if there is none.
     """
 
     topic: str
@@ -172,14 +172,14 @@ class RepartitionNames(NamedTuple):
 
 
 class RepartitionGraphNode(GraphNode):
-    """A step that writes records to an internal topic and reads them again.
+    """A step that repartitions records: it writes them to an internal topic and reads them back.
 
     Args:
-        names: names of its nodes and its topic.
-        serdes: serdes of the records.
-        partitions: number of partitions; None for that of the largest topic from which it is written.
-        partitioner: selects the partition; None for the producer's choice.
-        is_optimizable: whether steps with the same keys can share the topic.
+        names: names of the topic and its nodes.
+        serdes: key and value serdes.
+        partitions: number of partitions; None uses the largest partition count of the upstream topics.
+        partitioner: selects the partition; None uses the producer's partitioner.
+        is_optimizable: whether the optimizer may merge the topic with other repartition topics.
 
     Attributes:
         names: see above.
@@ -202,7 +202,7 @@ class RepartitionGraphNode(GraphNode):
         self._partitions, self._partitioner, self.drops_null_keys = partitions, partitioner, False
 
     def write(self, topology: Topology) -> None:
-        """Add the topic, the filter, the sink and the source."""
+        """Add the topic, the filter, the sink and the source to ``topology``."""
         names = self.names
         parents = self._parent_names()
         topology.add_internal_topic(names.topic, self._partitions)

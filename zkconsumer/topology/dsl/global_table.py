@@ -1,4 +1,4 @@
-"""``GlobalKTable``: a table of which each task has all partitions.
+"""``GlobalKTable``: a table that each task reads completely.
 
 Source: Kafka 3.9 GlobalKTableImpl.
 """
@@ -12,15 +12,15 @@ from zkconsumer.topology.dsl.views import StoreView
 
 @dataclass(frozen=True)
 class GlobalKTable:
-    """A table that streams can be joined with by any key; see ``StreamsBuilder.global_table``.
+    """A table that streams can join by any key; see ``StreamsBuilder.global_table``.
 
     Attributes:
-        store: name of its store.
+        store: name of the table's global store.
     """
 
     store: str
 
     @property
     def view(self) -> StoreView:
-        """A view of the values, which needs no connected store."""
+        """A view of the table. Processors need not be connected to its global store."""
         return StoreView(self.store)

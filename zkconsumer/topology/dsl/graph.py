@@ -1,4 +1,4 @@
-"""The graph of the steps of a ``StreamsBuilder``, from which it builds a ``Topology``.
+"""The graph of steps from which a ``StreamsBuilder`` builds a ``Topology``.
 
 Source: Kafka 3.9 org.apache.kafka.streams.kstream.internals.graph.
 """
@@ -14,28 +14,31 @@ from zkconsumer.topology.stores.builder import StoreBuilder
 if TYPE_CHECKING:
     from zkconsumer.topology.builder import Topology
 
-#: Returns the supplier of a node when the topology is built: until then, later steps can change how it works.
+#: Function that returns a processor supplier. It is called when the topology is built, because steps that are added
+#: later can change the processor.
 SupplierFactory = Callable[[], ProcessorSupplier]
 
 
 class GraphNode:
-    """A step.
+    """A step in the graph of a ``StreamsBuilder``.
 
     Args:
-        name: name of the step; that of the node that its children receive records from.
+        name: name of the step, and of the topology node from which its children receive records.
 
     Attributes:
         name: see above.
-        parents: the steps before, as keys, in the order in which they were connected.
-        children: the steps after.
-        priority: the order in which steps are written.
-        changes_key: whether the keys of the output differ from those of the input.
-        changes_value: whether only the values differ.
+        parents: parent steps, as dict keys, in the order in which they were connected.
+        children: child steps, as dict keys.
+        priority: position of the step when the steps are written to the topology.
+        changes_key: whether the step can change keys.
+        changes_value: whether the step changes values, but not keys.
         is_merge: whether the step merges streams.
-        allows_null_keys: whether a join accepts records without a key, so that repartitioning must not drop them.
-        is_versioned: whether the output is that of a versioned store; None if that depends on the steps before.
-        grace_ms: milliseconds of stream time from the end of a window until it is closed; None without windows.
-        use_versions: called with the name of each step before whose output is versioned; None if that changes nothing.
+        allows_null_keys: whether the step is a join that accepts records without a key; upstream repartition steps must
+            not drop these records.
+        is_versioned: whether the output is a versioned table; None if this depends on the parents.
+        grace_ms: stream time between the end of a window and its close, in milliseconds; None if the step is not
+            windowed.
+        use_versions: called with the name of each parent whose output is versioned; None if it makes no difference.
     """
 
     def __init__(self, name: str) -> None:
@@ -49,17 +52,17 @@ class GraphNode:
         self.use_versions: Callable[[str], None] | None = None
 
     def add_child(self, child: GraphNode) -> None:
-        """Connect a step after this one."""
+        """Connect ``child`` downstream of this step."""
         self.children[child] = None
         child.parents[self] = None
 
     def remove_child(self, child: GraphNode) -> None:
-        """Disconnect a step."""
+        """Disconnect ``child`` from this step."""
         del self.children[child]
         del child.parents[self]
 
     def write(self, topology: Topology) -> None:
-        """Add the nodes and stores of the step to a topology."""
+        """Add the step's nodes and stores to ``topology``."""
 
     def _parent_names(self) -> list[str]:
         return [parent.name for parent in self.parents]
@@ -70,9 +73,9 @@ class ProcessorGraphNode(GraphNode):
 
     Args:
         name: see ``GraphNode``.
-        supplier: returns the supplier of its processor.
+        supplier: returns the processor supplier.
         connected: names of existing stores that the processor uses.
-        stores: stores that are added for the processor.
+        stores: returns the builders of the stores to add for the processor.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class ProcessorGraphNode(GraphNode):
         self._supplier, self._connected, self._stores = supplier, connected, stores
 
     def write(self, topology: Topology) -> None:
-        """Add the processor."""
+        """Add the processor and its stores to ``topology``."""
         topology.add_processor(self.name, self._supplier(), *self._parent_names())
         if self._connected:
             topology.connect_processor_and_state_stores(self.name, *self._connected)
@@ -95,12 +98,12 @@ class ProcessorGraphNode(GraphNode):
 
 
 class StateStoreGraphNode(GraphNode):
-    """A store that the user added."""
+    """A step that adds a state store."""
 
     def __init__(self, builder: StoreBuilder) -> None:
         super().__init__(builder.name)
         self._builder = builder
 
     def write(self, topology: Topology) -> None:
-        """Add the store."""
+        """Add the store to ``topology``."""
         topology.add_state_store(self._builder)

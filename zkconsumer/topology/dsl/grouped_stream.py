@@ -1,4 +1,4 @@
-"""``KGroupedStream``: aggregations of a stream by key.
+"""``KGroupedStream``: aggregates a stream by key.
 
 Source: Kafka 3.9 KGroupedStreamImpl and GroupedStreamAggregateBuilder.
 """
@@ -25,15 +25,15 @@ from zkconsumer.topology.windows import SlidingWindows
 
 
 class KGroupedStream:
-    """Records by key. Methods aggregate them to a table.
+    """A stream grouped by key. Its methods aggregate the records into a table.
 
     Args:
-        graph: the steps of the builder.
-        node: the step before.
-        serdes: serdes of the records.
-        sources: names of the sources from which the records come.
+        graph: steps of the ``StreamsBuilder``.
+        node: parent step.
+        serdes: key and value serdes.
+        sources: names of the sources that the records come from.
         is_rekeyed: whether the records must be repartitioned.
-        topic: name of the repartition topic; None for that of the store.
+        topic: name of the repartition topic; None uses the store name.
     """
 
     def __init__(
@@ -50,20 +50,21 @@ class KGroupedStream:
         self._repartition: RepartitionGraphNode | None = None
 
     def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
-        """Count the records of each key, except those whose value is None.
+        """Count the records of each key. Records whose value is None are ignored.
 
         Args:
-            store: name or settings of the store. Default serde of its values: ``serdes.LONG``.
+            store: name or settings of the store. Its default value serde is ``serdes.LONG``.
             name: name of the step.
         """
         settings = self.count_settings(store)
         return self._aggregate(self.graph.names.choose(name, AGGREGATE), settings, zero, add_one)
 
     def reduce(self, reducer: Reducer, *, store: StoreSettings = None, name: str | None = None) -> KTable:
-        """Combine the values of each key. Values of None are ignored.
+        """Combine the values of each key. Records whose value is None are ignored.
 
         Args:
-            reducer: function of the result so far and a value. The first value of a key is the first result.
+            reducer: called with the current result and a value; returns the new result. The first value of a key is its
+                first result.
             store: name or settings of the store.
             name: name of the step.
         """
@@ -79,11 +80,12 @@ class KGroupedStream:
         store: StoreSettings = None,
         name: str | None = None,
     ) -> KTable:
-        """Aggregate the values of each key. Values of None are ignored.
+        """Aggregate the values of each key. Records whose value is None are ignored.
 
         Args:
-            initializer: returns the aggregate before the first record of a key.
-            aggregator: function of key, value and aggregate; returns the new aggregate, or None to delete the key.
+            initializer: returns the initial aggregate of a key.
+            aggregator: called with key, value and current aggregate; returns the new aggregate. A result of None
+                deletes the key.
             store: name or settings of the store.
             name: name of the step.
         """
@@ -91,35 +93,35 @@ class KGroupedStream:
         return self._aggregate(self.graph.names.choose(name, AGGREGATE), settings, initializer, aggregator)
 
     def windowed_by(self, windows: Windows, *, emit: Emit = Emit.ON_UPDATE) -> WindowedKStream:
-        """Group the records also by window.
+        """Also group the records by window.
 
         Args:
-            windows: time windows, sliding windows or sessions.
+            windows: time windows, sliding windows or session windows.
             emit: when results are forwarded.
         """
         return WindowedKStream(self, windows, emit)
 
     def cogroup(self, aggregator: Aggregator) -> CogroupedKStream:
-        """Return an object that aggregates the records of several grouped streams to one table.
+        """Start an aggregation of several grouped streams into one table.
 
         Args:
-            aggregator: function of key, value and aggregate; returns the new aggregate.
+            aggregator: called with key, value and current aggregate; returns the new aggregate.
         """
         return CogroupedKStream(self.graph).cogroup(self, aggregator)
 
     # ---- for other steps ----
 
     def count_settings(self, store: StoreSettings, windows: Windows | None = None) -> TableStoreSettings:
-        """Return the settings of the store of a count, by window or not."""
+        """Return the store settings of ``count``, with or without windows."""
         if isinstance(store, Materialized) and store.store is None and not isinstance(windows, SlidingWindows):
-            self.graph.names.generate_store(AGGREGATE)  # as in Kafka Streams, the counter is incremented
+            self.graph.names.generate_store(AGGREGATE)  # as in Kafka Streams, this increments the name counter
         return TableStoreSettings.create(store, self.graph.names, AGGREGATE, Serdes(self.serdes.key, standard.LONG))
 
     def _find_parent(self, store: str) -> tuple[GraphNode, frozenset[str]]:
-        """Return the step whose output is partitioned by key, and its sources.
+        """Return the step whose output is partitioned by key, and its source names.
 
         Args:
-            store: name of the store, and of the repartition topic if the user gave none.
+            store: name of the store, which is also the default name of the repartition topic.
         """
         if not self.is_rekeyed:
             return self.node, self.sources
@@ -132,13 +134,13 @@ class KGroupedStream:
     def build(
         self, name: str, operation: AggregateOperation, settings: TableStoreSettings, windows: Windows | None = None
     ) -> KTable:
-        """Add the steps of an aggregation, and return its table.
+        """Add the steps of an aggregation, and return the resulting table.
 
         Args:
             name: name of the step.
-            operation: the aggregation.
-            settings: settings of its store.
-            windows: the windows, or None.
+            operation: aggregation that the step performs.
+            settings: settings of the aggregation's store.
+            windows: windows of the aggregation; None if it is not windowed.
         """
         parent, sources = self._find_parent(settings.name)
         node = create_aggregate_node(name, operation, settings, windows)

@@ -1,4 +1,4 @@
-"""``KGroupedTable``: aggregations of a table by new keys.
+"""``KGroupedTable``: aggregates a table by new keys.
 
 Source: Kafka 3.9 KGroupedTableImpl, KTableAggregate, KTableReduce, ChangedSerializer and ChangedDeserializer.
 """
@@ -30,13 +30,13 @@ _AGGREGATE = "KTABLE-AGGREGATE-"
 
 
 class KGroupedTable:
-    """The values of a table by new keys. Methods aggregate them: a changed value is removed, and the new one is added.
+    """A table grouped by new keys. An update subtracts the old value from the aggregate, and adds the new value.
 
     Args:
-        graph: the steps of the builder.
-        node: the step before.
+        graph: steps of the ``StreamsBuilder``.
+        node: parent step.
         serdes: serdes of the new keys and values.
-        topic: name of the repartition topic; None for that of the store.
+        topic: name of the repartition topic; None uses the store name.
     """
 
     def __init__(self, graph: StepGraph, node: GraphNode, serdes: Serdes, topic: str | None) -> None:
@@ -48,7 +48,7 @@ class KGroupedTable:
         """Count the values of each key.
 
         Args:
-            store: name or settings of the store. Default serde of its values: ``serdes.LONG``.
+            store: name or settings of the store. Its default value serde is ``serdes.LONG``.
             name: name of the step.
         """
         settings = self._choose_store(store, Serdes(self._serdes.key, standard.LONG))
@@ -60,8 +60,9 @@ class KGroupedTable:
         """Combine the values of each key.
 
         Args:
-            adder: function of the result so far and a new value. The first value of a key is the first result.
-            subtractor: function of the result so far and a value that is removed.
+            adder: called with the current result and a new value; returns the new result. The first value of a key is
+                its first result.
+            subtractor: called with the current result and a removed value; returns the new result.
             store: name or settings of the store.
             name: name of the step.
         """
@@ -81,9 +82,9 @@ class KGroupedTable:
         """Aggregate the values of each key.
 
         Args:
-            initializer: returns the aggregate before the first value of a key.
-            adder: function of key, new value and aggregate; returns the new aggregate.
-            subtractor: function of key, removed value and aggregate; returns the new aggregate.
+            initializer: returns the initial aggregate of a key.
+            adder: called with key, new value and current aggregate; returns the new aggregate.
+            subtractor: called with key, removed value and current aggregate; returns the new aggregate.
             store: name or settings of the store.
             name: name of the step.
         """
@@ -127,10 +128,10 @@ class AggregateTable(Processor):
 
     Args:
         store: name of the store.
-        initializer: returns the aggregate before the first value; None to start with the value, as ``reduce`` does.
+        initializer: returns the initial aggregate; None if the first value is the initial aggregate, as in ``reduce``.
         adder: see ``KGroupedTable.aggregate``.
         subtractor: see ``KGroupedTable.aggregate``.
-        sends_old: whether later steps need old values.
+        sends_old: whether downstream steps need old values.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class AggregateTable(Processor):
         """
         key, change = record.key, record.value
         if key is None:
-            raise StreamsError(f"node {self._context.node_name!r}: a record of a grouped table has no key")
+            raise StreamsError(f"node {self._context.node_name!r}: records of a grouped table must have a key")
         found, timestamp = self._table.get(key), record.timestamp
         old = None if found is None else found.value
         new = old
@@ -167,5 +168,5 @@ class AggregateTable(Processor):
 
 
 def subtract_one(_key: Any, _value: Any, count: int) -> int:
-    """Return the count after a value was removed."""
+    """Return the count, decremented by 1."""
     return count - 1

@@ -1,4 +1,4 @@
-"""The records of a stream that wait for late changes of a versioned table.
+"""The buffer of a stream-table join with a grace period: stream records that wait for late table changes.
 
 Source: Kafka 3.9 RocksDBTimeOrderedKeyValueBuffer.
 """
@@ -21,12 +21,12 @@ _LAST_NUMBER = 0x7FFFFFFF
 
 
 class JoinBuffer(SerdeStore):
-    """Records in the order of their timestamps, and of the bytes of their keys.
+    """Buffers records, sorted by timestamp and then by serialized key.
 
     Args:
         name: name of the store.
-        serdes: serdes of keys and values.
-        grace_ms: milliseconds of stream time for which a record waits.
+        serdes: key and value serdes.
+        grace_ms: grace period, in milliseconds of stream time.
         is_persistent: see ``StateStore``.
     """
 
@@ -45,17 +45,17 @@ class JoinBuffer(SerdeStore):
         self._read()
 
     def flush(self) -> None:
-        """Write the latest time and the sequence number."""
+        """Write the observed stream time and the last sequence number."""
         if self._written != (self._observed_ms, self._number):
             self._written = self._observed_ms, self._number
             self._map.put(_STATE_KEY, _STATE.pack(*self._written))
 
     def put(self, record: Record, metadata: RecordMetadata) -> bool:
-        """Add a record, and return True, or return False if it is too late to wait.
+        """Add a record; return False if its grace period is already over.
 
         Args:
-            record: the record.
-            metadata: where its source record was read.
+            record: record to buffer.
+            metadata: topic, partition and offset of its source record.
         """
         if self._observed_ms - self._grace_ms > record.timestamp:
             return False
@@ -67,7 +67,7 @@ class JoinBuffer(SerdeStore):
         return True
 
     def take_due(self) -> list[tuple[Record, RecordMetadata]]:
-        """Remove the records that have waited long enough, and return them in order, with their metadata."""
+        """Remove the records whose grace period is over, and return them in order, with their metadata."""
         due_ms = self._observed_ms - self._grace_ms
         if due_ms < 0:
             return []
@@ -91,5 +91,5 @@ class JoinBuffer(SerdeStore):
 
 
 def build_join_buffer(name: str, key: Serde | None, value: Serde | None, grace_ms: int) -> StoreBuilder:
-    """Return a builder of a ``JoinBuffer``; None for the serde of the application."""
+    """Return a builder for a ``JoinBuffer``; a serde of None is replaced by the application's default."""
     return StoreBuilder(name, JoinBuffer, {"serdes": (key, value), "grace_ms": grace_ms, "is_persistent": True})

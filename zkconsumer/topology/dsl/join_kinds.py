@@ -1,4 +1,4 @@
-"""Which records or keys without a match a join keeps."""
+"""Join kinds: inner, left and outer."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-#: Returns the result from the key and both values.
+#: Function that returns the join result, given the key and both values.
 Joiner = Callable[[Any, Any, Any], Any]
 
 
 class JoinKind(enum.Enum):
-    """Which sides are kept if they have no match."""
+    """Kind of a join, which determines the sides that are kept without a match."""
 
     INNER = "inner"
     LEFT = "left"

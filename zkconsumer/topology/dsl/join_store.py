@@ -1,4 +1,4 @@
-"""The store of the records that wait for a match, of both sides of a left or outer join of streams.
+"""The store for unmatched records of both sides of a left or outer stream-stream join.
 
 Source: Kafka 3.9 OuterStreamJoinStoreFactory, ListValueStore, TimestampedKeyAndJoinSide and
 KStreamImplJoin.TimeTracker.
@@ -27,14 +27,14 @@ _MAX_TIME = (1 << 63) - 1
 
 
 class WaitingRecord(NamedTuple):
-    """A record that waits.
+    """A record that has no match yet.
 
     Attributes:
-        raw: its key in the store.
-        timestamp: milliseconds since the epoch.
-        is_left: whether it is one of the stream on which the join was called.
-        key: its key.
-        value: its value.
+        raw: key of the record in the store.
+        timestamp: record timestamp, in milliseconds since the epoch.
+        is_left: whether the record belongs to the left stream, on which the join was called.
+        key: record key.
+        value: record value.
     """
 
     raw: bytes
@@ -45,18 +45,18 @@ class WaitingRecord(NamedTuple):
 
 
 class JoinStore(SerdeStore):
-    """The records that wait for a match, and the times that both sides share.
+    """Unmatched records of both sides of a join, and the times that both sides share.
 
     Args:
         name: name of the store.
-        serdes: serdes of keys and of the values of the left stream.
-        other: serde of the values of the right stream.
+        serdes: key serde, and value serde of the left stream.
+        other: value serde of the right stream.
         is_persistent: see ``StateStore``.
 
     Attributes:
-        stream_time_ms: the highest timestamp of both sides; -1 before the first record.
-        min_time_ms: the lowest timestamp of the waiting records.
-        next_search_ms: wall-clock time of the next search for closed windows.
+        stream_time_ms: highest timestamp of both sides; -1 before the first record.
+        min_time_ms: lowest timestamp of the unmatched records.
+        next_search_ms: wall-clock time of the next search for closed windows, in milliseconds since the epoch.
     """
 
     def __init__(self, name: str, serdes: tuple[Serde, Serde], other: Serde, is_persistent: bool) -> None:
@@ -76,30 +76,30 @@ class JoinStore(SerdeStore):
         self._read()
 
     def flush(self) -> None:
-        """Write the times."""
+        """Write the times that both sides share, if they changed."""
         times = self.stream_time_ms, self.min_time_ms, self.next_search_ms
         if times != self._written:
             self._map.put(_STATE_KEY, _TIMES.pack(*times))
             self._written = times
 
     def add(self, timestamp: int, is_left: bool, key: Any, value: Any) -> None:
-        """Add a record."""
+        """Add an unmatched record."""
         raw = self.encode_key(timestamp, is_left, key)
         serialize = self._serialize_value if is_left else self._serialize_other
         data = serialize(value)
         self._map.put(raw, (self._map.get(raw) or b"") + _LENGTH.pack(len(data)) + data)
 
     def encode_key(self, timestamp: int, is_left: bool, key: Any) -> bytes:
-        """Return the key of the records with a timestamp, side and key."""
+        """Return the store key of the records with this timestamp, side and record key."""
         return _KEY.pack(timestamp, is_left) + self._serialize_key(key)
 
     def remove(self, raw: bytes) -> None:
-        """Remove the records with a key of ``encode_key``, if there are any."""
+        """Remove the records with store key ``raw``, if there are any; see ``encode_key``."""
         if self._map.get(raw) is not None:
             self._map.delete(raw)
 
     def all(self) -> Iterator[WaitingRecord]:
-        """Return all records, by timestamp, with those of the right stream first."""
+        """Yield all records, sorted by timestamp. At equal timestamps, records of the right stream come first."""
         for raw, data in self._map.scan(b"", _STATE_KEY):
             timestamp, is_left = _KEY.unpack_from(raw)
             key = self._deserialize_key(raw[_KEY.size :])
@@ -119,15 +119,15 @@ class JoinStore(SerdeStore):
         self._written = self.stream_time_ms, self.min_time_ms, self.next_search_ms
 
     def reset_min_time(self) -> None:
-        """Forget the lowest timestamp."""
+        """Reset the lowest timestamp."""
         self.min_time_ms = _MAX_TIME
 
 
 class JoinStoreBuilder(StoreBuilder):
-    """Declaration of a ``JoinStore``, which has three serdes."""
+    """Builder for a ``JoinStore``, which has three serdes."""
 
     def with_default_serdes(self, key: Serde, value: Serde) -> StoreBuilder:
-        """Return a builder with these serdes where it has none."""
+        """Return a copy in which the given serdes replace missing ones."""
         chosen = super().with_default_serdes(key, value)
         parameters = {**chosen.parameters, "other": choose_serde(chosen.parameters["other"], value)}
         return StoreBuilder(chosen.name, chosen.kind, parameters, chosen.logging, chosen.caching)
@@ -137,6 +137,6 @@ class JoinStoreBuilder(StoreBuilder):
 
 
 def build_join_store(name: str, key: Serde | None, value: Serde | None, other: Serde | None) -> StoreBuilder:
-    """Return a builder of a ``JoinStore``; None for the serde of the application."""
+    """Return a builder for a ``JoinStore``; a serde of None is replaced by the application's default."""
     parameters = {"serdes": (key, value), "other": other, "is_persistent": True}
     return JoinStoreBuilder(name, JoinStore, parameters)

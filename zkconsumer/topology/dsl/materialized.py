@@ -1,4 +1,4 @@
-"""How the store of a table is created.
+"""Store settings of tables.
 
 Source: Kafka 3.9 Materialized, KeyValueStoreMaterializer, WindowStoreMaterializer and SessionStoreMaterializer.
 """
@@ -15,28 +15,28 @@ from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.windows import SessionWindows, SlidingWindows, TimeWindows
 
-#: The windows of an aggregation.
+#: Types of windows that an aggregation supports.
 Windows = TimeWindows | SlidingWindows | SessionWindows
 
 
 @dataclass(frozen=True)
 class Materialized:
-    """Settings of the store of a table.
+    """Settings of a table's store.
 
     Attributes:
-        store: name of the store, with which a test driver finds it; None for a generated name. Steps that need no store
-            have one only if it is named.
-        key_serde: serde of keys; None for that of the step before, or of the application.
-        value_serde: serde of values; None for that of the application.
-        retention_ms: milliseconds for which windows can be read; None for their size and grace period.
-        history_ms: milliseconds for which old versions can be read; None for a store that is not versioned.
+        store: store name, by which the test driver looks it up; None for a generated name. A step that needs no store
+            gets one only if the name is set.
+        key_serde: key serde; None uses the serde of the parent step, or else the application's default.
+        value_serde: value serde; None uses the application's default.
+        retention_ms: retention period of windows, in milliseconds; None for the minimum that the windows require.
+        history_ms: history retention of a versioned store, in milliseconds; None for an unversioned store.
         caching: whether the store has a record cache, which forwards only the last change of each key. Versioned stores
-            have none.
-        logging: has no effect, because changelog topics are not supported.
-        persistent: if False, the entries are lost when a task of the test driver ends. No effect on Spark.
+            are never cached.
+        logging: ignored, because changelog topics are not supported.
+        persistent: if False, the test driver discards the entries when a task is closed. Ignored on Spark.
 
     Raises:
-        TopologyError: the name is invalid.
+        TopologyError: ``store`` is not a valid name.
     """
 
     store: str | None = None
@@ -54,19 +54,19 @@ class Materialized:
 
     @property
     def is_versioned(self) -> bool:
-        """Whether the store keeps versions."""
+        """Whether the store is versioned."""
         return self.history_ms is not None
 
 
-#: Settings of a store, or only its name.
+#: Store settings or a store name; None uses the defaults.
 StoreSettings = str | Materialized | None
 
 
 def resolve_settings(store: StoreSettings) -> Materialized:
-    """Return the settings, with defaults if there is only a name or nothing.
+    """Return ``store`` as a ``Materialized``, with default settings if it is only a name or None.
 
     Raises:
-        TopologyError: the argument has another type, or the name is invalid.
+        TopologyError: ``store`` has an unsupported type or is not a valid name.
     """
     if store is None or isinstance(store, str):
         return Materialized(store)
@@ -77,13 +77,13 @@ def resolve_settings(store: StoreSettings) -> Materialized:
 
 @dataclass(frozen=True)
 class TableStoreSettings:
-    """The settings of a store whose name and serdes are known.
+    """Store settings with resolved name and serdes.
 
     Attributes:
         name: name of the store.
-        is_named: whether the user named it.
-        materialized: the other settings.
-        serdes: serdes of keys and values.
+        is_named: whether the user specified the name.
+        materialized: settings that the user specified.
+        serdes: key and value serdes.
     """
 
     name: str
@@ -93,13 +93,13 @@ class TableStoreSettings:
 
     @classmethod
     def create(cls, store: StoreSettings, names: Names, prefix: str, serdes: Serdes) -> TableStoreSettings:
-        """Choose the name of a store.
+        """Resolve the name and the serdes of a store.
 
         Args:
-            store: settings of the user.
-            names: generates a name, if the user gave none.
-            prefix: start of that name.
-            serdes: serdes if the user gave none.
+            store: settings that the user specified.
+            names: generates a name if the user specified none.
+            prefix: prefix of a generated name.
+            serdes: default serdes.
         """
         found = resolve_settings(store)
         is_named = found.store is not None
@@ -107,10 +107,10 @@ class TableStoreSettings:
         return cls(name, is_named, found, serdes.override(found.key_serde, found.value_serde))
 
     def build_key_value(self, *, is_global: bool = False) -> StoreBuilder:
-        """Return a timestamped or versioned key-value store.
+        """Return a builder for a timestamped or versioned key-value store.
 
         Args:
-            is_global: whether it is a global store.
+            is_global: whether the store is global.
         """
         found, (key, value) = self.materialized, self.serdes
         logging = found.logging and not is_global
@@ -128,14 +128,14 @@ class TableStoreSettings:
         )
 
     def build_windowed(self, windows: Windows, *, emits_updates: bool) -> StoreBuilder:
-        """Return a timestamped window store, or a session store.
+        """Return a builder for a timestamped window store or a session store.
 
         Args:
-            windows: the windows.
-            emits_updates: whether each change is forwarded; otherwise, the store is not cached.
+            windows: windows of the aggregation.
+            emits_updates: whether each update is forwarded. If False, the store is not cached.
 
         Raises:
-            TopologyError: the retention is too short.
+            TopologyError: ``retention_ms`` is too short for the windows.
         """
         found, (key, value), caching = self.materialized, self.serdes, self.materialized.caching and emits_updates
         retention_ms = self._retention_ms(windows.retention_ms)
@@ -150,7 +150,7 @@ class TableStoreSettings:
                 caching=caching,
             )
         if not emits_updates:
-            retention_ms += 1  # as in Kafka Streams, a window can be read in the millisecond in which it is closed
+            retention_ms += 1  # as in Kafka Streams, a window is still readable in the millisecond in which it closes
         return stores.timestamped_window(
             self.name,
             key,
@@ -168,7 +168,7 @@ class TableStoreSettings:
             return minimum_ms
         if retention_ms < minimum_ms:
             raise TopologyError(
-                f"store {self.name!r}: retention_ms must be at least {minimum_ms} (for the window size or session gap, "
-                f"and the grace period), got {retention_ms}"
+                f"store {self.name!r}: retention_ms must be at least {minimum_ms} (the window size or session gap, "
+                f"plus the grace period), got {retention_ms}"
             )
         return retention_ms

@@ -20,30 +20,30 @@ class Names:
         self._next = 0
 
     def generate(self, prefix: str) -> str:
-        """Return a new name of a node."""
+        """Return a new node name."""
         name = f"{prefix}{self._next:010d}"
         self._next += 1
         return name
 
     def generate_store(self, prefix: str) -> str:
-        """Return a new name of a store."""
+        """Return a new store name."""
         return self.generate(f"{prefix}STATE-STORE-")
 
     def choose(self, name: str | None, prefix: str, suffix: str = "") -> str:
-        """Return the name of the user with a suffix, or a generated name if it is None.
+        """Return ``name`` with ``suffix``, or a generated name if ``name`` is None.
 
         Raises:
-            TopologyError: the name is invalid.
+            TopologyError: ``name`` is invalid.
         """
         generated = self.generate(prefix)
         return generated if name is None else check_name(name + suffix)
 
 
 def check_name(name: str) -> str:
-    """Return a name of the user.
+    """Return a user-defined name, after checking that it is valid.
 
     Raises:
-        TopologyError: it is empty, too long, or has characters that are not allowed in names of topics.
+        TopologyError: ``name`` is empty, too long, or contains characters that are not allowed in topic names.
     """
     if not isinstance(name, str):
         raise TopologyError(f"a name must be a str, got {name!r}")

@@ -1,4 +1,4 @@
-"""Table steps before the topology is built. Later steps decide whether a table is materialized.
+"""Table operations of a ``StreamsBuilder``. Downstream steps determine whether a table is materialized.
 
 Source: Kafka 3.9 KTableProcessorSupplier, KStreamAggProcessorSupplier and KTableSource.
 """
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class TableOperation(ABC):
-    """A step whose output is a table.
+    """An operation whose result is a table.
 
     Attributes:
-        sends_old: whether later steps need old values.
+        sends_old: whether downstream steps need old values.
     """
 
     sends_old = False
 
     @abstractmethod
     def send_old_values(self, *, force: bool) -> bool:
-        """Make the step forward old values along with new ones.
+        """Forward old values along with new values, if possible.
 
         Args:
-            force: materialize the table if necessary.
+            force: whether to materialize the table if necessary.
 
         Returns:
             whether old values are forwarded.
@@ -42,26 +42,26 @@ class TableOperation(ABC):
 
     @abstractmethod
     def view(self) -> View:
-        """Return a view of the values. A table of a topic gets a store for that."""
+        """Return a view of the table's values. This materializes a table that is read from a topic."""
 
     @abstractmethod
     def create_supplier(self) -> ProcessorSupplier:
-        """Return the supplier of the processor, after all steps are known."""
+        """Return the processor supplier. It is called after all steps were added."""
 
     def use_versions(self, parent: str) -> None:  # noqa: B027
-        """Record that a table before is versioned.
+        """Record that a parent table is versioned.
 
         Args:
-            parent: name of its step.
+            parent: name of the parent's step.
         """
 
 
 class SourceOperation(TableOperation):
-    """A table of a topic or of a stream.
+    """A table that is read from a topic, or converted from a stream.
 
     Args:
-        store: name of the store that it has if a step needs it.
-        is_materialized: whether it has the store in any case.
+        store: name of the table's store.
+        is_materialized: whether the store is created even if no step needs it.
     """
 
     def __init__(self, store: str, is_materialized: bool) -> None:
@@ -85,12 +85,12 @@ class SourceOperation(TableOperation):
 
 
 class AggregateOperation(TableOperation):
-    """An aggregation of a stream or of a grouped table.
+    """An aggregation of a grouped stream or grouped table.
 
     Args:
-        view: view of its store.
-        create: returns a processor, from ``sends_old``.
-        emit: when results of windows are forwarded.
+        view: view of the aggregation's store.
+        create: returns a processor; called with ``sends_old``.
+        emit: when window results are forwarded.
     """
 
     def __init__(self, view: View, create: Callable[[bool], Any], emit: Emit = Emit.ON_UPDATE) -> None:
@@ -111,11 +111,11 @@ class AggregateOperation(TableOperation):
 
 
 class DerivedOperation(TableOperation):
-    """A step that computes each value from that of another table.
+    """An operation that derives each value from the parent table's value.
 
     Args:
-        parent: the table before.
-        store: name of its store; None if it has none.
+        parent: parent table.
+        store: name of the result's store; None if it is not materialized.
     """
 
     def __init__(self, parent: KTable, store: str | None) -> None:
@@ -133,11 +133,11 @@ class DerivedOperation(TableOperation):
 
     @abstractmethod
     def _derive_view(self, parent: View) -> View:
-        """Return the view of a step without a store."""
+        """Return the view of a table without a store, derived from the ``parent`` view."""
 
 
 class FilterOperation(DerivedOperation):
-    """``filter`` and ``filter_not`` of a table."""
+    """``filter`` and ``filter_not`` on a table."""
 
     def __init__(self, parent: KTable, store: str | None, predicate: Predicate, is_negated: bool) -> None:
         super().__init__(parent, store)
@@ -157,7 +157,7 @@ class FilterOperation(DerivedOperation):
 
 
 class MapOperation(DerivedOperation):
-    """``map_values`` of a table."""
+    """``map_values`` on a table."""
 
     def __init__(self, parent: KTable, store: str | None, mapper: Callable[[Any, Any], Any]) -> None:
         super().__init__(parent, store)
@@ -172,7 +172,7 @@ class MapOperation(DerivedOperation):
 
 
 class RegroupOperation:
-    """``group_by`` of a table, which always needs old values."""
+    """``group_by`` on a table, which always needs old values."""
 
     def __init__(self, mapper: Callable[[Any, Any], tuple[Any, Any]]) -> None:
         self._mapper, self._is_versioned = mapper, False

@@ -17,7 +17,7 @@ from zkconsumer.topology.dsl.suppress import SuppressGraphNode
 
 
 class Optimization(enum.Flag):
-    """Optimizations to apply, as in ``topology.optimization``."""
+    """Optimizations to apply, like the values of ``topology.optimization`` in Kafka Streams."""
 
     NONE = 0
     #: Reuse the source topic of a table as its changelog. No effect: there are no changelog topics.
@@ -52,7 +52,7 @@ def optimize(graph: StepGraph, optimization: Optimization) -> None:
 
 
 def _walk(root: GraphNode) -> list[GraphNode]:
-    """Return all steps after the root."""
+    """Return all steps below the root."""
     found: dict[GraphNode, None] = {}
     rest = list(root.children)
     while rest:
@@ -96,7 +96,7 @@ def _combine_self_joins(nodes: Iterable[GraphNode]) -> None:
 
 
 def _drop_null_keys(nodes: Iterable[GraphNode]) -> None:
-    """Let repartition steps drop records without a key, unless a later join accepts them."""
+    """Make repartition steps drop records without a key, unless a downstream join accepts them."""
     keep: set[GraphNode] = set()
     for node in nodes:
         if node.allows_null_keys:
@@ -135,8 +135,8 @@ def _merge_repartition_topics(graph: StepGraph) -> None:
             child = find_ancestor(one, lambda node, changer=changer: changer in node.parents)  # type: ignore[misc]
             if child is None:
                 raise TopologyError(
-                    f"the repartition topics after step {changer.name!r} cannot be merged, because streams after it "
-                    "were merged; build the topology without MERGE_REPARTITION_TOPICS"
+                    f"the repartition topics downstream of step {changer.name!r} cannot be merged, because the "
+                    "topology combines these streams with merge(); disable MERGE_REPARTITION_TOPICS"
                 )
             shared.add_child(child)
             changer.remove_child(child)
@@ -152,7 +152,7 @@ def _merge_repartition_topics(graph: StepGraph) -> None:
 
 
 def _assign_merges(graph: StepGraph) -> None:
-    """Let a step that merges streams have one repartition topic, instead of the key changes before it."""
+    """Assign repartition steps downstream of a merge step to the merge step, instead of the upstream key changes."""
     changers_of: dict[GraphNode, list[GraphNode]] = {}
     for merge in graph.merges:
         changers_of[merge] = [

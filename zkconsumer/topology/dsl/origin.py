@@ -1,4 +1,4 @@
-"""Where held-back records come from, as bytes in a store.
+"""Serialized source metadata and headers of records that a store buffers.
 
 Source: Kafka 3.9 ProcessorRecordContext.
 """
@@ -13,24 +13,24 @@ from zkconsumer.topology.records import RecordMetadata
 
 
 class Origin(NamedTuple):
-    """What a buffer keeps of a record, besides its key, value and timestamp.
+    """Source metadata and headers of a buffered record.
 
     Attributes:
-        metadata: where the source record was read.
-        headers: headers of the record.
+        metadata: topic, partition and offset of the source record.
+        headers: headers of the buffered record.
     """
 
     metadata: RecordMetadata
     headers: list[Header]
 
     def encode(self) -> bytes:
-        """Return the origin as bytes."""
+        """Serialize the metadata and headers."""
         headers = [(name, None if value is None else value.hex()) for name, value in self.headers]
         return json.dumps((*self.metadata, headers)).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Origin:
-        """Return the origin in bytes of ``encode``."""
+        """Deserialize ``data``, which was returned by ``encode``."""
         topic, partition, offset, headers = json.loads(data)
         decoded = [(name, None if value is None else bytes.fromhex(value)) for name, value in headers]
         return cls(RecordMetadata(topic, partition, offset), decoded)

@@ -1,4 +1,4 @@
-"""The processor that aggregates the records of a stream by key and session.
+"""The processor that aggregates a stream by key and session.
 
 Source: Kafka 3.9 KStreamSessionWindowAggregate.
 """
@@ -16,7 +16,7 @@ from zkconsumer.topology.records import Record
 from zkconsumer.topology.stores.time_map import Windowed
 from zkconsumer.topology.windows import SessionWindows
 
-#: Returns one aggregate from a key and the aggregates of two sessions.
+#: Function that merges the aggregates of two sessions, given the key and both aggregates.
 Merger = Callable[[Any, Any, Any], Any]
 
 
@@ -24,11 +24,11 @@ class SessionAggregate(Processor):
     """Aggregates values by key and session. Records without a key are dropped and counted.
 
     Args:
-        windows: the sessions.
+        windows: session windows.
         store: name of the store.
         emit: when results are forwarded.
         functions: initializer, aggregator and merger.
-        sends_old: whether later steps need old values.
+        sends_old: whether downstream steps need old values.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class SessionAggregate(Processor):
         self._observed = context.remember("observed_time_ms", -1)
 
     def process(self, record: Record) -> None:
-        """Add the record to its session, and merge sessions that it connects."""
+        """Add the record to its session, and merge the sessions that it connects."""
         key, timestamp, gap = record.key, record.timestamp, self._windows.gap_ms
         if key is None:
             self._context.count(DROPPED)

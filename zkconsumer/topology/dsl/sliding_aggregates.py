@@ -1,4 +1,4 @@
-"""The processor that aggregates the records of a stream by key and sliding window.
+"""The processor that aggregates a stream by key and sliding window.
 
 Source: Kafka 3.9 KStreamSlidingWindowAggregate.
 """
@@ -19,12 +19,12 @@ class _Neighbours(NamedTuple):
     """Existing windows near a record.
 
     Attributes:
-        starts: starts of the windows.
-        left: the aggregate of the window with the records before; None if there is none.
-        right: the aggregate of a window that also has later records; None if there is none.
+        starts: start times of the windows.
+        left: aggregate of the window that contains the preceding records; None if there is none.
+        right: aggregate of a window that also contains later records; None if there is none.
         has_left: whether the window that ends at the record exists.
         has_right: whether the window that starts right after the record exists.
-        previous: timestamp of the record before; None if there is none.
+        previous: timestamp of the preceding record; None if there is none.
     """
 
     starts: set[int]
@@ -60,7 +60,7 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         found = self._update_existing(record, close_ms)
         if found is not None:
             self._create_windows(record, close_ms, found)
-        # As in Kafka Streams, early records forward no closed windows.
+        # As in Kafka Streams, a record whose timestamp is below the window size does not forward closed windows.
         if self._closed is not None and self._closed.start_search(close_ms):
             self._forward_closed_before(record, close_ms)
 
@@ -77,7 +77,7 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         return [(window.start, value) for window, value in found]
 
     def _update_existing(self, record: Record, close_ms: int) -> _Neighbours | None:
-        """Add the record to the windows that contain it; return None if no other windows are missing."""
+        """Add the record to its existing windows; return None if no new windows are needed."""
         starts: set[int] = set()
         left = right = previous = None
         has_left = has_right = False
@@ -141,11 +141,11 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
             self._create_right(record, found.right)
 
     def _create(self, record: Record, start: int, close_ms: int) -> None:
-        """Create a window with the record."""
+        """Create a window, and add the record to it."""
         self._add(record, start, ValueAndTimestamp(self._initializer(), record.timestamp), close_ms)
 
     def _create_right(self, record: Record, value: ValueAndTimestamp) -> None:
-        """Create the window that starts right after the record, with the later records."""
+        """Create the window that starts right after the record and contains the later records."""
         start = record.timestamp + 1
         self._put(record, start, start + self._size, None, value.value, value.timestamp)
 

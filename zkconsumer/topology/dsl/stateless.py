@@ -1,4 +1,4 @@
-"""Processors without state.
+"""Stateless processors.
 
 Source: Kafka 3.9 KStreamFilter, KStreamMap, KStreamFlatMap, KStreamMapValues, KStreamFlatMapValues, KStreamBranch,
 KStreamPeek, ForeachProcessor and PassThrough.
@@ -12,22 +12,22 @@ from typing import Any
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.records import Record
 
-#: Returns whether a key and a value are accepted.
+#: Function that returns whether a record is accepted, given its key and value.
 Predicate = Callable[[Any, Any], Any]
-#: Called with a key and a value.
+#: Function that is called with the key and value of a record.
 Action = Callable[[Any, Any], object]
 
 
 class StatelessProcessor(Processor):
-    """Keeps the function that forwards records."""
+    """Base class of processors without state."""
 
     def init(self, context: ProcessorContext) -> None:
-        """Keep the function."""
+        """Keep the function that forwards records."""
         self._forward = context.forward
 
 
 class PassThrough(StatelessProcessor):
-    """Forwards each record."""
+    """Forwards each record unchanged."""
 
     def process(self, record: Record) -> None:
         """Forward the record."""
@@ -47,21 +47,21 @@ class Filter(StatelessProcessor):
     """Forwards the records that a predicate accepts.
 
     Args:
-        predicate: the predicate.
-        is_negated: forward the others instead.
+        predicate: called with key and value; returns whether to accept the record.
+        is_negated: whether to forward the rejected records instead.
     """
 
     def __init__(self, predicate: Predicate, is_negated: bool) -> None:
         self._predicate, self._is_negated = predicate, is_negated
 
     def process(self, record: Record) -> None:
-        """Forward the record if it is accepted."""
+        """Forward the record if it passes the filter."""
         if bool(self._predicate(record.key, record.value)) is not self._is_negated:
             self._forward(record)
 
 
 class Map(StatelessProcessor):
-    """Replaces keys and values."""
+    """Replaces the key and value of each record."""
 
     def __init__(self, mapper: Callable[[Any, Any], tuple[Any, Any]]) -> None:
         self._mapper = mapper
@@ -73,7 +73,7 @@ class Map(StatelessProcessor):
 
 
 class SelectKey(StatelessProcessor):
-    """Replaces keys."""
+    """Replaces the key of each record."""
 
     def __init__(self, mapper: Callable[[Any, Any], Any]) -> None:
         self._mapper = mapper
@@ -84,19 +84,19 @@ class SelectKey(StatelessProcessor):
 
 
 class FlatMap(StatelessProcessor):
-    """Replaces each record by any number of keys and values."""
+    """Replaces each record with any number of records."""
 
     def __init__(self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]]) -> None:
         self._mapper = mapper
 
     def process(self, record: Record) -> None:
-        """Forward a record for each key and value that the mapper returns."""
+        """Forward a record for each key-value pair that the mapper returns."""
         for key, value in self._mapper(record.key, record.value):
             self._forward(Record(key, value, record.timestamp, record.headers))
 
 
 class MapValues(StatelessProcessor):
-    """Replaces values."""
+    """Replaces the value of each record; the mapper is called with the value."""
 
     def __init__(self, mapper: Callable[[Any], Any]) -> None:
         self._mapper = mapper
@@ -107,7 +107,7 @@ class MapValues(StatelessProcessor):
 
 
 class MapValuesWithKey(StatelessProcessor):
-    """Replaces values by a function of key and value."""
+    """Replaces the value of each record; the mapper is called with key and value."""
 
     def __init__(self, mapper: Callable[[Any, Any], Any]) -> None:
         self._mapper = mapper
@@ -118,7 +118,7 @@ class MapValuesWithKey(StatelessProcessor):
 
 
 class FlatMapValues(StatelessProcessor):
-    """Replaces each record by any number of values with its key."""
+    """Replaces each record with any number of records with the same key; the mapper is called with the value."""
 
     def __init__(self, mapper: Callable[[Any], Iterable[Any]]) -> None:
         self._mapper = mapper
@@ -130,7 +130,7 @@ class FlatMapValues(StatelessProcessor):
 
 
 class FlatMapValuesWithKey(StatelessProcessor):
-    """Replaces each record by any number of values with its key, by a function of key and value."""
+    """Replaces each record with any number of records with the same key; the mapper is called with key and value."""
 
     def __init__(self, mapper: Callable[[Any, Any], Iterable[Any]]) -> None:
         self._mapper = mapper
@@ -168,15 +168,15 @@ class Branch(StatelessProcessor):
     """Forwards each record to the first child whose predicate accepts it.
 
     Args:
-        predicates: the predicates, in order.
-        children: names of the children; one more than predicates if there is a default.
+        predicates: predicates, in the order of their evaluation.
+        children: names of the child nodes; one more than ``predicates`` if there is a default branch.
     """
 
     def __init__(self, predicates: Sequence[Predicate], children: Sequence[str]) -> None:
         self._predicates, self._children = predicates, children
 
     def process(self, record: Record) -> None:
-        """Forward the record to one child, or to none."""
+        """Forward the record to the first matching child, or drop it if there is none."""
         for number, predicate in enumerate(self._predicates):
             if predicate(record.key, record.value):
                 self._forward(record, self._children[number])

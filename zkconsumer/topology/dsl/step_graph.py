@@ -1,4 +1,4 @@
-"""The steps that a ``StreamsBuilder`` has collected.
+"""The graph of all steps of a ``StreamsBuilder``.
 
 Source: Kafka 3.9 InternalStreamsBuilder.
 """
@@ -24,20 +24,20 @@ _SUFFIX = "-repartition"
 
 
 class StepGraph:
-    """The steps, in the order in which they are written to the topology.
+    """All steps of a ``StreamsBuilder``, as a graph.
 
     Args:
-        create_stream: class of streams. It is an argument because the modules of streams and tables cannot both import
-            the other one.
-        create_table: class of tables.
+        create_stream: stream class; passed as an argument, because the stream and table modules cannot import each
+            other.
+        create_table: table class.
 
     Attributes:
-        names: generates names.
-        root: the parent of the steps without a parent.
+        names: name generator.
+        root: root of the graph; the parent of all steps that have no other parent.
         copartitioned: sets of sources whose topics must have the same number of partitions.
-        key_changers: the steps that change keys or merge streams, each with the steps after it that repartition its
-            output and can share a topic.
-        merges: the steps that merge streams.
+        key_changers: maps each step that changes keys or merges streams to the downstream repartition steps that can
+            share one topic.
+        merges: steps that merge streams, as dict keys.
     """
 
     def __init__(self, create_stream: type[KStream], create_table: type[KTable]) -> None:
@@ -53,8 +53,8 @@ class StepGraph:
         """Add a step.
 
         Args:
-            child: the step.
-            parents: the steps before it; none for the root.
+            child: step to add.
+            parents: parent steps; the root if there are none.
         """
         for parent in parents or (self.root,):
             parent.add_child(child)
@@ -73,14 +73,14 @@ class StepGraph:
             self.merges[node] = None
 
     def replace_source(self, name: str, other: str) -> None:
-        """Replace a source by another one in the sets of co-partitioned sources."""
+        """Replace source ``name`` with ``other`` in the co-partitioned source sets."""
         self.copartitioned = [names - {name} | {other} if name in names else names for names in self.copartitioned]
 
     def name_repartition(self, prefix: str) -> RepartitionNames:
-        """Return names for a repartition topic and its nodes.
+        """Return the names of a repartition topic and its nodes.
 
         Args:
-            prefix: name of the topic without its suffix.
+            prefix: topic name; the suffix ``-repartition`` is appended if it is missing.
         """
         topic = prefix if prefix.endswith(_SUFFIX) else prefix + _SUFFIX
         sink, filter_, source = map(self.names.generate, (SINK, FILTER, SOURCE))
@@ -90,15 +90,15 @@ class StepGraph:
 
 
 def is_generated(name: str) -> bool:
-    """Return whether a name of a step of a stream was generated."""
+    """Return whether ``name`` is the generated name of a stream step."""
     return name.startswith("KSTREAM") and name[-11:-10] == "-" and name[-10:].isdecimal()
 
 
 def find_ancestor(node: GraphNode, accepts: Callable[[GraphNode], bool]) -> GraphNode | None:
-    """Return a node, or one of the steps before it, that a function accepts; None if there is none.
+    """Return ``node`` or one of its ancestors that ``accepts`` returns true for; None if there is none.
 
     As in Kafka Streams, a match found above one parent is overwritten by the search above the next parent, even if that
-    finds nothing.
+    search finds nothing.
     """
     if accepts(node):
         return node
@@ -111,5 +111,5 @@ def find_ancestor(node: GraphNode, accepts: Callable[[GraphNode], bool]) -> Grap
 
 
 def unite(*sources: Iterable[str]) -> frozenset[str]:
-    """Return the union of sets of sources."""
+    """Return the union of the given source sets."""
     return frozenset().union(*sources)

@@ -30,17 +30,17 @@ from zkconsumer.topology.stores.builder import StoreBuilder
 
 
 class KStream:
-    """A stream of records. Methods add a step to the builder, and return the stream of its output.
+    """A stream of records. Each method adds a step to the builder, and returns the resulting stream.
 
-    Names of steps are optional, must be unique, and have letters, digits, dots, underscores or hyphens.
+    Step names are optional and must be unique. They can contain letters, digits, dots, underscores and hyphens.
 
     Args:
-        graph: the steps of the builder.
-        node: the step whose output this is.
-        name: name of the node from which later steps receive records.
-        serdes: serdes of the records, as far as they are known.
-        sources: names of the sources from which the records come.
-        is_rekeyed: whether the keys may differ from those by which the topics are partitioned.
+        graph: steps of the ``StreamsBuilder``.
+        node: step that produces the stream.
+        name: name of the node from which downstream steps receive records.
+        serdes: key and value serdes, as far as known.
+        sources: names of the sources that the records come from.
+        is_rekeyed: whether keys may have changed, so that the stream must be repartitioned before grouping or joining.
     """
 
     def __init__(
@@ -59,32 +59,32 @@ class KStream:
     # ---- steps without state ----
 
     def filter(self, predicate: Predicate, *, name: str | None = None) -> KStream:
-        """Keep the records for which a function of key and value returns true."""
+        """Keep the records for which ``predicate(key, value)`` is true."""
         return self._append(FILTER, name, partial(stateless.Filter, predicate, False), self.serdes)
 
     def filter_not(self, predicate: Predicate, *, name: str | None = None) -> KStream:
-        """Keep the records for which a function of key and value returns false."""
+        """Keep the records for which ``predicate(key, value)`` is false."""
         return self._append(FILTER, name, partial(stateless.Filter, predicate, True), self.serdes)
 
     def map(self, mapper: Callable[[Any, Any], tuple[Any, Any]], *, name: str | None = None) -> KStream:
-        """Replace each record by the key and value that a function of key and value returns."""
+        """Replace each record with the key-value pair that ``mapper(key, value)`` returns."""
         return self._append("KSTREAM-MAP-", name, partial(stateless.Map, mapper), Serdes(), changes_key=True)
 
     def select_key(self, mapper: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
-        """Replace the key of each record by the result of a function of key and value."""
+        """Replace the key of each record with the result of ``mapper(key, value)``."""
         serdes = Serdes(None, self.serdes.value)
         return self._append("KSTREAM-KEY-SELECT-", name, partial(stateless.SelectKey, mapper), serdes, changes_key=True)
 
     def flat_map(self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], *, name: str | None = None) -> KStream:
-        """Replace each record by the keys and values that a function of key and value returns."""
+        """Replace each record with the key-value pairs that ``mapper(key, value)`` returns."""
         return self._append("KSTREAM-FLATMAP-", name, partial(stateless.FlatMap, mapper), Serdes(), changes_key=True)
 
     def map_values(self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None) -> KStream:
-        """Replace the value of each record by the result of a function.
+        """Replace the value of each record with the result of ``mapper``.
 
         Args:
-            mapper: function of the value, or of key and value.
-            with_key: whether it is a function of key and value.
+            mapper: called with the value, or with key and value; returns the new value.
+            with_key: whether ``mapper`` is called with key and value.
             name: name of the step.
         """
         kind = stateless.MapValuesWithKey if with_key else stateless.MapValues
@@ -93,20 +93,26 @@ class KStream:
     def flat_map_values(
         self, mapper: Callable[..., Iterable[Any]], *, with_key: bool = False, name: str | None = None
     ) -> KStream:
-        """Replace each record by the values that a function returns; the arguments are those of ``map_values``."""
+        """Replace each record with one record per value that ``mapper`` returns.
+
+        Args:
+            mapper: called with the value, or with key and value; returns any number of values.
+            with_key: whether ``mapper`` is called with key and value.
+            name: name of the step.
+        """
         kind = stateless.FlatMapValuesWithKey if with_key else stateless.FlatMapValues
         return self._append_values("KSTREAM-FLATMAPVALUES-", name, partial(kind, mapper))
 
     def peek(self, action: Action, *, name: str | None = None) -> KStream:
-        """Call a function with key and value of each record, and keep the record."""
+        """Call ``action(key, value)`` for each record, and forward the record unchanged."""
         return self._append("KSTREAM-PEEK-", name, partial(stateless.Peek, action), self.serdes)
 
     def foreach(self, action: Action, *, name: str | None = None) -> None:
-        """Call a function with key and value of each record."""
+        """Call ``action(key, value)`` for each record."""
         self._append("KSTREAM-FOREACH-", name, partial(stateless.ForEach, action), self.serdes)
 
     def merge(self, other: KStream, *, name: str | None = None) -> KStream:
-        """Merge two streams. The order within each stream is kept; there is no order between them."""
+        """Merge this stream and ``other``. Order is preserved within each stream, but not between them."""
         chosen = self.graph.names.choose(name, "KSTREAM-MERGE-")
         node = ProcessorGraphNode(chosen, lambda: stateless.PassThrough)
         node.is_merge = True
@@ -128,13 +134,13 @@ class KStream:
         """Process the records with a ``Processor``.
 
         Args:
-            supplier: a class or function that returns a new processor at each call.
-            connected: names of stores of the builder that it uses.
+            supplier: class or function that returns a new processor on each call.
+            connected: names of the builder's stores that the processor uses.
             stores: stores to add for this processor.
             name: name of the step.
         """
         prefix = "KSTREAM-PROCESSOR-"
-        # As in Kafka Streams, a named process() does not increment the counter.
+        # As in Kafka Streams, a named process() does not increment the name counter.
         chosen = self.graph.names.generate(prefix) if name is None else check_name(name)
         node = ProcessorGraphNode(chosen, lambda: supplier, connected, tuple(stores).__iter__)
         return self.append(node, Serdes(), is_rekeyed=True)
@@ -148,7 +154,7 @@ class KStream:
     ) -> KStream:
         """Process the records with a ``Processor`` that must not change keys; see ``process``.
 
-        Later steps do not repartition the stream, so forwarded records must have keys of records that were received.
+        Downstream steps do not repartition the stream, so forwarded records must have the same keys as received ones.
         """
         prefix = "KSTREAM-PROCESSVALUES-"
         chosen = self.graph.names.generate(prefix) if name is None else check_name(name)
@@ -170,10 +176,10 @@ class KStream:
         """Write the records to a topic.
 
         Args:
-            topic: the topic, or a function that returns the topic of a record.
-            key_serde: serde of keys; None for that of the stream, or of the application.
-            value_serde: serde of values; None for that of the stream, or of the application.
-            partitioner: selects the partition; None for the producer's choice.
+            topic: topic name, or a function that returns the topic name for a record.
+            key_serde: key serde; None uses the stream's serde, or else the application's default.
+            value_serde: value serde; None uses the stream's serde, or else the application's default.
+            partitioner: selects the partition; None uses the producer's partitioner.
             name: name of the step.
         """
         chosen = self.graph.names.choose(name, SINK)
@@ -189,10 +195,10 @@ class KStream:
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> KStream:
-        """Write the records to an internal topic by their keys, and read them again.
+        """Repartition the records by key, through an internal topic.
 
         Args:
-            partitions: number of partitions; None for that of the largest topic from which it is written.
+            partitions: number of partitions; None uses the largest partition count of the upstream topics.
             key_serde: see ``to``.
             value_serde: see ``to``.
             partitioner: see ``to``.
@@ -213,10 +219,10 @@ class KStream:
     # ---- tables and groups ----
 
     def to_table(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
-        """Return the table of the last value of each key. A value of None deletes the key.
+        """Convert the stream to a table of the latest value of each key. A value of None deletes the key.
 
         Args:
-            store: name or settings of its store, which it has if it is named or a later step needs it.
+            store: name or settings of the store. Without a name, a store is created only if a downstream step needs it.
             name: name of the step.
         """
         chosen = self.graph.names.choose(name, "KSTREAM-TOTABLE-")
@@ -239,8 +245,8 @@ class KStream:
         """Group the records by key.
 
         Args:
-            key_serde: see ``to``; for the repartition topic, if one is needed, and for stores.
-            value_serde: see ``to``.
+            key_serde: key serde of the stores and of the repartition topic, if one is needed; for None, see ``to``.
+            value_serde: value serde of the repartition topic, if one is needed; for None, see ``to``.
             name: name of the repartition topic, without the application id and ``-repartition``.
         """
         serdes = self.serdes.override(key_serde, value_serde)
@@ -254,7 +260,7 @@ class KStream:
         value_serde: Serde | None = None,
         name: str | None = None,
     ) -> KGroupedStream:
-        """Group the records by the result of a function of key and value; see ``group_by_key``."""
+        """Group the records by the result of ``mapper(key, value)``; see ``group_by_key``."""
         stream = self.select_key(mapper, name=name)
         serdes = stream.serdes.override(key_serde, value_serde)
         return KGroupedStream(self.graph, stream.node, serdes, self.sources, True, name)
@@ -262,27 +268,27 @@ class KStream:
     # ---- joins ----
 
     def join(self, other: Joinable, joiner: Callable[..., Any], **arguments: Unpack[JoinArguments]) -> KStream:
-        """Join this stream with another stream or a table. Records without a match are dropped.
+        """Join this stream with a stream, table or global table. Records without a match are dropped.
 
         Args:
-            other: a stream, which needs ``windows``; a table; or a global table, which needs ``key``.
-            joiner: function of both values, or with ``with_key`` of the key and both values.
+            other: stream (requires ``windows``), table, or global table (requires ``key``) to join with.
+            joiner: called with both values, or with the key and both values if ``with_key`` is true.
             arguments: see ``JoinArguments``.
 
         Raises:
-            TopologyError: an argument is missing, unknown, or not supported for the other side.
+            TopologyError: an argument is missing, unknown, or not supported for the type of ``other``.
         """
         return join(self, other, joiner, JoinKind.INNER, arguments)
 
     def left_join(self, other: Joinable, joiner: Callable[..., Any], **arguments: Unpack[JoinArguments]) -> KStream:
-        """Join as ``join``, and keep the records without a match: the joiner is called with None for the other value.
+        """Like ``join``, but keep records without a match: ``joiner`` is then called with None as the other value.
 
-        In a join of two streams, a record without a match is forwarded after its window closes.
+        In a stream-stream join, a record without a match is forwarded after its window closes.
         """
         return join(self, other, joiner, JoinKind.LEFT, arguments)
 
     def outer_join(self, other: KStream, joiner: Callable[..., Any], **arguments: Unpack[JoinArguments]) -> KStream:
-        """Join as ``left_join``, and keep the records of the other stream without a match, too."""
+        """Like ``left_join``, but also keep the records of ``other`` that have no match."""
         return join(self, other, joiner, JoinKind.OUTER, arguments)
 
     # ---- for other steps ----
@@ -291,8 +297,8 @@ class KStream:
         """Return the stream, repartitioned by key if the keys may have changed.
 
         Args:
-            prefix: name of the topic without its suffix.
-            serdes: serdes of the records.
+            prefix: name of the repartition topic, without its suffix.
+            serdes: key and value serdes.
         """
         if not self.is_rekeyed:
             return self
@@ -310,13 +316,13 @@ class KStream:
         sources: frozenset[str] | None = None,
         is_rekeyed: bool | None = None,
     ) -> KStream:
-        """Add a step, and return its output.
+        """Add a step, and return its output stream.
 
         Args:
-            node: the step.
-            serdes: serdes of the output.
-            sources: sources of the output; None for those of this stream.
-            is_rekeyed: whether keys may have changed; None if they are those of this stream.
+            node: step to add.
+            serdes: key and value serdes of the output.
+            sources: names of the output's sources; None inherits the sources of this stream.
+            is_rekeyed: whether keys may have changed; None inherits the flag of this stream.
         """
         self.graph.add(node, self.node)
         return KStream(

@@ -1,4 +1,4 @@
-"""Joins of a stream with tables and other streams.
+"""Joins of a stream with a table, a global table or another stream.
 
 Source: Kafka 3.9 KStreamImpl, KStreamImplJoin and KStreamKTableJoinProcessor.
 """
@@ -34,7 +34,7 @@ from zkconsumer.topology.windows import JoinWindows
 if TYPE_CHECKING:
     from zkconsumer.topology.dsl.stream import KStream
 
-#: What a stream can be joined with.
+#: Types that a stream can be joined with.
 Joinable: TypeAlias = "KStream | KTable | GlobalKTable"
 
 _JOIN = "KSTREAM-JOIN-"
@@ -42,18 +42,18 @@ _LEFT_JOIN = "KSTREAM-LEFTJOIN-"
 
 
 class JoinArguments(TypedDict, total=False):
-    """Keyword arguments of joins.
+    """Keyword arguments of stream joins.
 
     Attributes:
-        windows: which records of two streams are joined.
-        key: function of key and value that returns the key to look up in a global table.
-        with_key: whether the joiner is a function of the key and both values.
-        key_serde: serde of keys, for repartition topics and stores; None for that of the stream.
-        value_serde: serde of this stream's values, for repartition topics and stores; None for that of the stream.
-        other_serde: serde of the values of the other stream; None for that of the stream.
-        grace_ms: milliseconds of stream time for which records wait for late changes of a versioned table; None to join
-            them at once.
-        store: prefix of the names of the stores of a join of two streams; None for generated names.
+        windows: join windows of a stream-stream join.
+        key: called with key and value of a record; returns the key to look up in a global table.
+        with_key: whether the joiner is called with the key and both values.
+        key_serde: key serde for repartition topics and stores; None uses each stream's serde.
+        value_serde: value serde of this stream for repartition topics and stores; None uses the stream's serde.
+        other_serde: value serde of the other stream for repartition topics and stores; None uses that stream's serde.
+        grace_ms: time that a record waits for late changes of a versioned table, in milliseconds of stream time; None
+            joins records immediately.
+        store: prefix of the store names of a stream-stream join; None for generated names.
         name: name of the step.
     """
 
@@ -71,7 +71,7 @@ class JoinArguments(TypedDict, total=False):
 def join(
     stream: KStream, other: Joinable, joiner: Callable[..., Any], kind: JoinKind, arguments: JoinArguments
 ) -> KStream:
-    """Join a stream; see ``KStream.join``."""
+    """Join ``stream`` with ``other``; see ``KStream.join``."""
     _check_arguments(other, arguments)
     function = joiner if arguments.get("with_key") else partial(ignore_key, joiner)
     if isinstance(other, GlobalKTable):
@@ -84,10 +84,10 @@ def join(
 
 
 def _check_arguments(other: object, arguments: JoinArguments) -> None:
-    """Check that the arguments are known and supported for the other side of a join."""
+    """Check that the join arguments are known, and supported for the type of ``other``."""
     unknown = sorted(arguments.keys() - JoinArguments.__annotations__.keys())
     if unknown:
-        raise TopologyError(f"a join has no argument {unknown[0]!r}")
+        raise TopologyError(f"unknown join argument {unknown[0]!r}")
     if isinstance(other, GlobalKTable):
         what, supported = "a global table", {"key"}
     elif isinstance(other, KTable):
@@ -122,7 +122,7 @@ def _join_streams(stream: KStream, other: KStream, joiner: Joiner, kind: JoinKin
 def _choose_join_names(
     stream: KStream, kind: JoinKind, name: str | None, store: str | None
 ) -> tuple[JoinNames, str | None]:
-    """Return the names of nodes and stores, and that of the store of waiting records."""
+    """Return the node and store names, and the name of the store of unmatched records (None for an inner join)."""
     names, is_outer, is_inner = stream.graph.names, kind is JoinKind.OUTER, kind is JoinKind.INNER
     this_suffix = "-outer-this-join" if is_outer else "-this-join"
     other_suffix = "-other-join" if is_inner else "-outer-other-join"
@@ -173,7 +173,7 @@ def _join_global_table(
     _require_one_sided(kind, "global table")
     if key is None:
         raise TopologyError(
-            "a join with a global table requires key, a function of key and value that returns the key of the table"
+            "a join with a global table requires key, a function of a record's key and value that returns the table key"
         )
     is_left = kind is JoinKind.LEFT
     chosen = stream.graph.names.choose(arguments.get("name"), _LEFT_JOIN)
@@ -188,14 +188,14 @@ def _require_one_sided(kind: JoinKind, other: str) -> None:
 
 
 class JoinTable(Processor):
-    """Joins each record with the value that a table has for a key.
+    """Joins each record with the table value of its key.
 
     Args:
-        table: the table.
-        joiner: function of the key and both values.
-        key: function of key and value that returns the key in the table; None for the key of the record.
+        table: view of the table.
+        joiner: called with the key and both values; returns the join result.
+        key: called with key and value of a record; returns the table key. None looks up the record key.
         is_left: whether records without a match are kept.
-        buffer: name of the store of the records that wait; None to join them at once.
+        buffer: name of the store of records that wait for late table changes; None joins records immediately.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class JoinTable(Processor):
         self._buffer: JoinBuffer | None = None if self._name is None else context.get_state_store(self._name)
 
     def process(self, record: Record) -> None:
-        """Forward the result, if there is one."""
+        """Join the record, and forward the result if there is one."""
         key, value = record.key, record.value
         mapped = key if self._key is None else self._key(key, value)
         allows_null = self._is_left and key is None and value is not None
@@ -226,7 +226,7 @@ class JoinTable(Processor):
                 self._context.forward(joined)
 
     def _hold_back(self, buffer: JoinBuffer, record: Record) -> bool:
-        """Add a record to the buffer, and join those that are due; return False if the record is too late to wait."""
+        """Buffer the record, and join the records that are due; return False if it is too late to buffer the record."""
         metadata = self._context.record_metadata
         assert metadata is not None
         if not buffer.put(record, metadata):
@@ -238,7 +238,7 @@ class JoinTable(Processor):
         return True
 
     def _join(self, record: Record, mapped: Any) -> Record | None:
-        """Return the result for a record, or None."""
+        """Return the join result for a record, or None if there is none."""
         other = None if mapped is None else self._find(mapped, record.timestamp)
         if other is None and not self._is_left:
             return None
@@ -251,5 +251,5 @@ class JoinTable(Processor):
 
 
 def ignore_key(joiner: Callable[[Any, Any], Any], _key: Any, value: Any, other: Any) -> Any:
-    """Call a function of both values, as one of the key and both values."""
+    """Call ``joiner`` with both values, but without the key."""
     return joiner(value, other)

@@ -1,4 +1,4 @@
-"""Joins of two streams in windows.
+"""Windowed joins of two streams.
 
 Source: Kafka 3.9 KStreamImplJoin, KStreamKStreamJoin, KStreamJoinWindow, KStreamKStreamSelfJoin and
 StreamStreamJoinNode.
@@ -49,13 +49,13 @@ class PutInWindow(Processor):
 
 @dataclass(frozen=True)
 class JoinSettings:
-    """Settings shared by the processors of both sides.
+    """Settings shared by the processors of both sides of a stream-stream join.
 
     Attributes:
-        windows: the windows.
-        joiner: function of the key, the left value and the right value.
-        kind: which records without a match are kept.
-        waiting: name of the store of the records that wait for a match; None for an inner join.
+        windows: join windows.
+        joiner: called with the key, the left value and the right value; returns the join result.
+        kind: join kind, which determines the records that are kept without a match.
+        waiting: name of the store of unmatched records; None for an inner join.
     """
 
     windows: JoinWindows
@@ -65,12 +65,12 @@ class JoinSettings:
 
 
 class JoinStreams(Processor):
-    """Joins the records of one side with those in the window store of the other side.
+    """Joins the records of one side with the records in the other side's window store.
 
     Args:
         settings: see ``JoinSettings``.
         other: name of the window store of the other side.
-        is_left: whether this is the side of the stream on which the join was called.
+        is_left: whether this is the left side: the stream on which the join was called.
     """
 
     def __init__(self, settings: JoinSettings, other: str, is_left: bool) -> None:
@@ -88,7 +88,7 @@ class JoinStreams(Processor):
         self._waiting: JoinStore | None = None if waiting is None else context.get_state_store(waiting)
 
     def process(self, record: Record) -> None:
-        """Forward the results."""
+        """Join the record, and forward the results."""
         key, timestamp, waiting = record.key, record.timestamp, self._waiting
         if waiting is not None:
             waiting.stream_time_ms = max(waiting.stream_time_ms, timestamp)
@@ -120,7 +120,7 @@ class JoinStreams(Processor):
         return self._settings.joiner(key, left, right)
 
     def _forward_unmatched(self, waiting: JoinStore, record: Record) -> None:
-        """Forward the records whose windows are closed, at most once in ``emit_interval_ms``."""
+        """Forward unmatched records whose windows are closed. Searches at most once per ``emit_interval_ms``."""
         grace_ms, stream_time_ms = self._windows.grace_ms, waiting.stream_time_ms
         if _add(waiting.min_time_ms, self._after + grace_ms) >= stream_time_ms:
             return
@@ -131,7 +131,7 @@ class JoinStreams(Processor):
         waiting.reset_min_time()
         is_open = {True: False, False: False}
         previous: bytes | None = None
-        for one in waiting.all():  # a snapshot: the loop removes records
+        for one in waiting.all():  # iterates over a snapshot, so the loop can remove records
             waiting.min_time_ms = one.timestamp
             if all(is_open.values()):
                 break
@@ -153,16 +153,17 @@ class JoinStreams(Processor):
 
 
 def _add(time_ms: int, duration_ms: int) -> int:
-    """Add with Java's 64-bit overflow.
+    """Add two times, with Java's 64-bit overflow.
 
-    Without waiting records the sum is negative, so a search runs and sets ``next_search_ms``, as in Kafka Streams.
+    If there are no unmatched records, the sum overflows to a negative number. As in Kafka Streams, a search then runs
+    and sets ``next_search_ms``.
     """
     result = time_ms + duration_ms
     return result - (1 << 64) if result >= 1 << 63 else result
 
 
 class JoinWithItself(Processor):
-    """Joins the records of a stream with those of the same stream.
+    """Joins a stream with itself, using one window store.
 
     Args:
         settings: see ``JoinSettings``.
@@ -178,7 +179,7 @@ class JoinWithItself(Processor):
         self._observed = context.remember("observed_time_ms", -1)
 
     def process(self, record: Record) -> None:
-        """Forward the results."""
+        """Join the record, and forward the results."""
         key, value, timestamp = record.key, record.value, record.timestamp
         if key is None or value is None:
             self._context.count(DROPPED)
@@ -206,13 +207,13 @@ class JoinWithItself(Processor):
 
 @dataclass(frozen=True)
 class JoinNames:
-    """Names of the nodes and stores of a join, of the left side and of the right one.
+    """Node and store names of a stream-stream join; each pair is for the left and the right side.
 
     Attributes:
-        windowed: the nodes that fill the window stores.
-        joins: the nodes that join.
-        stores: the window stores.
-        merge: the last node.
+        windowed: nodes that fill the window stores.
+        joins: nodes that join the records.
+        stores: window stores.
+        merge: node that merges the results of both sides.
     """
 
     windowed: tuple[str, str]
@@ -222,16 +223,16 @@ class JoinNames:
 
 
 class StreamJoinGraphNode(GraphNode):
-    """The step of a join of two streams; the steps that fill the window stores come before it.
+    """The step of a stream-stream join. The steps that fill the window stores are added before it.
 
     Args:
-        names: names of nodes and stores.
+        names: node and store names.
         settings: see ``JoinSettings``.
-        serdes: serdes of keys, left values and right values.
+        serdes: key serde, left value serde and right value serde.
 
     Attributes:
         names: see above.
-        is_self_join: whether both streams are the same, and have one store.
+        is_self_join: whether a stream is joined with itself, using one window store.
     """
 
     def __init__(
@@ -242,7 +243,7 @@ class StreamJoinGraphNode(GraphNode):
         self.allows_null_keys = settings.kind is not JoinKind.INNER
 
     def write(self, topology: Topology) -> None:
-        """Add the processors and the stores."""
+        """Add the processors and stores of the join to ``topology``."""
         names, settings = self.names, self._settings
         if self.is_self_join:
             topology.add_processor(names.merge, partial(JoinWithItself, settings, names.stores[0]), names.windowed[0])

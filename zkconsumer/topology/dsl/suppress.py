@@ -1,4 +1,4 @@
-"""``suppress`` of tables: holds back changes, and forwards the last one of each key.
+"""``suppress``: holds back table changes, and forwards only the last change of each key.
 
 Source: Kafka 3.9 Suppressed, KTableSuppressProcessorSupplier and GraphGraceSearchUtil.
 """
@@ -30,8 +30,9 @@ class UntilWindowCloses:
     """Forward only the final result of each window.
 
     Attributes:
-        max_records: maximum number of results that are held back; None for no limit. Beyond it, the task fails.
-        max_bytes: maximum bytes of results that are held back, as Kafka Streams counts them; None for no limit.
+        max_records: maximum number of buffered results; None for no limit. The task fails if it is exceeded.
+        max_bytes: maximum size of the buffered results in bytes, as computed by Kafka Streams; None for no limit. The
+            task fails if it is exceeded.
     """
 
     max_records: int | None = None
@@ -39,19 +40,19 @@ class UntilWindowCloses:
 
     @property
     def emits_early(self) -> bool:
-        """Whether results are forwarded early at a limit; otherwise, the task fails."""
+        """Always False: the task fails if a limit is exceeded."""
         return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class UntilTimeLimit:
-    """Hold back the changes of a key, and forward the last one ``wait_ms`` after the first.
+    """Hold back the changes of each key, and forward the last change ``wait_ms`` after the first.
 
     Attributes:
-        wait_ms: milliseconds of stream time.
-        max_records: maximum number of keys that are held back; None for no limit.
-        max_bytes: maximum bytes of changes that are held back, as Kafka Streams counts them; None for no limit.
-        emits_early: whether the oldest changes are forwarded early at a limit; otherwise, the task fails.
+        wait_ms: time to wait, in milliseconds of stream time.
+        max_records: maximum number of buffered keys; None for no limit.
+        max_bytes: maximum size of the buffered changes in bytes, as computed by Kafka Streams; None for no limit.
+        emits_early: whether the oldest changes are forwarded early if a limit is exceeded. If False, the task fails.
     """
 
     wait_ms: int
@@ -69,11 +70,11 @@ class SuppressRule:
     """Settings of a ``Suppress`` processor.
 
     Attributes:
-        wait_ms: milliseconds of stream time after the time of a change.
-        by_window: whether the time of a change is the end of its window; otherwise, it is its timestamp.
-        max_records: limit of the number of keys.
-        max_bytes: limit of their bytes.
-        emits_early: whether changes are forwarded early at a limit.
+        wait_ms: time that a change is held back, in milliseconds of stream time.
+        by_window: whether the wait starts at the end of the window. If False, it starts at the change's timestamp.
+        max_records: maximum number of buffered keys.
+        max_bytes: maximum size of the buffered changes, in bytes.
+        emits_early: whether changes are forwarded early if a limit is exceeded.
     """
 
     wait_ms: int
@@ -84,10 +85,10 @@ class SuppressRule:
 
     @classmethod
     def create(cls, suppressed: Suppressed, node: GraphNode) -> SuppressRule:
-        """Return the rule for the output of a step.
+        """Return the rule that applies ``suppressed`` to the output of ``node``.
 
         Raises:
-            TopologyError: the output has no windows, although ``suppressed`` needs them.
+            TopologyError: ``suppressed`` requires windows, but the output of ``node`` is not windowed.
         """
         by_window = isinstance(suppressed, UntilWindowCloses)
         wait_ms = find_grace(node) if isinstance(suppressed, UntilWindowCloses) else suppressed.wait_ms
@@ -102,9 +103,9 @@ class SuppressRule:
 
 
 def find_grace(node: GraphNode) -> int | None:
-    """Return the milliseconds from the end of a window until it is closed, for the output of a step.
+    """Return the stream time between the end of a window and its close, in milliseconds, for the output of ``node``.
 
-    None if a step before it has no windows.
+    Return None if ``node`` has an input that is not windowed.
     """
     if node.grace_ms is not None:
         return node.grace_ms
@@ -114,11 +115,11 @@ def find_grace(node: GraphNode) -> int | None:
 
 
 class Suppress(Processor):
-    """Holds back changes.
+    """Holds back table changes in a buffer.
 
     Args:
         store: name of the buffer.
-        rule: which changes are held back.
+        rule: which changes are held back, and for how long.
     """
 
     def __init__(self, store: str, rule: SuppressRule) -> None:
@@ -131,10 +132,10 @@ class Suppress(Processor):
         self._observed = context.remember("observed_time_ms", -1)
 
     def process(self, record: Record) -> None:
-        """Add the change to the buffer, and forward those that are due.
+        """Add the change to the buffer, and forward the changes that are due.
 
         Raises:
-            StreamsError: the buffer has reached a limit, and changes must not be forwarded early.
+            StreamsError: the buffer exceeded a limit, and ``emits_early`` is False.
         """
         rule, buffer = self._rule, self._buffer
         self._observed.value = max(self._observed.value, record.timestamp)
@@ -154,7 +155,7 @@ class Suppress(Processor):
     def _check(self, option: str, value: int, limit: int) -> None:
         if value > limit:
             raise StreamsError(
-                f"node {self._context.node_name!r}: the buffer of suppress() exceeded {option} ({limit}), got {value}; "
+                f"node {self._context.node_name!r}: the suppress() buffer exceeded {option} ({limit}), got {value}; "
                 f"increase {option}"
             )
 
@@ -164,12 +165,12 @@ class Suppress(Processor):
 
 
 class SuppressOperation(TableOperation):
-    """``suppress`` of a table.
+    """``suppress`` on a table.
 
     Args:
-        parent: the table.
+        parent: parent table.
         store: name of the buffer.
-        rule: which changes are held back.
+        rule: which changes are held back, and for how long.
     """
 
     def __init__(self, parent: KTable, store: str, rule: SuppressRule) -> None:
@@ -191,29 +192,29 @@ class SuppressOperation(TableOperation):
 
 @dataclass(frozen=True)
 class SuppressView:
-    """The values of a table before the changes that are held back."""
+    """The values of a suppressed table, which do not include held-back changes."""
 
     store: str
     parent: View
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """The buffer, and the stores of the table."""
+        """Names of the buffer and of the parent's stores."""
         return (self.store, *self.parent.stores)
 
     def open(self, context: ProcessorContext) -> OpenView:
-        """Return the values."""
+        """Open the buffer and the parent view."""
         return _Suppressed(context.get_state_store(self.store), self.parent.open(context))
 
 
 class _Suppressed(Unversioned):
-    """The values of a table before the changes in a buffer."""
+    """The values of a suppressed table in a task, which do not include buffered changes."""
 
     def __init__(self, buffer: SuppressBuffer, parent: OpenView) -> None:
         self._buffer, self._parent = buffer, parent
 
     def get(self, key: Any) -> ValueAndTimestamp | None:
-        """Return the value of a key, or None."""
+        """Return the value of ``key``, or None if there is none."""
         if self._buffer.has(key):
             value = self._buffer.get_prior(key)
             return None if value is None else ValueAndTimestamp(value, -1)

@@ -1,4 +1,4 @@
-"""The buffer of ``suppress``: the last change of each key, ordered by the time of its first change, then by key.
+"""The buffer of ``suppress``: the last change of each key, sorted by the time of the key's first change, then by key.
 
 Source: Kafka 3.9 InMemoryTimeOrderedKeyValueChangeBuffer, BufferValue and ProcessorRecordContext.
 """
@@ -26,12 +26,12 @@ _MAX_TIME = (1 << 63) - 1
 _CHANGE, _ORDER, _SIZE = b"c", b"o", b"s"
 _AFTER_ORDER = b"p"
 
-#: Bytes of the time of a change, and of timestamp, offset and partition of its record.
+#: Size of a change's time and of its record's timestamp, offset and partition, in bytes.
 _FIXED_BYTES = 8 + 8 + 8 + 4
 
 
 class _Entry(NamedTuple):
-    """A change with serialized values; ``size`` is what Kafka Streams counts for it."""
+    """A change with serialized values. ``size`` is its size in bytes, as computed by Kafka Streams."""
 
     prior: bytes | None
     old: bytes | None
@@ -42,26 +42,26 @@ class _Entry(NamedTuple):
 
 
 class SuppressBuffer(SerdeStore):
-    """The buffer. A task that continues reads the times and keys; a change is read when it is needed.
+    """Buffers the last change of each key. ``init`` reads only times and keys; changes are read on demand.
 
     Attributes:
-        records: number of keys.
-        bytes: their size.
+        records: number of buffered keys.
+        bytes: total size of the buffered changes, in bytes.
         min_time_ms: lowest time in the buffer, in milliseconds.
     """
 
     def __init__(self, name: str, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
         super().__init__(name, serdes, is_persistent, "SuppressBuffer indexed by time")
-        #: Changes that were used since the last commit; None for evicted ones.
+        #: Updates since the last commit, by serialized key; None for an evicted change.
         self._used: dict[bytes, tuple[int, _Entry] | None] = {}
-        #: Time and key of each change as bytes, in their order. Those before ``_first`` are evicted.
+        #: Serialized time and key of each change, sorted. Entries before ``_first`` were evicted.
         self._order: list[bytes] = []
         self._first = 0
         self.bytes = 0
 
     @property
     def records(self) -> int:
-        """Number of keys."""
+        """Number of buffered keys."""
         return len(self._order) - self._first
 
     @property
@@ -70,7 +70,7 @@ class SuppressBuffer(SerdeStore):
         return int(_TIME.unpack_from(self._order[self._first])[0]) if self.records else _MAX_TIME
 
     def init(self, context: StoreContext) -> None:
-        """Read the order of the changes."""
+        """Read the times and keys of the buffered changes."""
         self._map = context.byte_map(self.name)
         self._read()
 
@@ -79,7 +79,7 @@ class SuppressBuffer(SerdeStore):
         self._read()
 
     def flush(self) -> None:
-        """Write changes."""
+        """Write the updates since the last commit."""
         for key, found in self._used.items():
             if found is None:
                 self._map.delete(_CHANGE + key)
@@ -90,12 +90,12 @@ class SuppressBuffer(SerdeStore):
         self._used.clear()
 
     def put(self, time_ms: int, record: Record, metadata: RecordMetadata) -> None:
-        """Add a change, or replace that of the key, whose place stays the same.
+        """Add a change, or replace the buffered change of its key without moving it.
 
         Args:
-            time_ms: place of a new key.
-            record: the change.
-            metadata: where its source record was read. The name of the topic counts as bytes.
+            time_ms: time by which a new key is sorted, in milliseconds.
+            record: record whose value is the change.
+            metadata: topic, partition and offset of the source record. The topic name counts toward ``bytes``.
         """
         key, change = self._serialize_key(record.key), record.value
         old = None if change.old is None else self._serialize_value(change.old)
@@ -116,7 +116,7 @@ class SuppressBuffer(SerdeStore):
         self.bytes += size
 
     def evict_while(self, condition: Callable[[], bool], emit: Callable[[Record, RecordMetadata], None]) -> None:
-        """Remove the first changes while a condition is true; ``emit`` is called with each and its metadata."""
+        """While ``condition()`` is true, remove the first change, and call ``emit`` with it and its metadata."""
         while self.records and condition():
             place = self._order[self._first]
             key = place[_TIME.size :]
@@ -133,18 +133,18 @@ class SuppressBuffer(SerdeStore):
             self._first = 0
 
     def has(self, key: Any) -> bool:
-        """Return whether a change of a key is held back."""
+        """Return whether a change of ``key`` is held back."""
         return self._find(self._serialize_key(key)) is not None
 
     def get_prior(self, key: Any) -> Any:
-        """Return the value of a key before the changes that are held back."""
+        """Return the value that ``key`` had before the held-back changes."""
         return self._decode(self._get(self._serialize_key(key))[1].prior)
 
     def _decode(self, data: bytes | None) -> Any:
         return None if data is None else self._deserialize_value(data)
 
     def _find(self, key: bytes) -> tuple[int, _Entry] | None:
-        """Return the change of a key with its time, or None."""
+        """Return the time and the buffered change of ``key``, or None if there is none."""
         if key in self._used:
             return self._used[key]
         data = self._map.get(_CHANGE + key)
@@ -183,5 +183,5 @@ def _decode(data: bytes) -> tuple[int, _Entry]:
 
 
 def build_suppress_buffer(name: str, key: Serde | None, value: Serde | None) -> StoreBuilder:
-    """Return a builder of a ``SuppressBuffer``; None for the serde of the application."""
+    """Return a builder for a ``SuppressBuffer``; a serde of None is replaced by the application's default."""
     return StoreBuilder(name, SuppressBuffer, {"serdes": (key, value), "is_persistent": True})

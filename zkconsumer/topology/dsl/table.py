@@ -1,4 +1,4 @@
-"""``KTable``: a table of the last value of each key.
+"""``KTable``: a table of the latest value of each key.
 
 Source: Kafka 3.9 org.apache.kafka.streams.kstream.KTable and KTableImpl.
 """
@@ -42,15 +42,15 @@ _SUPPRESS = "KTABLE-SUPPRESS-"
 
 
 class KTable:
-    """A table: a record changes or deletes the value of its key. Methods add a step, and return its output.
+    """A table: a record sets or deletes the value of its key. Each method adds a step, and returns its output.
 
     Args:
-        graph: the steps of the builder.
-        node: the step whose output this is.
-        serdes: serdes of keys and values, as far as they are known.
-        sources: names of the sources from which the records come.
-        operation: the step.
-        history_ms: milliseconds for which old versions can be read; None if the table is not versioned.
+        graph: steps of the ``StreamsBuilder``.
+        node: step that produces the table.
+        serdes: key and value serdes, as far as known.
+        sources: names of the sources that the records come from.
+        operation: operation that produces the table.
+        history_ms: history retention in milliseconds; None if the table is not versioned.
     """
 
     def __init__(
@@ -68,21 +68,21 @@ class KTable:
 
     @property
     def name(self) -> str:
-        """Name of the node from which later steps receive changes."""
+        """Name of the node from which downstream steps receive changes."""
         return self.node.name
 
     def filter(self, predicate: Predicate, *, store: StoreSettings = None, name: str | None = None) -> KTable:
-        """Keep the values for which a function of key and value returns true; delete other keys.
+        """Keep the keys for which ``predicate(key, value)`` is true, and delete all others.
 
         Args:
-            predicate: the function; it is not called for deleted keys.
-            store: name or settings of a store for the result. Without a name, the result has none.
+            predicate: called with key and value, except for deleted keys.
+            store: name or settings of a store for the result. Without a name, no store is created.
             name: name of the step.
         """
         return self._filter(predicate, False, store, name)
 
     def filter_not(self, predicate: Predicate, *, store: StoreSettings = None, name: str | None = None) -> KTable:
-        """Keep the values for which a function of key and value returns false; see ``filter``."""
+        """Keep the keys for which ``predicate(key, value)`` is false; see ``filter``."""
         return self._filter(predicate, True, store, name)
 
     def map_values(
@@ -93,11 +93,11 @@ class KTable:
         store: StoreSettings = None,
         name: str | None = None,
     ) -> KTable:
-        """Replace each value by the result of a function.
+        """Replace each value with the result of ``mapper``.
 
         Args:
-            mapper: function of the value, or of key and value; it is not called for deleted keys.
-            with_key: whether it is a function of key and value.
+            mapper: called with the value, or with key and value, except for deleted keys.
+            with_key: whether ``mapper`` is called with key and value.
             store: see ``filter``.
             name: name of the step.
         """
@@ -108,10 +108,10 @@ class KTable:
         return self._derive(chosen, operation, store, settings, Serdes(self.serdes.key, value_serde))
 
     def to_stream(self, key: Callable[[Any, Any], Any] | None = None, *, name: str | None = None) -> KStream:
-        """Return the stream of the changes: the value of a deleted key is None.
+        """Convert the table to a stream of its changes. The value of a deleted key is None.
 
         Args:
-            key: function of key and value that returns the new key of a record; None to keep the keys.
+            key: called with key and value of a change; returns the new key. None keeps the keys.
             name: name of the step.
         """
         chosen = self.graph.names.choose(name, "KTABLE-TOSTREAM-")
@@ -131,9 +131,9 @@ class KTable:
         """Group the values by new keys.
 
         Args:
-            mapper: function of key and value; returns the new key and a value. If one is None, the entry is ignored.
-            key_serde: serde of the new keys; None for that of the application.
-            value_serde: serde of the new values; None for that of the application.
+            mapper: called with key and value; returns the new key and value. If either is None, the entry is ignored.
+            key_serde: serde of the new keys; None uses the application's default.
+            value_serde: serde of the new values; None uses the application's default.
             name: name of the repartition topic, without the application id and ``-repartition``.
         """
         chosen = self.graph.names.choose(name, "KTABLE-SELECT-")
@@ -145,17 +145,17 @@ class KTable:
         return KGroupedTable(self.graph, node, Serdes(key_serde, value_serde), name)
 
     def suppress(self, suppressed: Suppressed, *, name: str | None = None) -> KTable:
-        """Hold back changes, and forward the last one of each key.
+        """Hold back changes, and forward only the last change of each key.
 
         Args:
             suppressed: which changes are held back, and for how long.
             name: name of the step.
 
         Raises:
-            TopologyError: the table is versioned, or it has no windows, although ``suppressed`` needs them.
+            TopologyError: the table is versioned, or ``suppressed`` requires windows and the table is not windowed.
         """
         if self.node.is_versioned:
-            raise TopologyError(f"table {self.name!r} is versioned, which suppress() does not support")
+            raise TopologyError(f"table {self.name!r}: suppress() does not support versioned tables")
         names = self.graph.names
         chosen = names.generate(_SUPPRESS) if name is None else check_name(name)
         rule = SuppressRule.create(suppressed, self.node)
@@ -172,11 +172,11 @@ class KTable:
     def join(
         self, other: KTable, joiner: Callable[[Any, Any], Any], *, store: StoreSettings = None, name: str | None = None
     ) -> KTable:
-        """Return the table of the keys that both tables have.
+        """Join two tables. The result contains the keys that both tables contain.
 
         Args:
-            other: the other table, which must be co-partitioned with this one.
-            joiner: function of both values.
+            other: table to join, which must be co-partitioned with this table.
+            joiner: called with both values; returns the value of the result.
             store: name or settings of a store for the result; None for no store.
             name: name of the step.
         """
@@ -185,41 +185,41 @@ class KTable:
     def left_join(
         self, other: KTable, joiner: Callable[[Any, Any], Any], *, store: StoreSettings = None, name: str | None = None
     ) -> KTable:
-        """Return the table of all keys of this table.
+        """Join two tables. The result contains all keys of this table.
 
-        The joiner gets None if the other table does not contain the key.
+        If ``other`` does not contain a key, ``joiner`` is called with None as its value.
         """
         return self._join(other, joiner, JoinKind.LEFT, store, name)
 
     def outer_join(
         self, other: KTable, joiner: Callable[[Any, Any], Any], *, store: StoreSettings = None, name: str | None = None
     ) -> KTable:
-        """Return the table of the keys that at least one table contains.
+        """Join two tables. The result contains the keys that at least one table contains.
 
-        The joiner gets None for a table that does not contain the key.
+        If a table does not contain a key, ``joiner`` is called with None as its value.
         """
         return self._join(other, joiner, JoinKind.OUTER, store, name)
 
     # ---- for other steps ----
 
     def view(self) -> View:
-        """Return a view of the values; see ``TableOperation``."""
+        """Return a view of the table's values; see ``TableOperation``."""
         return self._operation.view()
 
     def send_old_values(self, *, force: bool) -> bool:
-        """Let the step send old values; see ``TableOperation``."""
+        """Make the operation forward old values, if possible; see ``TableOperation``."""
         if not self._sends_old:
             self._sends_old = self._operation.send_old_values(force=force)
         return self._sends_old
 
     def require_history(self, grace_ms: int) -> None:
-        """Check that the table keeps versions for a time.
+        """Check that the table is versioned and its history covers the grace period of a join.
 
         Args:
-            grace_ms: the time, in milliseconds.
+            grace_ms: grace period, in milliseconds.
 
         Raises:
-            TopologyError: the table is not versioned, or its history is shorter.
+            TopologyError: the table is not versioned, or its history retention is shorter than ``grace_ms``.
         """
         if self.history_ms is None or self.history_ms < grace_ms:
             raise TopologyError(
@@ -239,7 +239,7 @@ class KTable:
             return None
         found = resolve_settings(store)
         if found.store is None:
-            self.graph.names.generate_store(prefix)  # as in Kafka Streams, the counter is incremented
+            self.graph.names.generate_store(prefix)  # as in Kafka Streams, this increments the name counter
             return None
         default = self.serdes if prefix == _FILTER else Serdes(self.serdes.key)
         return TableStoreSettings.create(found, self.graph.names, prefix, default)
@@ -259,7 +259,7 @@ class KTable:
         node.use_versions = operation.use_versions
         history_ms = self.history_ms
         if store is not None:
-            # As in Kafka Streams, settings without a name also make the output one without versions.
+            # As in Kafka Streams, store settings determine whether the output is versioned, even without a name.
             node.is_versioned = resolve_settings(store).is_versioned
             history_ms = None if settings is None else settings.materialized.history_ms
         self.graph.add(node, self.node)
@@ -294,7 +294,7 @@ class KTable:
 
 
 def call_with_value(mapper: Callable[[Any], Any], _key: Any, value: Any) -> Any:
-    """Call a function of the value, as one of key and value."""
+    """Call ``mapper`` with the value, but without the key."""
     return mapper(value)
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from zkconsumer.topology.builder import Topology
     from zkconsumer.topology.dsl.table import KTable
 
-#: Returns the result of the values of both sides, which may be None.
+#: Function that returns the join result, given the values of both sides; either value can be None.
 Join = Callable[[Any, Any], Any]
 
 #: Timestamp of a side without a value.
@@ -36,12 +36,12 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True)
 class JoinRule:
-    """For which values one side of a join calls the joiner.
+    """Determines when one side of a table-table join calls the joiner.
 
     Attributes:
-        needs_own: whether the value of this side must not be None.
-        needs_other: whether that of the other side must not be None.
-        joiner: function of the value of this side and of that of the other one.
+        needs_own: whether this side must have a value.
+        needs_other: whether the other side must have a value.
+        joiner: called with this side's value and the other side's value; returns the join result.
     """
 
     needs_own: bool
@@ -49,7 +49,7 @@ class JoinRule:
     joiner: Join
 
     def join(self, own: Any, other: Any) -> Any:
-        """Return the result, or None if there is none."""
+        """Return the join result, or None if there is none."""
         if own is None and (self.needs_own or other is None):
             return None
         if other is None and self.needs_other:
@@ -58,13 +58,13 @@ class JoinRule:
 
 
 class JoinSide(Processor):
-    """Joins the changes of a table with the values of another one.
+    """Joins the changes of one table with the values of another table.
 
     Args:
-        other: the other table.
+        other: view of the other table.
         rule: when the joiner is called.
-        sends_old: whether later steps need old values.
-        is_versioned: whether changes that are not the latest version are ignored.
+        sends_old: whether downstream steps need old values.
+        is_versioned: whether the input is versioned; if so, changes that are not the latest version are dropped.
     """
 
     def __init__(self, other: View, rule: JoinRule, sends_old: bool, is_versioned: bool) -> None:
@@ -75,7 +75,7 @@ class JoinSide(Processor):
         self._context, self._values = context, self._other.open(context)
 
     def process(self, record: Record) -> None:
-        """Forward the change of the result."""
+        """Join the change, and forward the resulting change."""
         change: TableChange = record.value
         if record.key is None or (self._is_versioned and not change.is_latest):
             self._context.count(DROPPED)
@@ -91,7 +91,7 @@ class JoinSide(Processor):
 
 
 class MergeJoin(TableProcessor):
-    """Merges the changes of both sides of a join. The arguments are those of ``TableProcessor``."""
+    """Merges the changes of both sides of a table-table join. For the arguments, see ``TableProcessor``."""
 
     def process(self, record: Record) -> None:
         """Update the store, and forward the change."""
@@ -101,7 +101,7 @@ class MergeJoin(TableProcessor):
 
 @dataclass(frozen=True)
 class JoinView:
-    """The values of a join without a store."""
+    """The values of a table-table join whose result has no store."""
 
     left: View
     right: View
@@ -109,22 +109,22 @@ class JoinView:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """The stores of both tables."""
+        """Names of the stores of both tables."""
         return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
 
     def open(self, context: ProcessorContext) -> OpenView:
-        """Return the values."""
+        """Open the views of both tables."""
         return _Joined(self.left.open(context), self.right.open(context), self.rule)
 
 
 class _Joined(Unversioned):
-    """The values of a join."""
+    """The values of a table-table join in a task."""
 
     def __init__(self, left: OpenView, right: OpenView, rule: JoinRule) -> None:
         self._left, self._right, self._rule = left, right, rule
 
     def get(self, key: Any) -> ValueAndTimestamp | None:
-        """Return the value of a key, or None."""
+        """Return the join result for ``key``, or None if there is none."""
         left = self._left.get(key)
         if left is None and self._rule.needs_own:
             return None
@@ -140,11 +140,11 @@ class JoinOperation(TableOperation):
     """A join of two tables.
 
     Args:
-        left: the table on which the join was called.
-        right: the other one.
-        joiner: function of both values.
-        kind: the keys of the result.
-        store: name of the store of the result; None if it has none.
+        left: table on which the join was called.
+        right: table that was passed to the join.
+        joiner: called with both values; returns the value of the result.
+        kind: join kind, which determines the keys of the result.
+        store: name of the result's store; None if it has no store.
     """
 
     def __init__(self, left: KTable, right: KTable, joiner: Join, kind: JoinKind, store: str | None) -> None:
@@ -181,7 +181,7 @@ class JoinOperation(TableOperation):
         return StoreView(self._store) if self._store is not None else JoinView(*self.views, self._rules[0])
 
     def create_side(self, number: int) -> ProcessorSupplier:
-        """Return the supplier of a side: 0 for the table on which the join was called, 1 for the other one."""
+        """Return the processor supplier of a side: 0 for the left table, 1 for the right table."""
         return partial(
             JoinSide, self.views[1 - number], self._rules[number], self.sends_old, self._is_versioned[number]
         )
@@ -192,18 +192,18 @@ class JoinOperation(TableOperation):
 
 
 def swap(joiner: Join, first: Any, second: Any) -> Any:
-    """Call a function with both arguments in the other order."""
+    """Call ``joiner`` with swapped arguments."""
     return joiner(second, first)
 
 
 class TableJoinGraphNode(GraphNode):
-    """The step of a join: a processor for each side, and one that merges their output.
+    """The step of a table-table join: one processor for each side, and one that merges their output.
 
     Args:
-        name: name of the last processor.
-        sides: names of the others.
-        operation: the join.
-        store: settings of the store of the result; None if it has none.
+        name: name of the processor that merges the output.
+        sides: names of the left and the right processor.
+        operation: join that the step performs.
+        store: settings of the result's store; None if it has no store.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class TableJoinGraphNode(GraphNode):
         self.use_versions = operation.use_versions
 
     def write(self, topology: Topology) -> None:
-        """Add the processors and the store."""
+        """Add the processors and the store to ``topology``."""
         operation = self._operation
         for number, (side, parent) in enumerate(zip(self._sides, operation.parents, strict=True)):
             topology.add_processor(side, operation.create_side(number), parent)

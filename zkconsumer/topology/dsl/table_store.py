@@ -1,4 +1,4 @@
-"""The stores of tables, and how their changes are forwarded.
+"""The stores of tables, and the classes that forward their changes.
 
 Source: Kafka 3.9 KeyValueStoreWrapper, TimestampedTupleForwarder, TimestampedCacheFlushListener and
 SessionCacheFlushListener.
@@ -18,11 +18,11 @@ from zkconsumer.topology.stores.versioned_store import NOT_PUT, VALID_TO_UNDEFIN
 
 
 class TableChange(NamedTuple):
-    """A change of a key of a table: the value of the records between the steps of a table.
+    """A table change: the new and old value of a key. Table steps exchange records whose value is a ``TableChange``.
 
     Attributes:
-        new: the new value; None if the key was deleted.
-        old: the value before; None if there was none, or if no later step needs it.
+        new: new value; None if the key was deleted.
+        old: previous value; None if there was none, or if no downstream step needs it.
         is_latest: whether ``new`` is the latest version of the key.
     """
 
@@ -32,7 +32,7 @@ class TableChange(NamedTuple):
 
 
 class TableStore:
-    """A timestamped or versioned key-value store.
+    """The timestamped or versioned key-value store of a table.
 
     Args:
         context: context of the processor.
@@ -46,20 +46,20 @@ class TableStore:
             self.get = self.store.get  # type: ignore[method-assign]  # avoids a Python call per record
 
     def get(self, key: Any) -> ValueAndTimestamp | None:
-        """Return the latest value of a key, or None."""
+        """Return the latest value of ``key``, or None if there is none."""
         found = self.store.get(key)
         return ValueAndTimestamp(found.value, found.timestamp) if found else None
 
     def get_as_of(self, key: Any, timestamp: int) -> ValueAndTimestamp | None:
-        """Return the value of a key in a versioned store that was valid at a time in milliseconds, or None."""
+        """Return the value of ``key`` that was valid at ``timestamp``, or None; the store must be versioned."""
         found = self.store.get(key, timestamp)
         return ValueAndTimestamp(found.value, found.timestamp) if found else None
 
     def put(self, key: Any, value: Any, timestamp: int) -> bool | None:
-        """Set the value of a key.
+        """Set the value of ``key``; a value of None deletes the key.
 
         Returns:
-            whether it is the latest version; None if a versioned store dropped it.
+            whether the value is the latest version; None if a versioned store dropped it.
         """
         if not self.is_versioned:
             self.store.put(key, None if value is None else ValueAndTimestamp(value, timestamp))
@@ -69,11 +69,11 @@ class TableStore:
 
 
 class ChangeForwarder:
-    """Forwards the changes of a store, unless it is cached: then the cache forwards them.
+    """Forwards the changes of a store. If the store is cached, the cache triggers the forwarding.
 
     Args:
         context: context of the processor.
-        store: the store; None to forward all changes.
+        store: store whose flush listener is set if it is cached; None forwards all changes directly.
         sends_old: whether the changes contain old values.
 
     Attributes:
@@ -87,13 +87,13 @@ class ChangeForwarder:
         self.is_cached = listen is not None and listen(self._forward_cached, sends_old)
 
     def forward(self, key: Any, change: TableChange, timestamp: int, headers: Iterable[Header] = ()) -> None:
-        """Forward a change.
+        """Forward a change, unless the cache forwards it.
 
         Args:
-            key: the key of the table.
-            change: the change.
-            timestamp: milliseconds since the epoch.
-            headers: headers of the record that caused it.
+            key: table key.
+            change: change to forward.
+            timestamp: timestamp of the change, in milliseconds since the epoch.
+            headers: headers of the record that caused the change.
         """
         if not self.is_cached:
             if not self.sends_old:
@@ -108,7 +108,7 @@ class ChangeForwarder:
 
 
 class SessionForwarder(ChangeForwarder):
-    """Forwards the changes of a session store. Their timestamps are the ends of the sessions."""
+    """Forwards the changes of a session store. The timestamp of a change is the end of its session."""
 
     def _forward_cached(self, record: Record) -> None:
         change: Change = record.value
@@ -116,7 +116,7 @@ class SessionForwarder(ChangeForwarder):
 
 
 class TableOutput(TableStore):
-    """The store of a table, whose changes are forwarded.
+    """A table store that forwards its changes downstream.
 
     Args:
         context: context of the processor.
@@ -134,11 +134,11 @@ class TableOutput(TableStore):
         functions: Functions,
         drop: Callable[[], object],
     ) -> RecordAggregator:
-        """Return a function that aggregates records in the store, which must not be versioned.
+        """Return a ``RecordAggregator`` for the store, which must not be versioned.
 
         Args:
             functions: see ``RecordAggregator``.
-            drop: called for a record without key or value.
+            drop: called for each record without a key or value.
         """
         forward = None if self._forwarder.is_cached else self._context.forward
         return RecordAggregator(
@@ -150,7 +150,7 @@ class TableOutput(TableStore):
         )
 
     def update(self, key: Any, new: Any, old: Any, timestamp: int, headers: Iterable[Header]) -> None:
-        """Set the value of a key, and forward the change, unless a versioned store dropped it."""
+        """Set the value of ``key``, and forward the change, unless a versioned store dropped it."""
         is_latest = self.put(key, new, timestamp)
         if is_latest is not None:
             self._forwarder.forward(key, TableChange(new, old, is_latest), timestamp, headers)

@@ -1,4 +1,4 @@
-"""Processors of tables: those of a topic, of ``filter`` and of ``map_values``.
+"""Table processors: the table source, ``filter``, ``map_values`` and ``group_by``.
 
 Source: Kafka 3.9 KTableSource, KTableFilter, KTableMapValues and KTableRepartitionMap.
 """
@@ -17,23 +17,23 @@ from zkconsumer.topology.records import Record
 
 
 class TableProcessor(Processor):
-    """Forwards the changes of a table, which has a store if a step needs it.
+    """Base class of processors that forward table changes, and update the table's store if it has one.
 
     Args:
-        store: name of the store; None if there is none.
-        sends_old: whether later steps need old values.
+        store: name of the store; None if the table has no store.
+        sends_old: whether downstream steps need old values.
     """
 
     def __init__(self, store: str | None, sends_old: bool) -> None:
         self._name, self._sends_old = store, sends_old
 
     def init(self, context: ProcessorContext) -> None:
-        """Open the store."""
+        """Open the store, if the table has one."""
         self._context = context
         self._store = None if self._name is None else TableOutput(context, self._name, self._sends_old)
 
     def _update(self, record: Record, change: TableChange) -> None:
-        """Update the store, and forward the change that a record causes."""
+        """Update the store with ``change``, and forward it."""
         if self._store is None:
             self._context.forward(record.with_value(change))
         else:
@@ -43,11 +43,11 @@ class TableProcessor(Processor):
 class TableSource(TableProcessor):
     """Converts records to table changes. Records without a key are dropped and counted.
 
-    The arguments are those of ``TableProcessor``.
+    For the arguments, see ``TableProcessor``.
     """
 
     def process(self, record: Record) -> None:
-        """Forward the change."""
+        """Convert the record to a table change, and forward it."""
         if record.key is None:
             self._context.count(DROPPED)
             return
@@ -56,10 +56,10 @@ class TableSource(TableProcessor):
 
 
 class TableStep(TableProcessor):
-    """Computes the values of a table from those of another one. The arguments are those of ``TableProcessor``."""
+    """Base class: derives a table from its parent table. For the arguments, see ``TableProcessor``."""
 
     def process(self, record: Record) -> None:
-        """Compute the new value and the old one, and forward the change."""
+        """Compute the new and the old value, and forward the change."""
         change: TableChange = record.value
         new = self._compute(record.key, change.new)
         old = self._find_old(record.key, change) if self._sends_old else None
@@ -85,9 +85,9 @@ class FilterTable(TableStep):
     Args:
         store: see ``TableProcessor``.
         sends_old: see ``TableProcessor``.
-        predicate: the predicate.
-        is_negated: remove the others instead.
-        is_versioned: whether the table before is versioned, so that each change is forwarded.
+        predicate: called with key and value; returns whether to keep the value.
+        is_negated: whether to remove the accepted values instead.
+        is_versioned: whether the parent table is versioned; if so, every change is forwarded.
     """
 
     def __init__(
@@ -106,12 +106,12 @@ class FilterTable(TableStep):
 
 
 class MapTableValues(TableStep):
-    """Replaces values by a function of key and value.
+    """Replaces each value with the result of ``mapper``.
 
     Args:
         store: see ``TableProcessor``.
         sends_old: see ``TableProcessor``.
-        mapper: the function; not called for deleted keys.
+        mapper: called with key and value, except for deleted keys; returns the new value.
     """
 
     def __init__(self, store: str | None, sends_old: bool, mapper: Callable[[Any, Any], Any]) -> None:
@@ -123,11 +123,12 @@ class MapTableValues(TableStep):
 
 
 class RegroupTable(Processor):
-    """Forwards changes of a table with new keys and values, for an aggregation.
+    """Forwards table changes with new keys and values to an aggregation.
 
     Args:
-        mapper: returns key and value.
-        is_versioned: whether changes that are not the latest version are ignored.
+        mapper: called with key and value; returns the new key and value.
+        is_versioned: whether the parent table is versioned; if so, changes that are not the latest version are
+            ignored.
     """
 
     def __init__(self, mapper: Callable[[Any, Any], tuple[Any, Any]], is_versioned: bool) -> None:
@@ -138,13 +139,13 @@ class RegroupTable(Processor):
         self._context = context
 
     def process(self, record: Record) -> None:
-        """Forward the removal of the old value and the addition of the new one.
+        """Forward the removal of the old value and the addition of the new value.
 
         Raises:
             StreamsError: the record has no key.
         """
         if record.key is None:
-            raise StreamsError(f"node {self._context.node_name!r}: a record of a grouped table has no key")
+            raise StreamsError(f"node {self._context.node_name!r}: records of a grouped table must have a key")
         change: TableChange = record.value
         if self._is_versioned and not change.is_latest:
             return

@@ -1,4 +1,4 @@
-"""Views: the values of a table that later steps read, as data that is part of a topology.
+"""Views, which declare how processors read the values of a table.
 
 Source: Kafka 3.9 KTableValueGetterSupplier and its implementations.
 """
@@ -17,28 +17,28 @@ from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
 
 
 class OpenView(Protocol):
-    """The values of a table in a task."""
+    """The values of a table, as read by a task."""
 
     @property
     def is_versioned(self) -> bool:
         """Whether ``get_as_of`` can be called."""
 
     def get(self, key: Any) -> ValueAndTimestamp | None:
-        """Return the value of a key, or None."""
+        """Return the value of ``key``, or None if there is none."""
 
     def get_as_of(self, key: Any, timestamp: int) -> ValueAndTimestamp | None:
-        """Return the value of a key at a time in milliseconds, or None."""
+        """Return the value of ``key`` that was valid at ``timestamp`` (in milliseconds), or None."""
 
 
 class View(Protocol):
-    """A table, for the processors of later steps."""
+    """Declares how the processors of downstream steps read a table."""
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Names of the stores that a processor needs."""
+        """Names of the stores that the processor must be connected to."""
 
     def open(self, context: ProcessorContext) -> OpenView:
-        """Return the values, in ``init`` of a processor."""
+        """Return the table's values; called by a processor's ``init``."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class _OneStore:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """The store."""
+        """The name of the store."""
         return (self.store,)
 
 
@@ -56,7 +56,7 @@ class StoreView(_OneStore):
     """The values in a key-value store."""
 
     def open(self, context: ProcessorContext) -> OpenView:
-        """Return the store."""
+        """Open the store."""
         return TableStore(context, self.store)
 
 
@@ -66,21 +66,21 @@ class _DerivedView(ABC):
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """The stores of the table."""
+        """Names of the parent's stores."""
         return self.parent.stores
 
     def open(self, context: ProcessorContext) -> OpenView:
-        """Return the values."""
+        """Open the parent view."""
         return _Computed(self.parent.open(context), self._compute)
 
     @abstractmethod
     def _compute(self, key: Any, found: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
-        """Return the value of a key from that of the parent."""
+        """Derive the value of ``key`` from the parent's value ``found``."""
 
 
 @dataclass(frozen=True)
 class FilterView(_DerivedView):
-    """The values of a table that a predicate accepts, or rejects."""
+    """The values of a table that pass a filter."""
 
     predicate: Predicate
     is_negated: bool
@@ -93,7 +93,7 @@ class FilterView(_DerivedView):
 
 @dataclass(frozen=True)
 class MapView(_DerivedView):
-    """The values that a function of key and value returns for those of a table."""
+    """The values of a table, mapped with ``mapper(key, value)``."""
 
     mapper: Callable[[Any, Any], Any]
 
@@ -103,7 +103,7 @@ class MapView(_DerivedView):
 
 
 class _Computed:
-    """Values that are computed from those of another table."""
+    """Values that are derived from another table."""
 
     def __init__(
         self, parent: OpenView, compute: Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]
@@ -111,11 +111,11 @@ class _Computed:
         self._parent, self._compute, self.is_versioned = parent, compute, parent.is_versioned
 
     def get(self, key: Any) -> ValueAndTimestamp | None:
-        """Return the value of a key, or None."""
+        """Return the value of ``key``, or None if there is none."""
         return self._compute(key, self._parent.get(key))
 
     def get_as_of(self, key: Any, timestamp: int) -> ValueAndTimestamp | None:
-        """Return the value of a key at a time in milliseconds, or None."""
+        """Return the value of ``key`` that was valid at ``timestamp`` (in milliseconds), or None."""
         return self._compute(key, self._parent.get_as_of(key, timestamp))
 
 
@@ -124,7 +124,7 @@ class WindowView(_OneStore):
     """The values in a window store, by windowed key."""
 
     def open(self, context: ProcessorContext) -> OpenView:
-        """Return the values."""
+        """Open the store."""
         store = context.get_state_store(self.store)
         return _ByWindow(lambda key: store.fetch(key.key, key.start))
 
@@ -134,7 +134,7 @@ class SessionView(_OneStore):
     """The values in a session store, by windowed key."""
 
     def open(self, context: ProcessorContext) -> OpenView:
-        """Return the values."""
+        """Open the store."""
         store = context.get_state_store(self.store)
 
         def fetch(key: Any) -> ValueAndTimestamp | None:
@@ -145,13 +145,13 @@ class SessionView(_OneStore):
 
 
 class Unversioned:
-    """Values without versions."""
+    """Base class of values that are not versioned."""
 
     is_versioned = False
 
     def get_as_of(self, _key: Any, _timestamp: int) -> ValueAndTimestamp | None:
-        """Raise an error: ``is_versioned`` is false."""
-        raise NotImplementedError("the values have no versions")
+        """Raise ``NotImplementedError``, because the values are not versioned."""
+        raise NotImplementedError("the values are not versioned")
 
 
 class _ByWindow(Unversioned):

@@ -1,4 +1,4 @@
-"""Processors that aggregate the records of a stream by key and time window.
+"""Processors that aggregate a stream by key and time window.
 
 Source: Kafka 3.9 AbstractKStreamTimeWindowAggregateProcessor and KStreamWindowAggregate.
 """
@@ -21,21 +21,21 @@ W = TypeVar("W")
 
 
 class Emit(enum.Enum):
-    """When the results of windows are forwarded. Source: EmitStrategy."""
+    """When window results are forwarded. Source: EmitStrategy."""
 
-    #: After each change.
+    #: After each update.
     ON_UPDATE = "on update"
-    #: Once, when the window is closed: stream time has passed its end and its grace period.
+    #: Once, when the window closes: when stream time passes the window end plus the grace period.
     ON_CLOSE = "on close"
 
 
 class ClosedWindows:
-    """Remembers which closed windows were forwarded, and when to search for more.
+    """Tracks which closed windows were forwarded, and when to search for more.
 
     Args:
         context: context of the processor.
-        step_ms: milliseconds of stream time after which a search is due in any case. The wall clock stands still during
-            a batch of Spark, in which stream time can advance by many windows.
+        step_ms: maximum stream time between two searches, in milliseconds. A limit on wall-clock time alone is not
+            enough: during a Spark batch, wall-clock time stands still, while stream time can advance by many windows.
     """
 
     def __init__(self, context: ProcessorContext, step_ms: int) -> None:
@@ -45,11 +45,11 @@ class ClosedWindows:
 
     @property
     def last_close_ms(self) -> int:
-        """Close time of the windows that were forwarded last; -1 before the first."""
+        """Close time of the last search that forwarded windows; -1 before the first."""
         return int(self._last_close.value)
 
     def start_search(self, close_ms: int) -> bool:
-        """Return whether windows that end before a close time, in milliseconds, are to be searched now."""
+        """Return whether to search now for windows that end before ``close_ms``, in milliseconds."""
         now, step_ms = self._context.current_system_time_ms, self._step_ms
         if now < self._next_search.value and close_ms // step_ms == self.last_close_ms // step_ms:
             return False
@@ -57,7 +57,7 @@ class ClosedWindows:
         return self.last_close_ms < close_ms
 
     def finish(self, close_ms: int) -> None:
-        """Record that the windows were forwarded."""
+        """Record that the windows that end before ``close_ms`` were forwarded."""
         self._last_close.value = close_ms
 
 
@@ -65,15 +65,15 @@ class WindowedAggregate(Processor, Generic[W]):
     """Aggregates values by key and window. Records without a key are dropped and counted.
 
     Args:
-        windows: the windows.
+        windows: windows of the aggregation.
         store: name of the store.
         emit: when results are forwarded.
-        initializer: returns the aggregate before the first record of a window.
-        aggregator: returns the new aggregate from key, value and aggregate.
-        sends_old: whether later steps need old values.
+        initializer: returns the initial aggregate of a window.
+        aggregator: called with key, value and current aggregate; returns the new aggregate.
+        sends_old: whether downstream steps need old values.
     """
 
-    #: Whether a value of None is aggregated; otherwise, the record is dropped.
+    #: Whether records whose value is None are aggregated. If False, they are dropped.
     ACCEPTS_NONE = True
 
     def __init__(
@@ -97,7 +97,7 @@ class WindowedAggregate(Processor, Generic[W]):
         self._observed = context.remember("observed_time_ms", -1)
 
     def process(self, record: Record) -> None:
-        """Update the windows of the record."""
+        """Update the windows that contain the record."""
         if record.key is None or (record.value is None and not self.ACCEPTS_NONE):
             self._context.count(DROPPED)
             return
@@ -106,12 +106,12 @@ class WindowedAggregate(Processor, Generic[W]):
 
     @abstractmethod
     def _update(self, record: Record) -> None:
-        """Update the windows of a record with a key."""
+        """Update the windows that contain the record, which has a key."""
 
     @property
     @abstractmethod
     def _step_ms(self) -> int:
-        """See ``ClosedWindows``."""
+        """Maximum stream time between two searches; see ``ClosedWindows``."""
 
     def _put(self, record: Record, start: int, end: int, old: Any, new: Any, timestamp: int) -> None:
         """Set the aggregate of a window, and forward the change."""
@@ -121,7 +121,7 @@ class WindowedAggregate(Processor, Generic[W]):
             self._forwarder.forward(key, TableChange(new, old), timestamp, record.headers)
 
     def _forward_closed(self, record: Record, close_ms: int, first_ms: int, last_ms: int) -> None:
-        """Forward the windows that start from one time to another, in milliseconds."""
+        """Forward closed windows whose start is between ``first_ms`` and ``last_ms``, inclusive."""
         assert self._closed is not None
         found = sorted(self._store.fetch_all(first_ms, last_ms), key=lambda entry: entry[0].start)
         for key, value in found:

@@ -1,4 +1,4 @@
-"""Serdes of windowed keys, which are ``Windowed`` objects.
+"""Serdes for windowed keys, which are ``Windowed`` objects.
 
 Source: Kafka 3.9 TimeWindowedSerializer, SessionWindowedSerializer and WindowedStreamPartitioner.
 """
@@ -19,16 +19,16 @@ _TIMES = struct.Struct(">qq")
 
 @dataclass(frozen=True)
 class WindowedKeys:
-    """A conversion of windowed keys.
+    """Base class of the functions that serialize, deserialize and partition windowed keys.
 
     Attributes:
-        inner: serde of the keys; None for that of the application.
+        inner: serde of the inner keys; None uses the application's default.
     """
 
     inner: Serde | None
 
     def with_default(self, default: Serde) -> Self:
-        """Return a conversion with another serde of the keys, if there is none."""
+        """Return a copy that uses ``default`` if ``inner`` is None."""
         return replace(self, inner=choose_serde(self.inner, default))
 
     def _serialize(self, topic: str, key: Any) -> bytes:
@@ -42,21 +42,21 @@ class WindowedKeys:
 
 @dataclass(frozen=True)
 class SerializeTimeWindowed(WindowedKeys):
-    """Serializes the key, followed by the start of the window in 8 bytes."""
+    """Serializes a windowed key as the inner key, followed by the 8-byte window start."""
 
     def __call__(self, topic: str, windowed: Windowed | None) -> bytes | None:
-        """Return the bytes."""
+        """Return the serialized key."""
         return None if windowed is None else self._serialize(topic, windowed.key) + _TIME.pack(windowed.start)
 
 
 @dataclass(frozen=True)
 class DeserializeTimeWindowed(WindowedKeys):
-    """Reverses ``SerializeTimeWindowed`` for windows of a size in milliseconds."""
+    """Deserializes a key from ``SerializeTimeWindowed``. The window size is ``size_ms`` milliseconds."""
 
     size_ms: int
 
     def __call__(self, topic: str, data: bytes | None) -> Windowed | None:
-        """Return the object."""
+        """Return the windowed key."""
         if not data:
             return None
         (start,) = _TIME.unpack(data[-8:])
@@ -65,10 +65,10 @@ class DeserializeTimeWindowed(WindowedKeys):
 
 @dataclass(frozen=True)
 class SerializeSessionWindowed(WindowedKeys):
-    """Serializes the key, followed by end and start of the session in 8 bytes each."""
+    """Serializes a windowed key as the inner key, followed by the 8-byte session end and the 8-byte session start."""
 
     def __call__(self, topic: str, windowed: Windowed | None) -> bytes | None:
-        """Return the bytes."""
+        """Return the serialized key."""
         if windowed is None:
             return None
         return self._serialize(topic, windowed.key) + _TIMES.pack(windowed.end, windowed.start)
@@ -76,10 +76,10 @@ class SerializeSessionWindowed(WindowedKeys):
 
 @dataclass(frozen=True)
 class DeserializeSessionWindowed(WindowedKeys):
-    """Reverses ``SerializeSessionWindowed``."""
+    """Deserializes a key from ``SerializeSessionWindowed``."""
 
     def __call__(self, topic: str, data: bytes | None) -> Windowed | None:
-        """Return the object."""
+        """Return the windowed key."""
         if not data:
             return None
         end, start = _TIMES.unpack(data[-16:])
@@ -87,35 +87,35 @@ class DeserializeSessionWindowed(WindowedKeys):
 
 
 def time_windowed(inner: Serde | None, size_ms: int) -> Serde:
-    """Return a serde of keys of time windows and sliding windows.
+    """Return a serde for the keys of time windows and sliding windows.
 
     Args:
-        inner: serde of the keys; None for that of the application.
-        size_ms: milliseconds of a window.
+        inner: serde of the inner keys; None uses the application's default.
+        size_ms: window size, in milliseconds.
     """
     return Serde(SerializeTimeWindowed(inner), DeserializeTimeWindowed(inner, size_ms))
 
 
 def session_windowed(inner: Serde | None) -> Serde:
-    """Return a serde of keys of session windows.
+    """Return a serde for the keys of session windows.
 
     Args:
-        inner: serde of the keys; None for that of the application.
+        inner: serde of the inner keys; None uses the application's default.
     """
     return Serde(SerializeSessionWindowed(inner), DeserializeSessionWindowed(inner))
 
 
 @dataclass(frozen=True)
 class PartitionByInnerKey(WindowedKeys):
-    """A partitioner that sends all windows of a key to the partition of the key."""
+    """A partitioner that sends all windows of a key to the partition of the inner key."""
 
     def __call__(self, topic: str, windowed: Any, _value: Any, partitions: int) -> int:
-        """Return the partition that the default partitioner of Kafka's Java producer selects for the key."""
+        """Return the partition that the Java producer's default partitioner selects for the inner key."""
         return (murmur2(self._serialize(topic, windowed.key)) & 0x7FFFFFFF) % partitions
 
 
 def find_partitioner(key: Serde | None) -> Partitioner | None:
-    """Return the partitioner of a sink with this key serde, or None for the producer's choice."""
+    """Return the partitioner of a sink with key serde ``key``, or None to use the producer's partitioner."""
     serialize = None if key is None else key.serialize
     if isinstance(serialize, SerializeTimeWindowed | SerializeSessionWindowed):
         return PartitionByInnerKey(serialize.inner)
@@ -123,7 +123,7 @@ def find_partitioner(key: Serde | None) -> Partitioner | None:
 
 
 def murmur2(data: bytes) -> int:
-    """Return the hash of a key as an unsigned integer of 32 bits. Source: Kafka 3.9 Utils.murmur2."""
+    """Return the murmur2 hash of ``data`` as an unsigned 32-bit integer. Source: Kafka 3.9 Utils.murmur2."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = 0x9747B28C ^ len(data)
     whole = len(data) & ~3

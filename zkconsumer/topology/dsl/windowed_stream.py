@@ -1,4 +1,4 @@
-"""``WindowedKStream``: aggregations of a stream by key and window.
+"""``WindowedKStream``: aggregates a stream by key and window.
 
 Source: Kafka 3.9 TimeWindowedKStreamImpl, SlidingWindowedKStreamImpl and SessionWindowedKStreamImpl.
 """
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class WindowedKStream:
-    """Records by key and window. Methods aggregate them to a table whose keys are ``Windowed`` objects.
+    """A stream grouped by key and window. Its methods aggregate the records into a table with ``Windowed`` keys.
 
     Records without a key and records of closed windows are dropped. Records whose value is None are aggregated in time
-    and session windows, and dropped with sliding windows.
+    and session windows, but dropped in sliding windows.
 
     Args:
-        grouped: the records by key.
-        windows: the windows.
+        grouped: stream grouped by key.
+        windows: windows of the aggregation.
         emit: when results are forwarded.
     """
 
@@ -36,14 +36,14 @@ class WindowedKStream:
         self._grouped, self._windows, self._emit, self._names = grouped, windows, emit, grouped.graph.names
 
     def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
-        """Count the records of each key and window; for the arguments see ``KGroupedStream.count``."""
+        """Count the records of each key and window. For the arguments, see ``KGroupedStream.count``."""
         settings = self._grouped.count_settings(store, self._windows)
         return self._build(self._names.choose(name, AGGREGATE), settings, zero, add_one, add_counts)
 
     def reduce(self, reducer: Reducer, *, store: StoreSettings = None, name: str | None = None) -> KTable:
-        """Combine the values of each key and window; for the arguments see ``KGroupedStream.reduce``.
+        """Combine the values of each key and window. For the arguments, see ``KGroupedStream.reduce``.
 
-        With time and session windows, the reducer is also called with values of None.
+        In time and session windows, the reducer is also called for values of None.
         """
         settings = TableStoreSettings.create(store, self._names, REDUCE, self._grouped.serdes)
         chosen = self._names.choose(name, REDUCE)
@@ -62,10 +62,10 @@ class WindowedKStream:
         """Aggregate the values of each key and window.
 
         Args:
-            initializer: returns the aggregate before the first record.
-            aggregator: function of key, value and aggregate; returns the new aggregate.
-            merger: only for session windows: function of the key and the aggregates of two sessions; returns the merged
-                aggregate.
+            initializer: returns the initial aggregate.
+            aggregator: called with key, value and current aggregate; returns the new aggregate.
+            merger: called with the key and the aggregates of two sessions; returns the merged aggregate. Required for
+                session windows, and supported only for them.
             store: name or settings of the store.
             name: name of the step.
 
@@ -89,10 +89,10 @@ class WindowedKStream:
 
 
 def add_counts(_key: Any, one: int, other: int) -> int:
-    """Return the count of two sessions."""
+    """Return the total count of two sessions."""
     return one + other
 
 
 def merge_reduced(reducer: Reducer, _key: Any, one: Any, other: Any) -> Any:
-    """Return the result of two sessions from a reducer; None is the result of no records."""
+    """Merge the results of two sessions with ``reducer``. The result of an empty session is None."""
     return other if one is None else reducer(one, other)

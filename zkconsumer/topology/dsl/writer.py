@@ -13,7 +13,7 @@ from zkconsumer.topology.nodes import SourceNode
 
 
 def write(graph: StepGraph) -> Topology:
-    """Return a topology of all steps, each after the steps before it, in the order of their priorities."""
+    """Return a topology of all steps. Steps are written in priority order, and parents before their children."""
     topology, written = Topology(), {graph.root}
     queue: PriorityQueue[GraphNode] = PriorityQueue(lambda node: node.priority)
     for child in graph.root.children:

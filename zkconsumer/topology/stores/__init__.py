@@ -1,7 +1,7 @@
-"""State stores of tasks, and the builders that declare them.
+"""State stores, and the builders that declare them.
 
-Stores keep their entries in byte maps, ordered by key and divided into pages, which a task commits together. A store
-belongs to the thread of its task. Applications use the names of this module.
+A store keeps its entries in a byte map, which is sorted by key and divided into pages. A task commits all its stores
+together. A store may be used only by the thread of its task. This module contains the public names.
 """
 
 from __future__ import annotations

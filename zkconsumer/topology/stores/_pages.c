@@ -1,20 +1,20 @@
-/* Byte maps in pages, and object maps: PagedMap of pages.py, SerdeMap of serde_map.py, and TimeMap of time_map.py.
+/* Byte maps and object maps: compiled versions of pages.PagedMap, serde_map.SerdeMap and time_map.TimeMap.
  *
- * The classes have the methods, results and errors of those in Python, which document them, and PagedMap writes
- * the same pages. Errors of pages are raised by the functions of page_reads.py. Headers and directories are
- * encoded and decoded in Python, too.
+ * The classes have the same methods, results and errors as the Python classes, which document them. PagedMap writes
+ * the same pages. The functions in page_reads.py create the errors for corrupt pages. Headers and directories are
+ * also encoded and decoded in Python.
  *
- * The directory is an array of pages in the order of their first keys. The entries of a page in memory are in one
- * block, the arena, in any order; the index has their offsets in the order of their keys. Both arrays have a prefix
- * of each key as a number, so that a binary search reads few keys:
+ * The directory is an array of pages, sorted by first key. A page in memory keeps its entries in one unsorted block,
+ * the arena; its index contains the entry offsets, sorted by key. Directory and index also contain a numeric prefix
+ * of each key, so that a binary search reads few keys:
  *   arena   key size u32 | value size u32 | key | value, for each entry
- *   index   prefix of the key in the upper 32 bits, offset of the entry in the lower ones
- * All keys of a page have the first `skip` bytes in common, and the prefix is what follows, padded with zeros. An entry
- * has as many bytes in the arena as in an encoded page.
+ *   index   key prefix in the upper 32 bits, entry offset in the lower 32 bits
+ * All keys of a page start with the same `skip` bytes. The prefix consists of the bytes that follow, padded with zeros.
+ * An entry has the same size in the arena as in an encoded page.
  *
- * Methods of page stores and serializers are calls of Python code, which can use the same map, and so can finalizers
- * that the garbage collector calls. No pointer to a page is in use during such a call, or `busy` is set; all methods
- * of the map then raise an error.
+ * Page stores, serializers and finalizers that the garbage collector calls are Python code, which can use the same
+ * map. During such a call, either no pointer to a page is in use, or `busy` is set and all methods of the map raise an
+ * error.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -27,25 +27,25 @@
 
 enum {
     FORMAT = 1,        /* first byte of a page */
-    HEAD_BYTES = 5,    /* format and number of entries */
-    LENGTHS_BYTES = 8, /* sizes of a key and its value */
-    SCAN_PAGES = 16,   /* pages that a scan reads with one call */
-    HINT_BYTES = 32,   /* longest key whose position is remembered */
+    HEAD_BYTES = 5,    /* size of format version and entry count */
+    LENGTHS_BYTES = 8, /* size of key length and value length */
+    SCAN_PAGES = 16,   /* maximum pages that a scan reads per call */
+    HINT_BYTES = 32,   /* maximum size of a key whose position is cached */
 };
 
-/* Offsets in an arena have 32 bits, so larger pages than this are split even if the limit is higher. */
+/* Arena offsets have 32 bits, so a larger page is split even if the configured limit is higher. */
 #define MAX_PAGE_BYTES ((int64_t)1 << 30)
 
 #define STORES "zkconsumer.topology.stores."
 
 #define OFFSET_BITS 0xFFFFFFFFu
 
-/* A value in up to two parts: fixed-size numbers, and bytes of an object. */
+/* An encoded value, in up to two parts: fixed-size numbers, and the bytes of an object. */
 typedef struct {
     uint8_t head[16];
     size_t head_size;
     Slice tail;
-    PyObject *owner; /* bytes to release, or NULL */
+    PyObject *owner; /* bytes object to release, or NULL */
 } Encoded;
 
 /* ---- bytes ------------------------------------------------------------------------------------ */
@@ -75,14 +75,14 @@ static int compare(Slice a, Slice b) {
     return order ? order : (a.size > b.size) - (a.size < b.size);
 }
 
-/* Number of bytes that two keys have in common at their start. */
+/* Return the length of the common prefix of two keys. */
 static size_t common(Slice a, Slice b) {
     size_t n = least(a.size, b.size), i = 0;
     while (i < n && a.at[i] == b.at[i]) i++;
     return i;
 }
 
-/* The four bytes after the first `skip` ones, or zeros, as a number. */
+/* Return the four bytes after the first `skip` bytes as a number, padded with zeros. */
 static uint32_t prefix32(Slice key, size_t skip) {
     if (key.size >= skip + 4) return big32(load32(key.at + skip));
     uint32_t v = 0;
@@ -95,20 +95,20 @@ static uint64_t prefix64(Slice key, size_t skip) {
     return (uint64_t)prefix32(key, skip) << 32 | prefix32(key, skip + 4);
 }
 
-/* Order of a key and those that have their first `skip` bytes in common with `other`; 0 if it has them, too. */
+/* Compare a key with keys that start with the first `skip` bytes of `other`; return 0 if it also starts with them. */
 static int compare_start(Slice key, Slice other, size_t skip) {
     size_t n = least(key.size, skip);
     int order = n ? memcmp(key.at, other.at, n) : 0;
     return order ? order : -(key.size < skip);
 }
 
-/* Number of numbers that are less than x. */
+/* Return how many of the sorted numbers are less than x. */
 static size_t count_less(const uint64_t *numbers, size_t n, uint64_t x) {
     const uint64_t *base = numbers;
     if (!n) return 0;
     while (n > 1) {
         size_t half = n / 2;
-        __builtin_prefetch(base + half / 2); /* one of both is compared next */
+        __builtin_prefetch(base + half / 2); /* one of the two is compared next */
         __builtin_prefetch(base + half + half / 2);
         base += base[half - 1] < x ? half : 0;
         n -= half;
@@ -121,16 +121,16 @@ static size_t count_less(const uint64_t *numbers, size_t n, uint64_t x) {
 typedef enum { NOT_IN_MEMORY, UNCHANGED, CHANGED } PageState;
 
 typedef struct Page {
-    struct Page *previous, *next; /* in the list of unchanged or of changed pages */
+    struct Page *previous, *next; /* neighbors in the list of unchanged or changed pages */
     int64_t id;
     uint8_t *first_key;
     size_t first_key_size;
     PageState state;
-    int is_pending; /* whether join_small_pages() has yet to check this page */
+    int is_pending; /* whether join_small_pages() still has to check this page */
     uint64_t *index;
     uint8_t *arena;
-    size_t count, index_room;      /* entries */
-    size_t used, live, arena_room; /* bytes; `used` includes what was replaced */
+    size_t count, index_room;      /* in entries */
+    size_t used, live, arena_room; /* in bytes; `used` includes replaced entries */
     size_t skip;
 } Page;
 
@@ -159,7 +159,7 @@ static Slice first_key_of(const Page *page) {
     return key;
 }
 
-/* Number of bytes of the encoded page. */
+/* Return the size of the encoded page, in bytes. */
 static int64_t page_size(const Page *page) { return HEAD_BYTES + (int64_t)page->live; }
 
 static void set_prefix(Page *page, size_t position) {
@@ -167,13 +167,13 @@ static void set_prefix(Page *page, size_t position) {
     page->index[position] = prefix << 32 | (page->index[position] & OFFSET_BITS);
 }
 
-/* Set the prefixes of all keys, with the longest start that they have in common. */
+/* Set `skip` to the length of the common prefix of all keys, and set the key prefixes. */
 static void set_prefixes(Page *page) {
     page->skip = page->count ? common(key_at(page, 0), key_at(page, page->count - 1)) : 0;
     for (size_t i = 0; i < page->count; i++) set_prefix(page, i);
 }
 
-/* Return the position of a key, or of the first greater one. */
+/* Return the position of a key, or of the first greater key if the key is not found. */
 static size_t find_in_page(const Page *page, Slice key, int *is_found) {
     *is_found = 0;
     if (!page->count) return 0;
@@ -181,7 +181,7 @@ static size_t find_in_page(const Page *page, Slice key, int *is_found) {
     size_t low = count_less(page->index, page->count, (uint64_t)prefix << 32);
     if (low < page->count && page->index[low] >> 32 == prefix) {
         int order = compare(key, key_at(page, low));
-        if (order > 0) { /* one of the keys with the same prefix that follow, or none */
+        if (order > 0) { /* the key is among the following keys with the same prefix, or does not exist */
             low++;
             size_t high = page->count;
             if (prefix != UINT32_MAX)
@@ -203,7 +203,7 @@ static size_t find_in_page(const Page *page, Slice key, int *is_found) {
     return order < 0 ? 0 : order > 0 ? page->count : low;
 }
 
-/* Return the position of the first key that is not less. */
+/* Return the position of the first key that is not less than `key`. */
 static size_t find_not_less(const Page *page, Slice key) {
     int is_found;
     return find_in_page(page, key, &is_found);
@@ -223,7 +223,7 @@ static void free_page(Page *page) {
     PyMem_Free(page);
 }
 
-/* Set the first key of a page; return -1 and set an error if there is no memory. */
+/* Set the first key of a page; return -1 and set an error if memory cannot be allocated. */
 static int set_first_key(Page *page, Slice key) {
     uint8_t *copy = NULL;
     if (key.size) {
@@ -254,7 +254,7 @@ static Page *new_page(int64_t id, Slice first_key) {
     return page;
 }
 
-/* Append the entries from one position to another to the arena of a page that has room; their prefixes are not set. */
+/* Append entries `from` to `to` (exclusive) to the arena of a page that has room for them. Prefixes are not set. */
 static void copy_entries(Page *page, const Page *source, size_t from, size_t to) {
     for (size_t i = from; i < to; i++) {
         const uint8_t *entry = entry_at(source, i);
@@ -266,11 +266,11 @@ static void copy_entries(Page *page, const Page *source, size_t from, size_t to)
     page->live = page->used;
 }
 
-/* Allocate an empty arena and index; return -1 and set an error if that is not possible. */
+/* Allocate an empty arena and index; return -1 and set an error on failure. */
 static int allocate(Page *page, size_t bytes, size_t entries) {
     memset(page, 0, sizeof(*page));
     if (bytes > UINT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "the entries of a page must have less than 4 GiB");
+        PyErr_SetString(PyExc_OverflowError, "the entries of a page must be smaller than 4 GiB in total");
         return -1;
     }
     if (!entries) return 0;
@@ -286,7 +286,7 @@ static int allocate(Page *page, size_t bytes, size_t entries) {
     return 0;
 }
 
-/* Take arena and index of another page. */
+/* Replace the arena and index with the arena and index of another page. */
 static void take_entries(Page *page, const Page *other) {
     PyMem_Free(page->arena);
     PyMem_Free(page->index);
@@ -300,7 +300,7 @@ static void take_entries(Page *page, const Page *other) {
     set_prefixes(page);
 }
 
-/* Copy the entries to an arena and an index of this size, without what was replaced. */
+/* Copy the entries to an arena and index of the given sizes, without replaced entries. */
 static int resize(Page *page, size_t bytes, size_t entries) {
     Page copy;
     if (allocate(&copy, bytes, entries) < 0) return -1;
@@ -309,10 +309,10 @@ static int resize(Page *page, size_t bytes, size_t entries) {
     return 0;
 }
 
-/* A quarter more, so that the cost of copying is small. */
+/* Grow a size by a quarter, to amortize the cost of copying. */
 static size_t enlarge(size_t n) { return n + n / 4 + 4; }
 
-/* Make room for an entry in the arena and, if it is new, in the index. */
+/* Make room for an entry in the arena, and in the index if the entry is new. */
 static int reserve(Page *page, size_t bytes, int is_new) {
     if (page->arena_room - page->used < bytes) {
         size_t needed = page->live + bytes, room = enlarge(needed);
@@ -331,13 +331,13 @@ static int reserve(Page *page, size_t bytes, int is_new) {
     return 0;
 }
 
-/* Free memory after entries became smaller or fewer, if more than a third of it is unused. */
+/* Free memory if more than a third of it is unused; called after entries were removed or became smaller. */
 static void trim(Page *page) {
     size_t needed = page->live + page->count * sizeof(uint64_t);
     if (page->arena_room + page->index_room * sizeof(uint64_t) <= needed + needed / 2 + 256) return;
     if (!page->count) free_entries(page);
     else if (resize(page, page->live + page->live / 8, page->count + page->count / 8) < 0)
-        PyErr_Clear(); /* the page stays as it is */
+        PyErr_Clear(); /* the page remains unchanged */
 }
 
 static void write_value(uint8_t *at, const Encoded *value) {
@@ -347,7 +347,7 @@ static void write_value(uint8_t *at, const Encoded *value) {
 
 static size_t value_size(const Encoded *value) { return value->head_size + value->tail.size; }
 
-/* Append an entry to the arena, which has room, and return its offset. */
+/* Append an entry to the arena, which must have room for it, and return its offset. */
 static size_t append_entry(Page *page, Slice key, const Encoded *value) {
     uint8_t *entry = page->arena + page->used;
     size_t offset = page->used;
@@ -359,7 +359,7 @@ static size_t append_entry(Page *page, Slice key, const Encoded *value) {
     return offset;
 }
 
-/* Set the value of the entry at a position. There must be room, unless the value is not longer than the old one. */
+/* Set the value of the entry at a position. The arena must have room if the value is longer than the old value. */
 static void replace_value(Page *page, size_t position, Slice key, const Encoded *value) {
     uint8_t *entry = page->arena + (page->index[position] & OFFSET_BITS);
     Slice old = value_of(entry);
@@ -373,7 +373,7 @@ static void replace_value(Page *page, size_t position, Slice key, const Encoded 
     page->index[position] = (page->index[position] & ~(uint64_t)OFFSET_BITS) | offset;
 }
 
-/* Add an entry at a position. There must be room. */
+/* Insert an entry at a position. Arena and index must have room for it. */
 static void insert_entry(Page *page, size_t position, Slice key, const Encoded *value) {
     memmove(page->index + position + 1, page->index + position, (page->count - position) * sizeof(uint64_t));
     page->index[position] = append_entry(page, key, value);
@@ -384,7 +384,7 @@ static void insert_entry(Page *page, size_t position, Slice key, const Encoded *
     else set_prefix(page, position);
 }
 
-/* Remove the entries from one position to another. */
+/* Remove entries `from` to `to` (exclusive). */
 static void remove_entries(Page *page, size_t from, size_t to) {
     for (size_t i = from; i < to; i++) page->live -= entry_size(entry_at(page, i));
     memmove(page->index + from, page->index + to, (page->count - to) * sizeof(uint64_t));
@@ -392,7 +392,7 @@ static void remove_entries(Page *page, size_t from, size_t to) {
     trim(page);
 }
 
-/* Return the position of the first entry of the second half of the bytes. */
+/* Return the position of the first entry in the second half of the data. */
 static size_t find_middle(const Page *page) {
     size_t bytes = 0, position = 0;
     while (position < page->count) {
@@ -427,15 +427,15 @@ static PyObject *encode_page(const Page *page) {
     return data;
 }
 
-/* Whether keys and values of an encoded page fill it. */
+/* Return whether the lengths in an encoded page add up to its size. */
 static int sizes_match(Slice data, size_t count) {
-    uint64_t bytes = HEAD_BYTES + LENGTHS_BYTES * (uint64_t)count; /* cannot overflow: sizes have 32 bits */
+    uint64_t bytes = HEAD_BYTES + LENGTHS_BYTES * (uint64_t)count; /* cannot overflow: lengths have 32 bits */
     for (size_t i = 0; i < 2 * count; i++) bytes += little32(load32(data.at + HEAD_BYTES + 4 * i));
     return bytes == data.size;
 }
 
-/* Decode an encoded page with keys up to `stop`, exclusive, unless it is NULL. Return 0 if it is corrupt, and -1 if an
- * error was set. */
+/* Decode a page whose keys must be less than `stop`, unless it is NULL. Return 1 if the page is valid, 0 if it is
+ * corrupt, and -1 if an error was set. */
 static int decode_page(Page *page, Slice data, const Slice *stop) {
     if (data.size < HEAD_BYTES || data.at[0] != FORMAT) return 0;
     size_t count = little32(load32(data.at + 1));
@@ -469,7 +469,7 @@ static int decode_page(Page *page, Slice data, const Slice *stop) {
 
 /* ---- module state ----------------------------------------------------------------------------- */
 
-/* Names of attributes. They are interned, because Python's cache of attributes keeps each new string. */
+/* Attribute names. They are interned, because Python's attribute cache keeps each new string. */
 enum { ENCODE, ENCODED, FINISH_COMMIT, FIRST_KEYS, IDS, MEMORY_BYTES, NEXT_ID, PAGE_BYTES, UPDATE, WRITE, N_NAMES };
 
 static const char *const name_texts[N_NAMES] = {
@@ -480,15 +480,15 @@ static const char *const name_texts[N_NAMES] = {
 typedef struct {
     PyObject *names[N_NAMES];
     PyTypeObject *paged_map, *serde_map, *time_map;
-    PyTypeObject *windowed;                   /* of time_map.py */
+    PyTypeObject *windowed;                   /* time_map.Windowed */
     PyObject *read_entry_pages, *decode_page, *load_directory, *read_only_error, *reentrant_error; /* page_reads.py */
-    PyObject *header;                         /* class Header of page_format.py */
-    PyObject *encoded_directory;              /* class EncodedDirectory of directory.py */
-    PyObject *closed_pages, *default_limits;  /* pages.py */
-    PyTypeObject *value_and_timestamp;        /* of key_value_store.py, or NULL before its first use */
+    PyObject *header;                         /* page_format.Header */
+    PyObject *encoded_directory;              /* directory.EncodedDirectory */
+    PyObject *closed_pages, *default_limits;  /* in pages.py */
+    PyTypeObject *value_and_timestamp;        /* key_value_store.ValueAndTimestamp; NULL before its first use */
 } State;
 
-/* Raise the error that a function returns for the name of a store; return -1. */
+/* Raise the error that `function` returns for a store name; return -1. */
 static int raise_error(PyObject *function, PyObject *store) {
     PyObject *error = PyObject_CallFunctionObjArgs(function, store, NULL);
     if (error) {
@@ -507,27 +507,27 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     State *state;
-    PyObject *pages; /* NULL if the entries are only in memory */
+    PyObject *pages; /* page store; NULL if the entries are only in memory */
     PyObject *store, *layout;
-    PyObject *undo;    /* previous values of changed keys, if there are no pages, else NULL */
-    PyObject *encoded; /* EncodedDirectory */
+    PyObject *undo;    /* committed values of changed keys; NULL if there is a page store */
+    PyObject *encoded; /* directory.EncodedDirectory */
     Page **directory;
-    uint64_t *prefixes; /* of the first keys, but not of the first page */
+    uint64_t *prefixes; /* prefixes of the first keys, except for the first page */
     size_t count, room, skip;
-    List unchanged, changed; /* pages in memory; the oldest one is the first */
+    List unchanged, changed; /* pages in memory, oldest first */
     Page *next_to_join;
     int64_t *deleted;
     size_t n_deleted, deleted_room;
     int64_t next_id, entries, memory_bytes, page_bytes, memory_limit;
     int64_t gets, puts, pages_read, pages_written;
     int is_directory_changed, is_read_only, busy;
-    Page *hint_page; /* NULL if no position is remembered */
+    Page *hint_page; /* page of the cached position; NULL if none is cached */
     size_t hint_index, hint_position, hint_size;
     int hint_is_found;
     uint8_t hint_key[HINT_BYTES];
 } PagedMap;
 
-/* The index of the page for a key, and the position of the key in it. */
+/* The page that contains a key, the page's index, and the position of the key in the page. */
 typedef struct {
     size_t index, position;
     Page *page;
@@ -569,7 +569,7 @@ static void add_unchanged(PagedMap *self, Page *page) {
     self->memory_bytes += page_size(page);
 }
 
-/* Remove a page from memory, if it is there. */
+/* Remove a page from memory, if it is in memory. */
 static void unload(PagedMap *self, Page *page) {
     if (page->state == NOT_IN_MEMORY) return;
     remove_from_list(self, page);
@@ -579,7 +579,7 @@ static void unload(PagedMap *self, Page *page) {
     if (self->hint_page == page) self->hint_page = NULL;
 }
 
-/* Remove unchanged pages from memory, the oldest first, until the rest fits. */
+/* Evict unchanged pages, oldest first, until the memory limit is met. */
 static void evict(PagedMap *self) {
     while (self->memory_bytes > self->memory_limit && self->unchanged.first && self->pages)
         unload(self, self->unchanged.first);
@@ -587,23 +587,23 @@ static void evict(PagedMap *self) {
 
 static Slice first_key_at(const PagedMap *self, size_t index) { return first_key_of(self->directory[index]); }
 
-/* Set the prefixes of all first keys, with the longest start that they have in common. */
+/* Set `skip` to the length of the common prefix of the first keys, and set the prefixes. */
 static void set_directory_prefixes(PagedMap *self) {
     self->skip = self->count > 1 ? common(first_key_at(self, 1), first_key_at(self, self->count - 1)) : 0;
     self->prefixes[0] = 0;
     for (size_t i = 1; i < self->count; i++) self->prefixes[i] = prefix64(first_key_at(self, i), self->skip);
 }
 
-/* Return the index of the page for a key. */
+/* Return the index of the page that contains a key. */
 static size_t find_page(const PagedMap *self, Slice key) {
-    size_t others = self->count - 1; /* without the first page, whose first key is empty */
+    size_t others = self->count - 1; /* all pages except the first, whose first key is empty */
     if (!others) return 0;
     int order = self->skip ? compare_start(key, first_key_at(self, 1), self->skip) : 0;
     if (order) return order < 0 ? 0 : others;
     uint64_t prefix = prefix64(key, self->skip);
     size_t high = prefix == UINT64_MAX ? others : count_less(self->prefixes + 1, others, prefix + 1);
     if (!high || self->prefixes[high] != prefix) return high;
-    size_t low = count_less(self->prefixes + 1, others, prefix); /* the last page with a lower prefix */
+    size_t low = count_less(self->prefixes + 1, others, prefix); /* last page with a lower prefix */
     while (low < high) {
         size_t middle = low + (high - low + 1) / 2;
         if (compare(first_key_at(self, middle), key) <= 0) low = middle;
@@ -612,7 +612,7 @@ static size_t find_page(const PagedMap *self, Slice key) {
     return low;
 }
 
-/* Return the index of the first page whose first key is not less than a key. */
+/* Return the index of the first page whose first key is not less than `key`. */
 static size_t find_first_key(const PagedMap *self, Slice key) {
     size_t index = find_page(self, key);
     return equal(first_key_at(self, index), key) ? index : index + 1;
@@ -633,7 +633,7 @@ static int reserve_directory(PagedMap *self, size_t room) {
     return 0;
 }
 
-/* Add a page behind the first one. There must be room. */
+/* Insert a page after the first page. The directory must have room for it. */
 static void insert_page(PagedMap *self, size_t index, Page *page) {
     memmove(self->directory + index + 1, self->directory + index, (self->count - index) * sizeof(Page *));
     memmove(self->prefixes + index + 1, self->prefixes + index, (self->count - index) * sizeof(uint64_t));
@@ -646,7 +646,7 @@ static void insert_page(PagedMap *self, size_t index, Page *page) {
     else self->prefixes[index] = prefix64(first_key_of(page), self->skip);
 }
 
-/* Make room for the ids of pages that are removed. */
+/* Make room for the ids of `pages` pages to be removed. */
 static int reserve_deleted(PagedMap *self, size_t pages) {
     if (self->deleted_room - self->n_deleted >= pages) return 0;
     size_t room = enlarge(self->n_deleted + pages);
@@ -660,7 +660,7 @@ static int reserve_deleted(PagedMap *self, size_t pages) {
     return 0;
 }
 
-/* Remove the pages from one index to another, but not the only one. There must be room for their ids. */
+/* Remove pages `from` to `to` (exclusive). One page must remain, and there must be room for the removed ids. */
 static void remove_pages(PagedMap *self, size_t from, size_t to) {
     for (size_t i = from; i < to; i++) {
         Page *page = self->directory[i];
@@ -677,7 +677,7 @@ static void remove_pages(PagedMap *self, size_t from, size_t to) {
     if (!from) set_first_key(self->directory[0], empty); /* cannot fail */
 }
 
-/* Remove all pages but the first one, which becomes that of a new directory. */
+/* Remove all pages except the first, which becomes the only page of a new directory. */
 static void reset_directory(PagedMap *self) {
     for (size_t i = 0; i < self->count; i++) unload(self, self->directory[i]);
     for (size_t i = 1; i < self->count; i++) free_page(self->directory[i]);
@@ -694,7 +694,7 @@ static void reset_directory(PagedMap *self) {
 
 /* ---- PagedMap: reading pages ------------------------------------------------------------------ */
 
-/* Decode a page that was read; `data` is None if it does not exist. */
+/* Decode a page that was read; `data` is None if the page does not exist. */
 static int add_page(PagedMap *self, size_t index, PyObject *data) {
     Page *page = self->directory[index];
     Slice first_key = first_key_of(page), stop = {NULL, 0};
@@ -706,7 +706,7 @@ static int add_page(PagedMap *self, size_t index, PyObject *data) {
         if (done > 0) add_unchanged(self, page);
         if (done) return done < 0 ? -1 : 0;
     }
-    /* The same page in Python raises an error that says what is wrong. */
+    /* Decode the page in Python, which raises an error that describes the problem. */
     PyObject *found = PyObject_CallFunction(
         self->state->decode_page, "OOLOy#y#", self->pages, self->store, (long long)page->id, data,
         first_key.size ? (const char *)first_key.at : "", (Py_ssize_t)first_key.size, (const char *)stop.at,
@@ -718,13 +718,13 @@ static int add_page(PagedMap *self, size_t index, PyObject *data) {
     return -1;
 }
 
-/* Read the pages from one index to another that are not in memory, with one call. */
+/* Read the pages between `from` and `to` (exclusive) that are not in memory, with one call. */
 static int read_missing(PagedMap *self, size_t from, size_t to) {
     int result = -1;
     PyObject *ids = NULL, *found = NULL;
     self->busy = 1;
     if (!self->pages) {
-        PyErr_SetString(PyExc_SystemError, "a map without pages lost a page");
+        PyErr_SetString(PyExc_SystemError, "a page of an in-memory map is missing");
         goto done;
     }
     ids = PyList_New(0);
@@ -742,7 +742,7 @@ static int read_missing(PagedMap *self, size_t from, size_t to) {
     Py_ssize_t next = 0;
     for (size_t i = from; i < to; i++) {
         if (self->directory[i]->state != NOT_IN_MEMORY) continue;
-        PyObject *data = PyList_GetItem(found, next++); /* NULL if it is not a list of that many pages */
+        PyObject *data = PyList_GetItem(found, next++); /* NULL if `found` is not a list or is too short */
         if (!data || add_page(self, i, data) < 0) goto done;
     }
     result = 0;
@@ -757,7 +757,7 @@ static int ensure_loaded(PagedMap *self, size_t index) {
     return self->directory[index]->state == NOT_IN_MEMORY ? read_missing(self, index, index + 1) : 0;
 }
 
-/* Find the place of a key; its page is read if it is not in memory. */
+/* Find the place of a key. Its page is read if it is not in memory. */
 static int find_place(PagedMap *self, Slice key, Place *place) {
     Slice hint = {self->hint_key, self->hint_size};
     if (self->hint_page && equal(key, hint)) {
@@ -785,7 +785,7 @@ static int find_place(PagedMap *self, Slice key, Place *place) {
     return 0;
 }
 
-/* Create the directory that load_directory() returned. */
+/* Set the directory from a Directory object that load_directory() returned. */
 static int set_directory(PagedMap *self, PyObject *directory) {
     int result = -1;
     PyObject *const *names = self->state->names, *ids = NULL, *next_id = NULL, *encoded = NULL;
@@ -830,7 +830,7 @@ done:
     return result;
 }
 
-/* Load the directory of the last commit, or create a new one. */
+/* Load the directory of the last commit, or create a new directory. */
 static int load(PagedMap *self) {
     int result = -1;
     PyObject *found = NULL, *empty = NULL;
@@ -868,7 +868,7 @@ static PyObject *to_bytes(Slice slice) {
     return PyBytes_FromStringAndSize((const char *)slice.at, (Py_ssize_t)slice.size);
 }
 
-/* Return the bytes of an argument; -1 if it has another type. */
+/* Get the data of a bytes argument; return -1 and set an error if it has another type. */
 static int parse_bytes(PyObject *object, const char *name, Slice *slice) {
     char *at;
     Py_ssize_t size;
@@ -893,7 +893,7 @@ static int check_writable(PagedMap *self) {
     return self->is_read_only ? raise_error(self->state->read_only_error, self->store) : 0;
 }
 
-/* Keep the value that a key has, or NULL, until the next commit, if there is no storage to read it from. */
+/* Without a page store, keep the committed value of a key (NULL if it had none) for a rollback. */
 static int remember(PagedMap *self, Slice key, const Slice *value) {
     if (!self->undo) return 0;
     PyObject *name = to_bytes(key), *old = NULL;
@@ -916,7 +916,7 @@ static int remember_entries(PagedMap *self, const Page *page, size_t from, size_
     return 0;
 }
 
-/* Move the second half of a changed page to a new one. */
+/* Move the second half of a changed page to a new page. */
 static int split_page(PagedMap *self, size_t index) {
     Page *page = self->directory[index], moved;
     size_t middle = find_middle(page), bytes = 0;
@@ -949,7 +949,7 @@ static int put(PagedMap *self, Slice key, const Encoded *value) {
     if (find_place(self, key, &place) < 0) return -1;
     Page *page = place.page;
     if (key.size > UINT32_MAX || size > UINT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "keys and values must have less than 4 GiB");
+        PyErr_SetString(PyExc_OverflowError, "keys and values must be smaller than 4 GiB");
         return -1;
     }
     int64_t before = page_size(page);
@@ -973,7 +973,7 @@ static int put(PagedMap *self, Slice key, const Encoded *value) {
     return 0;
 }
 
-/* Remove a key; set *old to its value, or to NULL if there was none. */
+/* Delete a key; set *old to its value, or to NULL if there was none. */
 static int delete(PagedMap *self, Slice key, PyObject **old) {
     Place place;
     *old = NULL;
@@ -1001,7 +1001,7 @@ static int delete(PagedMap *self, Slice key, PyObject **old) {
     return 0;
 }
 
-/* Remove the entries of one page from a key up to another, exclusive. */
+/* Remove the entries of one page whose keys are between `start` and `stop` (exclusive). */
 static int discard_entries(PagedMap *self, size_t index, Slice start, Slice stop) {
     if (ensure_loaded(self, index) < 0) return -1;
     Page *page = self->directory[index];
@@ -1017,7 +1017,7 @@ static int discard_entries(PagedMap *self, size_t index, Slice start, Slice stop
     return 0;
 }
 
-/* Remove the pages between two others. The numbers of entries of those that are not in memory are estimated. */
+/* Remove pages `from` to `to` (exclusive). The entry counts of pages that are not in memory are estimated. */
 static int discard_pages(PagedMap *self, size_t from, size_t to) {
     int64_t pages = (int64_t)self->count, average = self->entries / pages;
     if (self->entries % pages < 0) average--; /* rounded down, as in Python */
@@ -1032,7 +1032,7 @@ static int discard_pages(PagedMap *self, size_t from, size_t to) {
     return 0;
 }
 
-/* Remove a page without entries, unless it is the only one. */
+/* Remove a page if it has no entries, unless it is the only page. */
 static int discard_empty(PagedMap *self, size_t index) {
     if (self->count == 1) return 0;
     if (ensure_loaded(self, index) < 0) return -1;
@@ -1058,7 +1058,7 @@ static int discard(PagedMap *self, Slice start, Slice stop) {
     return 0;
 }
 
-/* Append the entries of a page to a list of pairs. */
+/* Append entries `from` to `to` (exclusive) of a page to a list of pairs. */
 static int append_pairs(PyObject *found, const Page *page, size_t from, size_t to) {
     for (size_t i = from; i < to; i++) {
         const uint8_t *entry = entry_at(page, i);
@@ -1100,7 +1100,7 @@ static int scan(PagedMap *self, PyObject *found, Slice start, const Slice *stop)
 
 /* ---- PagedMap: commits ------------------------------------------------------------------------ */
 
-/* Join a page with the next one, if both are in memory and fit in one page; return whether they did. */
+/* Join a page with the next page if both are in memory and fit in one page; return whether they were joined. */
 static int join(PagedMap *self, size_t index) {
     if (index + 1 >= self->count) return 0;
     Page *left = self->directory[index], *right = self->directory[index + 1], joined;
@@ -1119,7 +1119,7 @@ static int join(PagedMap *self, size_t index) {
     return 1;
 }
 
-/* Join changed pages that are small with a neighbor that is in memory, in the order in which they changed. */
+/* Join small changed pages with a neighbor that is in memory, in the order in which they changed. */
 static int join_small_pages(PagedMap *self) {
     for (Page *page = self->changed.first; page; page = page->next) page->is_pending = 1;
     self->next_to_join = self->changed.first;
@@ -1140,7 +1140,7 @@ static int join_small_pages(PagedMap *self) {
     return 0;
 }
 
-/* Set an item of a dictionary of pages; the reference to the data is released. */
+/* Set a page in a dictionary of changes. The reference to `data` is released. */
 static int set_page(PyObject *changes, int64_t id, PyObject *data) {
     PyObject *key = data ? PyLong_FromLongLong(id) : NULL;
     int done = key ? PyDict_SetItem(changes, key, data) : -1;
@@ -1149,7 +1149,7 @@ static int set_page(PyObject *changes, int64_t id, PyObject *data) {
     return done;
 }
 
-/* Add the pages of the directory, and return their number, or -1. */
+/* Add the changed directory pages to `changes`; return the number of directory pages, or -1 after an error. */
 static Py_ssize_t encode_directory(PagedMap *self, PyObject *changes) {
     Py_ssize_t pages = PyObject_Size(self->encoded);
     if (pages < 0 || (pages && !self->is_directory_changed)) return pages;
@@ -1202,7 +1202,7 @@ failed:
     return NULL;
 }
 
-/* Discard all changes; every later use raises an error. */
+/* Discard all changes. Any later use raises an error. */
 static int close_map(PagedMap *self) {
     self->busy = 1;
     PyObject *closed = PyObject_CallFunctionObjArgs(self->state->closed_pages, self->store, NULL);
@@ -1218,13 +1218,13 @@ static int close_map(PagedMap *self) {
     return 0;
 }
 
-/* Set the keys that changed since the last commit to their values at that time. */
+/* Restore the committed values of all keys that changed since the last commit. */
 static int undo_changes(PagedMap *self) {
     PyObject *fresh = PyDict_New(), *undo = self->undo, *key, *value, *old;
     if (!fresh) return -1;
     Py_ssize_t at = 0;
     int failed = 0;
-    self->undo = NULL; /* what follows must not be remembered */
+    self->undo = NULL; /* so that remember() ignores the following changes */
     while (!failed && PyDict_Next(undo, &at, &key, &value)) {
         Slice name = {(const uint8_t *)PyBytes_AsString(key), (size_t)PyBytes_Size(key)};
         if (value == Py_None) {
@@ -1319,7 +1319,7 @@ static PyObject *map_collect_changes(PagedMap *self, PyObject *unused) {
     return changes;
 }
 
-/* Call a method of the page store with the changes, unless there are none. */
+/* Call a method of the page store with `changes`, unless it is empty. */
 static int call_pages(PagedMap *self, int method, PyObject *changes) {
     if (!self->pages) return 0;
     self->busy = 1;
@@ -1368,7 +1368,7 @@ static PyObject *map_rollback(PagedMap *self, PyObject *unused) {
     if (load(self) < 0) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
-        if (close_map(self) < 0) PyErr_Clear(); /* the map stays empty */
+        if (close_map(self) < 0) PyErr_Clear(); /* the map remains empty */
         PyErr_Restore(type, value, traceback);
         return NULL;
     }
@@ -1404,7 +1404,7 @@ static PyObject *map_memory_bytes(PagedMap *self, void *unused) {
     return PyLong_FromLongLong(self->memory_bytes);
 }
 
-/* Return the counter that begins at an offset of the map. */
+/* Return the counter at the given offset in the PagedMap struct. */
 static PyObject *map_counter(PagedMap *self, void *offset) {
     int64_t number;
     memcpy(&number, (const char *)self + (uintptr_t)offset, sizeof number);
@@ -1424,7 +1424,7 @@ static int map_set_read_only(PagedMap *self, PyObject *value, void *unused) {
     return is_true < 0 ? -1 : 0;
 }
 
-/* Return an attribute of the limits; larger numbers than an arena or the memory can have are the same. */
+/* Get an attribute of the limits. A value greater than `maximum` is reduced to it. */
 static int parse_limit(PyObject *limits, PyObject *name, int64_t maximum, int64_t *limit) {
     int overflow;
     PyObject *number = PyObject_GetAttr(limits, name);
@@ -1461,7 +1461,7 @@ static PyObject *map_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     if (parse_limit(limits, state->names[PAGE_BYTES], MAX_PAGE_BYTES, &self->page_bytes) < 0 ||
         parse_limit(limits, state->names[MEMORY_BYTES], INT64_MAX, &self->memory_limit) < 0)
         goto failed;
-    /* The empty page of a new map stays in memory, because it cannot be read before it was written. */
+    /* The empty page of a new map must fit in memory, because it cannot be read before it is written. */
     if (self->memory_limit < HEAD_BYTES) self->memory_limit = HEAD_BYTES;
     if (pages == Py_None) {
         self->undo = PyDict_New();
@@ -1530,18 +1530,19 @@ static PyMethodDef map_methods[] = {
     {"require_writable", (PyCFunction)(void (*)(void))map_require_writable, METH_NOARGS,
      "require_writable($self, /)\n--\n\nSee pages.PagedMap.require_writable."},
     {"__sizeof__", (PyCFunction)(void (*)(void))map_sizeof, METH_NOARGS,
-     "__sizeof__($self, /)\n--\n\nReturn the bytes of this object and its pages."},
+     "__sizeof__($self, /)\n--\n\nReturn the size of this object and its pages in bytes."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef map_attributes[] = {
     {"is_read_only", (getter)(void (*)(void))map_is_read_only, (setter)(void (*)(void))map_set_read_only,
-     "Whether changes raise an error.", NULL},
-    {"memory_bytes", (getter)(void (*)(void))map_memory_bytes, NULL, "Encoded bytes of the pages in memory.", NULL},
-    {"gets", (getter)(void (*)(void))map_counter, NULL, "Number of reads of keys and ranges.",
-     (void *)offsetof(PagedMap, gets)},
-    {"puts", (getter)(void (*)(void))map_counter, NULL, "Number of changes of keys.", (void *)offsetof(PagedMap, puts)},
-    {"pages_read", (getter)(void (*)(void))map_counter, NULL, "Number of pages of entries that were read.",
+     "Whether writes raise an error.", NULL},
+    {"memory_bytes", (getter)(void (*)(void))map_memory_bytes, NULL, "Encoded size of the pages in memory, in bytes.",
+     NULL},
+    {"gets", (getter)(void (*)(void))map_counter, NULL, "Number of gets and scans.", (void *)offsetof(PagedMap, gets)},
+    {"puts", (getter)(void (*)(void))map_counter, NULL, "Number of puts and deletes.",
+     (void *)offsetof(PagedMap, puts)},
+    {"pages_read", (getter)(void (*)(void))map_counter, NULL, "Number of entry pages that were read.",
      (void *)offsetof(PagedMap, pages_read)},
     {"pages_written", (getter)(void (*)(void))map_counter, NULL, "Number of pages that were written or deleted.",
      (void *)offsetof(PagedMap, pages_written)},
@@ -1575,7 +1576,7 @@ typedef struct {
     int key_codec, value_codec, result_codec;
 } SerdeMap;
 
-/* Encode an object like encode_object(), after the numbers that are encoded before it. */
+/* Encode an object with encode_object(), after the numbers that `encoded` already contains. */
 static int encode(PyObject *object, int codec, Encoded *encoded) {
     uint8_t *number = encoded->head + encoded->head_size;
     Slice bytes;
@@ -1585,7 +1586,7 @@ static int encode(PyObject *object, int codec, Encoded *encoded) {
     return 1;
 }
 
-/* Encode a ValueAndTimestamp like encode(). Return 2 if its value is None. */
+/* Encode a ValueAndTimestamp, like encode(). Return 2 if its value is None. */
 static int encode_timestamped(const State *state, PyObject *object, int codec, Encoded *encoded) {
     PyObject *value;
     int64_t timestamp;
@@ -1619,7 +1620,7 @@ static int call_serializer(PyObject *function, PyObject *object, Encoded *encode
     return 1;
 }
 
-/* Serialize a key into `encoded`; the key is in `slice`. */
+/* Serialize a key into `encoded`, and set `slice` to the serialized key. */
 static int serialize_key(SerdeMap *self, PyObject *object, Encoded *encoded, Slice *slice) {
     int done = encode(object, self->key_codec, encoded);
     if (!done) done = call_serializer(self->serialize_key, object, encoded);
@@ -1647,20 +1648,20 @@ static PyObject *decode_value(const SerdeMap *self, Slice data) {
     return decode_timestamped(self->state->value_and_timestamp, self->result_codec - TIMESTAMPED, data);
 }
 
-/* Return the entries, or NULL after the garbage collector has cleared this object. */
+/* Return the byte map, or NULL if the garbage collector cleared this object. */
 static PagedMap *entries_of(SerdeMap *self) {
     if (!self->entries) PyErr_SetString(PyExc_RuntimeError, "the map was cleared by the garbage collector");
     return self->entries;
 }
 
-/* Deserialize bytes that decode_value() does not handle; the reference to them is released. */
+/* Deserialize data that decode_value() does not handle. The reference to `data` is released. */
 static PyObject *call_deserializer(SerdeMap *self, PyObject *data) {
     PyObject *value = PyObject_CallFunctionObjArgs(self->deserialize_value, data, NULL);
     Py_DECREF(data);
     return value;
 }
 
-/* Return the object of a key; `owner` is released, and can own the bytes of the key. */
+/* Return the object stored under a key. `owner` can own the key data; it is released. */
 static PyObject *get_object(SerdeMap *self, PagedMap *entries, Slice key, PyObject *owner) {
     Place place;
     int done = check_usable(entries) < 0 ? -1 : find_place(entries, key, &place);
@@ -1681,7 +1682,7 @@ static PyObject *get_object(SerdeMap *self, PagedMap *entries, Slice key, PyObje
     return data ? call_deserializer(self, data) : value;
 }
 
-/* Set the object of a key. */
+/* Store an object under a key. */
 static int put_object(SerdeMap *self, PagedMap *entries, Slice key, PyObject *object) {
     Encoded value = {{0}, 0, {NULL, 0}, NULL};
     int done = serialize_value(self, object, &value);
@@ -1732,7 +1733,7 @@ static PyObject *serde_delete(SerdeMap *self, PyObject *object) {
     return value;
 }
 
-/* Import an attribute of a module of this package. */
+/* Import an attribute from a module of this package. */
 static int import_name(const char *module_name, const char *name, PyObject **target) {
     PyObject *module = PyImport_ImportModule(module_name);
     if (!module) return -1;
@@ -1741,7 +1742,7 @@ static int import_name(const char *module_name, const char *name, PyObject **tar
     return *target ? 0 : -1;
 }
 
-/* Set a class that is imported once; -1 after an error. */
+/* Set a class that is imported once; return -1 after an error. */
 static int set_type(PyTypeObject **target, PyTypeObject *found) {
     PyObject *before = (PyObject *)*target;
     if (!found) return -1;
@@ -1750,7 +1751,7 @@ static int set_type(PyTypeObject **target, PyTypeObject *found) {
     return 0;
 }
 
-/* Set the fields of a map with serdes; -1 after an error. */
+/* Set the fields of a SerdeMap; return -1 after an error. */
 static int set_conversions(SerdeMap *self, State *state, PyObject *entries, PyObject *conversions) {
     PyObject *serialize_key, *serialize_value, *deserialize_value;
     PyObject *fields = PySequence_Tuple(conversions);
@@ -1759,7 +1760,7 @@ static int set_conversions(SerdeMap *self, State *state, PyObject *entries, PyOb
     if (!fields || !PyArg_ParseTuple(fields, "OOO(iii)", &serialize_key, &serialize_value, &deserialize_value,
                                      &self->key_codec, &self->value_codec, &self->result_codec))
         goto done;
-    /* Imported late, because the module of the class imports this one. */
+    /* Imported late, because the module that defines the class imports this module. */
     if ((self->value_codec >= TIMESTAMPED || self->result_codec >= TIMESTAMPED) && !state->value_and_timestamp &&
         set_type(&state->value_and_timestamp, import_value_and_timestamp()) < 0)
         goto done;
@@ -1848,9 +1849,9 @@ typedef struct {
     size_t second_bytes;
 } TimeMap;
 
-/* A key in the map: the number of a segment, a serialized key, a time and a second number. */
+/* A byte map key: segment number, serialized key, time and second number. */
 typedef struct {
-    uint8_t *at; /* `room`, or a block of its own */
+    uint8_t *at; /* `room`, or a separately allocated block */
     size_t size;
     uint8_t room[SHORT_KEY];
 } TimeKey;
@@ -1859,7 +1860,7 @@ static void free_key(TimeKey *key) {
     if (key->at != key->room) PyMem_Free(key->at);
 }
 
-/* Get a non-negative number; -1 after an error. */
+/* Get a non-negative number; return -1 after an error. */
 static int parse_number(PyObject *object, uint64_t maximum, size_t bytes, uint64_t *number) {
     int overflow;
     long long parsed = PyLong_AsLongLongAndOverflow(object, &overflow);
@@ -1874,7 +1875,7 @@ static int parse_number(PyObject *object, uint64_t maximum, size_t bytes, uint64
 
 static uint64_t max_second(const TimeMap *self) { return self->second_bytes == 8 ? INT64_MAX : UINT32_MAX; }
 
-/* Encode a key, with the bytes `more` at its end; -1 after an error. It is freed by the caller. */
+/* Encode a key, followed by `more` zero bytes; return -1 after an error. The caller must free the key. */
 static int encode_time_key(TimeMap *self, PyObject *const *args, uint64_t second, size_t more, TimeKey *key) {
     Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
     Slice raw;
@@ -1905,7 +1906,7 @@ static int encode_time_key(TimeMap *self, PyObject *const *args, uint64_t second
     return done;
 }
 
-/* Encode the key of the arguments segment, key, time and second number. */
+/* Encode a key from the arguments: segment, key, time and second number. */
 static int parse_time_key(TimeMap *self, PyObject *const *args, TimeKey *key) {
     uint64_t second;
     key->at = key->room;
@@ -1949,7 +1950,7 @@ static PyObject *time_put(TimeMap *self, PyObject *const *args, Py_ssize_t nargs
     return entries ? none_or_error(done) : NULL;
 }
 
-/* Return a session and its object as a tuple. */
+/* Return a session and its object, as a tuple. */
 static PyObject *create_session(TimeMap *self, Slice name, Slice data) {
     Slice raw = {name.at + NUMBER_BYTES, name.size - 3 * NUMBER_BYTES};
     PyObject *session = NULL, *value = decode_value(&self->serdes, data), *pair = NULL, *copy;
@@ -1970,7 +1971,7 @@ static PyObject *create_session(TimeMap *self, Slice name, Slice data) {
     return pair;
 }
 
-/* Return the sessions of one key among entries, as select_sessions() of time_map.py. */
+/* Decode the sessions of one key from a range scan, like time_map.select_sessions(). */
 static PyObject *select_sessions(TimeMap *self, PyObject *found, size_t key_bytes, int64_t latest_start) {
     PyObject *sessions = PyList_New(0);
     for (Py_ssize_t i = 0; sessions && i < PyList_Size(found); i++) {
@@ -1993,7 +1994,7 @@ static PyObject *time_find_sessions(TimeMap *self, PyObject *const *args, Py_ssi
     TimeKey first, last;
     if (count_arguments("find_sessions", 6, nargs) < 0) return NULL;
     if (self->second_bytes != NUMBER_BYTES) {
-        PyErr_SetString(PyExc_TypeError, "the second number of a session needs 8 bytes");
+        PyErr_SetString(PyExc_TypeError, "find_sessions() requires second_bytes=8");
         return NULL;
     }
     int overflow, is_reverse = PyObject_IsTrue(args[5]);
@@ -2009,7 +2010,7 @@ static PyObject *time_find_sessions(TimeMap *self, PyObject *const *args, Py_ssi
     if (entries && check_usable(entries) == 0) found = PyList_New(0);
     if (found) {
         Slice start = {first.at, first.size}, stop = {last.at, last.size + 1};
-        /* The garbage collector may have used the map since the check. */
+        /* A finalizer may have used the map since the last check. */
         if (check_usable(entries) == 0 && (compare(stop, start) <= 0 || scan(entries, found, start, &stop) == 0) &&
             (!is_reverse || PyList_Reverse(found) == 0))
             sessions = select_sessions(self, found, first.size, latest_start);
@@ -2137,7 +2138,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     return 0;
 }
 
-/* Calls of functions that were cleared raise SystemError. */
+/* After this, calls of cleared functions raise SystemError. */
 static int module_clear(PyObject *module) {
     State *state = PyModule_GetState(module);
     if (!state) return 0;

@@ -1,4 +1,4 @@
-"""Base class of state stores, and their conversions between objects and bytes."""
+"""Base classes of state stores, and functions that convert keys and values to bytes and back."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from zkconsumer.topology.stores.pages import PagedMap
 
 
 class StoreContext(Protocol):
-    """The interface of a task for its stores."""
+    """The methods of a task that its stores call."""
 
     def byte_map(self, store: str) -> PagedMap:
-        """Return the byte map for the entries of a store. The task writes its changes at each commit."""
+        """Return the byte map that contains the entries of ``store``. The task writes its changes on each commit."""
 
     def create_cache(self, store: str, backing: Backing) -> StoreCache:
-        """Return a record cache for a store."""
+        """Create a record cache for ``store``."""
 
     def count_expired(self, store: str) -> None:
-        """Count an expired entry that a store dropped."""
+        """Count an expired entry that ``store`` dropped."""
 
 
 class StateStore(ABC):
-    """A store of a task. Subclasses keep their entries in the byte map of the context.
+    """Base class of state stores. Subclasses keep their entries in the byte map of the ``StoreContext``.
 
     Args:
         name: name of the store.
-        is_persistent: whether entries survive the end of the task where the task keeps its state in files.
-        layout: describes the bytes of keys and values. A task rejects entries that were written with
-            another layout. The default is the name of the class.
+        is_persistent: whether the entries survive the task, if the task keeps its state in files.
+        layout: description of the key and value format. A task rejects entries that were written with a different
+            layout. The default is the class name.
     """
 
-    #: Name of the class in the default layout, if it is another one.
+    #: Class name in the default layout, if it differs from the actual class name.
     LAYOUT: ClassVar[str | None] = None
 
     def __init__(self, name: str, is_persistent: bool = True, layout: str | None = None) -> None:
@@ -46,7 +46,7 @@ class StateStore(ABC):
 
     @classmethod
     def default_layout(cls) -> str:
-        """Return the layout without parameters of the store."""
+        """Return the layout of a store without parameters."""
         return cls.LAYOUT or cls.__name__
 
     @abstractmethod
@@ -54,24 +54,24 @@ class StateStore(ABC):
         """Open the store."""
 
     def flush(self) -> None:  # noqa: B027
-        """Write values cached in this object to the byte map. The task calls it before each commit."""
+        """Write values that are cached in this object to the byte map. The task calls it before each commit."""
 
     def rollback(self) -> None:  # noqa: B027
-        """Discard values cached in this object. The task calls it after it has discarded the changes of the entries."""
+        """Discard values that are cached in this object. The task calls it after rolling back the byte map."""
 
     def close(self) -> None:  # noqa: B027
-        """Release resources of ``init``."""
+        """Release the resources that ``init`` acquired."""
 
 
 def value_serializer(store: str, serde: Serde, what: str = "value") -> Callable[[Any], bytes]:
-    """Return a function to serialize values.
+    """Return a function that serializes keys or values.
 
-    It raises TypeError if the serializer fails or does not return bytes.
+    The function raises TypeError if the serializer fails or does not return bytes.
 
     Args:
-        store: name of the store, for errors.
-        serde: the serde.
-        what: ``key`` or ``value``, for errors.
+        store: store name, used in error messages.
+        serde: serde that contains the serializer.
+        what: ``key`` or ``value``, used in error messages.
     """
     serialize = serde.serialize
 
@@ -91,9 +91,9 @@ def value_serializer(store: str, serde: Serde, what: str = "value") -> Callable[
 
 
 def key_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
-    """Return a function to serialize keys.
+    """Return a function that serializes keys.
 
-    It raises ValueError if the key is None, and otherwise the errors of ``value_serializer``.
+    The function raises ValueError if the key is None. For other errors, see ``value_serializer``.
     """
     serialize_object = value_serializer(store, serde, "key")
 
@@ -106,14 +106,14 @@ def key_serializer(store: str, serde: Serde) -> Callable[[Any], bytes]:
 
 
 def deserializer(store: str, serde: Serde, what: str) -> Callable[[bytes], Any]:
-    """Return a function to deserialize keys or values.
+    """Return a function that deserializes keys or values.
 
-    It raises ValueError if the deserializer fails.
+    The function raises ValueError if the deserializer fails.
 
     Args:
-        store: name of the store, for errors.
-        serde: the serde.
-        what: ``key`` or ``value``, for errors.
+        store: store name, used in error messages.
+        serde: serde that contains the deserializer.
+        what: ``key`` or ``value``, used in error messages.
     """
     deserialize = serde.deserialize
 
@@ -127,11 +127,11 @@ def deserializer(store: str, serde: Serde, what: str) -> Callable[[bytes], Any]:
 
 
 class SerdeStore(StateStore):
-    """A store whose keys and values have serdes.
+    """Base class of stores that serialize keys and values with serdes.
 
     Args:
         name: name of the store.
-        serdes: serdes of keys and values.
+        serdes: key and value serdes.
         is_persistent: see ``StateStore``.
         layout: see ``StateStore``.
     """
@@ -152,14 +152,15 @@ class SerdeStore(StateStore):
         self._deserialize_value = Deserialize(self._codecs[2], deserializer(name, value_serde, "value"))
 
     def set_flush_listener(self, _listener: FlushListener, _send_old_values: bool = False) -> bool:
-        """Return whether the store is cached. If it is, the listener is called with the last change of each key.
+        """Set the flush listener if the store is cached, and return whether it is.
 
-        A processor calls this in ``init``. If the result is False, it forwards changes itself. The listener receives a
-        ``Record`` with the timestamp and headers of the change, and a ``Change`` as value, and may call
-        ``context.forward``. ``context.record_metadata`` is then that of the change.
+        A processor calls this method in ``init``. If it returns False, the processor must forward changes itself. If it
+        returns True, the listener is called with the last change of each key: a ``Record`` that has a ``Change`` as its
+        value, and the timestamp and headers of the change. The listener may call ``context.forward``. During the call,
+        ``context.record_metadata`` is the metadata of the change.
 
         Args:
-            listener: the function; it replaces the one before.
+            listener: function to call; it replaces the previous listener.
             send_old_values: whether to set ``Change.old``.
         """
         return False

@@ -1,4 +1,4 @@
-"""Declarations of stores.
+"""Builders, which declare state stores.
 
 Source: Kafka 3.9 org.apache.kafka.streams.state.Stores and StoreBuilder.
 """
@@ -30,18 +30,18 @@ from zkconsumer.topology.stores.window_store import TimestampedWindowStore, Wind
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoreBuilder:
-    """Declaration of a state store, as data; each task creates its own store. Builders are compared by identity.
+    """Declares a state store, from which each task creates its own store. Builders are compared by identity.
 
     Attributes:
         name: name of the store.
-        kind: class of the store, or a function: called with the name and the parameters, it returns a new store.
-        parameters: further arguments of ``kind`` by name.
+        kind: store class, or a function that returns a new store; called with ``name`` and ``parameters``.
+        parameters: keyword arguments of ``kind``.
         logging: must be False for a global store, as in Kafka Streams. It has no other effect, because changelog topics
             are not supported.
         caching: whether the store has a record cache, which writes and forwards only the last change of each key.
 
     Raises:
-        TopologyError: the name is empty, the kind is not a class or function, or it cannot be cached.
+        TopologyError: ``name`` is empty, ``kind`` is not a class or function, or the store cannot be cached.
     """
 
     name: str
@@ -67,11 +67,11 @@ class StoreBuilder:
         return f"StoreBuilder({', '.join((repr(self.name), function_name(self.kind), *described))})"
 
     def with_default_serdes(self, key: Serde, value: Serde) -> StoreBuilder:
-        """Return a builder with these serdes where it has none.
+        """Return a copy in which the given serdes replace missing ones.
 
         Args:
-            key: serde of keys.
-            value: serde of values.
+            key: default key serde.
+            value: default value serde.
         """
         given = self.parameters.get("serdes")
         if given is None:
@@ -83,13 +83,13 @@ class StoreBuilder:
         """Return a new store.
 
         Raises:
-            TypeError: a serde is that of the application; see ``with_default_serdes``.
+            TypeError: a serde is None; call ``with_default_serdes`` first.
         """
         kind = _CACHED[self.kind] if self.caching else self.kind
         return kind(self.name, **self.parameters)
 
 
-#: The classes of stores with a record cache.
+#: Maps each store class to its subclass with a record cache.
 _CACHED: dict[Callable[..., StateStore], Callable[..., StateStore]] = {
     KeyValueStore: CachedKeyValueStore,
     TimestampedKeyValueStore: CachedTimestampedKeyValueStore,
@@ -108,13 +108,13 @@ def key_value(
     logging: bool = True,
     caching: bool = False,
 ) -> StoreBuilder:
-    """Return a builder of a ``KeyValueStore``.
+    """Return a builder for a ``KeyValueStore``.
 
     Args:
         name: name of the store.
-        key: serde of keys; None for that of the application.
-        value: serde of values; None for that of the application.
-        persistent: False keeps the entries in memory.
+        key: key serde; None uses the application's default.
+        value: value serde; None uses the application's default.
+        persistent: whether the store is persistent; if False, the entries are kept in memory.
         logging: see ``StoreBuilder``.
         caching: see ``StoreBuilder``.
     """
@@ -130,7 +130,7 @@ def timestamped_key_value(
     logging: bool = True,
     caching: bool = False,
 ) -> StoreBuilder:
-    """Return a builder of a ``TimestampedKeyValueStore``; the arguments are those of ``key_value``."""
+    """Return a builder for a ``TimestampedKeyValueStore``. For the arguments, see ``key_value``."""
     return _declare(TimestampedKeyValueStore, name, (key, value), persistent, logging, caching)
 
 
@@ -144,15 +144,15 @@ def versioned_key_value(
     persistent: bool = True,
     logging: bool = True,
 ) -> StoreBuilder:
-    """Return a builder of a ``VersionedKeyValueStore``; the other arguments are those of ``key_value``.
+    """Return a builder for a ``VersionedKeyValueStore``.
 
     Args:
         name: name of the store.
-        key: serde of keys; None for that of the application.
-        value: serde of values; None for that of the application.
-        history_ms: milliseconds for which old versions are kept.
-        segment_interval_ms: milliseconds of a segment; None for one that depends on ``history_ms``.
-        persistent: False keeps the entries in memory.
+        key: key serde; None uses the application's default.
+        value: value serde; None uses the application's default.
+        history_ms: history retention of old versions, in milliseconds.
+        segment_interval_ms: segment interval, in milliseconds; None derives it from ``history_ms``.
+        persistent: whether the store is persistent; if False, the entries are kept in memory.
         logging: see ``StoreBuilder``.
     """
     _check_not_negative(name, history_ms=history_ms)
@@ -175,16 +175,16 @@ def window(
     logging: bool = True,
     caching: bool = False,
 ) -> StoreBuilder:
-    """Return a builder of a ``WindowStore``; the other arguments are those of ``key_value``.
+    """Return a builder for a ``WindowStore``.
 
     Args:
         name: name of the store.
-        key: serde of keys; None for that of the application.
-        value: serde of values; None for that of the application.
-        retention_ms: milliseconds for which a window can be read; at least ``window_size_ms``.
-        window_size_ms: milliseconds of a window.
-        retain_duplicates: whether each put adds a value.
-        persistent: False keeps the entries in memory.
+        key: key serde; None uses the application's default.
+        value: value serde; None uses the application's default.
+        retention_ms: retention period of windows, in milliseconds; at least ``window_size_ms``.
+        window_size_ms: window size, in milliseconds.
+        retain_duplicates: whether each put adds a value instead of replacing the previous one.
+        persistent: whether the store is persistent; if False, the entries are kept in memory.
         logging: see ``StoreBuilder``.
         caching: see ``StoreBuilder``. As in Kafka Streams, a store that retains duplicates is not cached.
     """
@@ -206,7 +206,7 @@ def timestamped_window(
     logging: bool = True,
     caching: bool = False,
 ) -> StoreBuilder:
-    """Return a builder of a ``TimestampedWindowStore``; the arguments are those of ``window``."""
+    """Return a builder for a ``TimestampedWindowStore``. For the arguments, see ``window``."""
     parameters = _window_parameters(name, retention_ms, window_size_ms, retain_duplicates)
     return _declare(
         TimestampedWindowStore, name, (key, value), persistent, logging, caching and not retain_duplicates, **parameters
@@ -223,14 +223,14 @@ def session(
     logging: bool = True,
     caching: bool = False,
 ) -> StoreBuilder:
-    """Return a builder of a ``SessionStore``; the other arguments are those of ``key_value``.
+    """Return a builder for a ``SessionStore``.
 
     Args:
         name: name of the store.
-        key: serde of keys; None for that of the application.
-        value: serde of aggregates; None for that of the application.
-        retention_ms: milliseconds for which a session can be read.
-        persistent: False keeps the entries in memory.
+        key: key serde; None uses the application's default.
+        value: serde of the aggregates; None uses the application's default.
+        retention_ms: retention period of sessions, in milliseconds.
+        persistent: whether the store is persistent; if False, the entries are kept in memory.
         logging: see ``StoreBuilder``.
         caching: see ``StoreBuilder``.
     """
@@ -251,7 +251,7 @@ def _declare(
 
 
 def _window_parameters(name: str, retention_ms: int, window_size_ms: int, retain_duplicates: bool) -> dict[str, object]:
-    """Return the parameters of a window store, after a check."""
+    """Check the parameters of a window store, and return them."""
     _check_not_negative(name, retention_ms=retention_ms, window_size_ms=window_size_ms)
     if window_size_ms > retention_ms:
         raise TopologyError(
@@ -271,7 +271,7 @@ def _check_not_negative(name: str, **arguments: int) -> None:
 
 
 def _versioned_interval_ms(history_ms: int) -> int:
-    """Return the default segment interval. Source: RocksDbVersionedKeyValueBytesStoreSupplier."""
+    """Return the default segment interval for ``history_ms``. Source: RocksDbVersionedKeyValueBytesStoreSupplier."""
     if history_ms <= 60_000:
         return max(history_ms // 3, 2_000)
     if history_ms <= 300_000:

@@ -1,4 +1,4 @@
-"""Record caches: only the last change of each key is written and forwarded.
+"""Record caches, which write and forward only the last change of each key.
 
 Source: Kafka 3.9 ThreadCache and NamedCache.
 """
@@ -16,46 +16,46 @@ from zkconsumer.topology.stores.native import PagedMap
 from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.stores.serde_map import Conversions
 
-#: Called with the last change of a key, whose value is a ``Change``.
+#: Function that is called with the last change of a key: a ``Record`` whose value is a ``Change``.
 FlushListener = Callable[[Record], object]
 
 
 class Backing(Protocol):
-    """The store behind a cache. Keys are those of the cache."""
+    """The store behind a cache. It has the same keys as the cache."""
 
     def read(self, key: bytes) -> bytes | None:
-        """Return the value of a key."""
+        """Return the value of ``key``, or None if there is none."""
 
     def write(self, key: bytes, data: bytes | None) -> None:
-        """Set the value of a key; None deletes it."""
+        """Set the value of ``key``; None deletes the key."""
 
     def conversions(self) -> Conversions:
-        """Return the conversions of ``StoreCache.entries``."""
+        """Return the key and value conversions for ``StoreCache.entries``."""
 
     def decode_key(self, key: bytes) -> Any:
-        """Return the object of a key."""
+        """Deserialize a key."""
 
     def decode_value(self, data: bytes) -> Any:
-        """Return the object of a value."""
+        """Deserialize a value."""
 
 
 class StoreCache:
-    """The record cache of a store: serialized entries in the order of their last use.
+    """The record cache of a store, which contains serialized entries in LRU order.
 
-    A change stays in the cache until it is flushed, at a commit or because an entry has to be evicted. A flush writes
-    the changes of all keys to the store and passes them to the flush listener, in the order of the last put of each
-    key. If a changed entry is evicted, all are flushed, with the evicted one first.
+    A change stays in the cache until it is flushed, either by a commit or because an entry is evicted. A flush writes
+    all changes to the store and passes them to the flush listener, in the order of each key's last put. If a changed
+    entry is evicted, all changes are flushed, and the evicted entry comes first.
 
     Args:
         store: name of the store.
-        shared: counts the bytes of all caches.
-        state: the current record of the task.
+        shared: total size and size limit of all caches.
+        state: run state of the task, which contains the current record.
         backing: the store behind the cache.
 
     Attributes:
-        entries: the entries.
-        listener: called with each change; None if there is none.
-        sends_old_values: whether changes have the old value of the store.
+        entries: cached entries.
+        listener: flush listener, called with each change; None if there is none.
+        sends_old_values: whether changes contain the old value from the store.
     """
 
     def __init__(self, store: str, shared: RecordCache, state: RunState, backing: Backing) -> None:
@@ -63,7 +63,7 @@ class StoreCache:
         self.sends_old_values = False
         self._store, self._shared, self._state, self._backing = store, shared, state, backing
         self.entries = CacheEntries(shared, state, backing.conversions(), backing.read, self._evict)
-        self._index: PagedMap | None = None  # the keys in their order; created at the first scan
+        self._index: PagedMap | None = None  # sorted keys; created by the first scan
         self._failure: BaseException | None = None
 
     @property
@@ -72,7 +72,7 @@ class StoreCache:
         return self.entries.is_dirty
 
     def scan(self, start: bytes, stop: bytes | None, reverse: bool) -> list[tuple[bytes, bytes | None]]:
-        """Return the entries from ``start`` up to ``stop``, exclusive, which become the most recently used ones."""
+        """Return the entries from ``start`` to ``stop`` (exclusive), and mark them as most recently used."""
         if self._index is None:
             self._index = PagedMap(None, self._store, "cache", PageLimits())
             self.entries.added = self.entries.keys()
@@ -84,12 +84,12 @@ class StoreCache:
         """Write and forward all changes.
 
         Raises:
-            FlushError: the store or the flush listener failed, now or in an earlier call.
+            FlushError: the store or the flush listener failed, in this call or in an earlier one.
         """
         if self._failure is not None:
             raise FlushError(self._store, self._failure) from self._failure
         self._flush(None)
-        if self._index is not None:  # releases the values that it keeps for a rollback
+        if self._index is not None:  # releases the values that the index keeps for a rollback
             self._update_index(self._index)
             self._index.finish_commit(self._index.collect_changes())
 
@@ -99,7 +99,7 @@ class StoreCache:
         self.entries.added = self._index = None
 
     def _update_index(self, index: PagedMap) -> None:
-        """Add new keys to the index."""
+        """Add newly cached keys to the index."""
         added = self.entries.added
         if added:
             for key in added:
@@ -112,7 +112,7 @@ class StoreCache:
             self._index.delete(key)
 
     def _evict(self) -> None:
-        """Remove the least recently used entries of this store until all caches together are small enough."""
+        """Evict the least recently used entries of this store until the total cache size is within its limit."""
         while self._shared.size_bytes > self._shared.max_bytes:
             oldest = self.entries.pop_oldest()
             if oldest is None:
@@ -122,12 +122,12 @@ class StoreCache:
             try:
                 if change is not None:
                     self._flush(change)
-            finally:  # as in Kafka Streams, other caches that are used during the flush still count the entry
+            finally:  # as in Kafka Streams, the entry counts toward the total cache size until the flush is done
                 self._shared.size_bytes -= size
 
     def _flush(self, evicted: CachedChange | None) -> None:
-        """Write and forward all changes, with that of an evicted entry first."""
-        changes = self.entries.take_dirty()  # before the listener is called, which may put new changes
+        """Write and forward all changes, starting with the evicted one."""
+        changes = self.entries.take_dirty()  # before the listener is called, because it can put new changes
         deleted = [change.key for change in changes if change.data is None]
         if evicted is not None:
             changes.insert(0, evicted)
@@ -164,7 +164,7 @@ class StoreCache:
 def merge(
     found: list[tuple[bytes, bytes]], cached: list[tuple[bytes, bytes | None]], reverse: bool
 ) -> list[tuple[bytes, bytes]]:
-    """Return the entries of a store with the changes in its cache, in the order of the keys."""
+    """Apply the ``cached`` changes to the entries that were found in a store, and return the result, sorted by key."""
     if not cached:
         return found
     merged: dict[bytes, bytes | None] = dict(found)

@@ -25,7 +25,7 @@ V = TypeVar("V")
 class CachedKeyValueStore(KeyValueStore[V]):
     """A key-value store with a record cache.
 
-    ``approximate_num_entries`` does not count the keys that are only in the cache, as in Kafka Streams.
+    As in Kafka Streams, ``approximate_num_entries`` does not count keys that are only in the cache.
     """
 
     LAYOUT: ClassVar[str | None] = "KeyValueStore"
@@ -36,7 +36,7 @@ class CachedKeyValueStore(KeyValueStore[V]):
         """Open the store."""
         super().init(context)
         self._cache = context.create_cache(self.name, self)
-        # Instance attributes, so that no Python function is called.
+        # Instance attributes avoid a Python call per access.
         self.get = self._cache.entries.get  # type: ignore[method-assign]
         self.put = self._cache.entries.put  # type: ignore[method-assign]
         self.read = self._map.get  # type: ignore[method-assign]
@@ -44,27 +44,27 @@ class CachedKeyValueStore(KeyValueStore[V]):
         self.decode_value = self._value_decoder()  # type: ignore[method-assign, assignment]
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool = False) -> bool:
-        """Call a function with the last change of each key; see ``SerdeStore``."""
+        """Set the listener that is called with the last change of each key; see ``SerdeStore``."""
         self._cache.listener, self._cache.sends_old_values = listener, send_old_values
         return True
 
     def delete(self, key: Any) -> V | None:
-        """Delete a key, and return its value."""
+        """Delete ``key``, and return its value, or None if there was none."""
         old = self.get(key)
         self.put(key, None)
         return old
 
     def range(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, V]]:
-        """Return keys and values from ``first`` to ``last``, both included; None means no limit."""
+        """Return the entries from ``first`` to ``last``, inclusive; None means no bound."""
         start = b"" if first is None else self._serialize_key(first)
         return self._scan(start, None if last is None else self._serialize_key(last) + b"\0", reverse)
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[Any, V]]:
-        """Return all keys and values."""
+        """Return all entries."""
         return self._scan(b"", None, reverse)
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, V]]:
-        """Return the keys and values whose serialized key starts with ``prefix``."""
+        """Return the entries whose serialized key starts with ``prefix``."""
         return self._scan(prefix, next_prefix(prefix), False)
 
     def _scan(self, start: bytes, stop: bytes | None, reverse: bool) -> Iterator[tuple[Any, V]]:
@@ -77,26 +77,26 @@ class CachedKeyValueStore(KeyValueStore[V]):
         return self._deserialize_value
 
     def conversions(self) -> Conversions:
-        """Return the conversions of keys and values."""
+        """Return the key and value conversions."""
         return self._conversions()
 
     def read(self, key: bytes) -> bytes | None:
-        """Return the value of a key in the store behind the cache."""
+        """Return the value of ``key`` in the store behind the cache."""
         return self._map.get(key)
 
     def write(self, key: bytes, data: bytes | None) -> None:
-        """Set the value of a key in the store behind the cache."""
+        """Set the value of ``key`` in the store behind the cache; None deletes the key."""
         if data is None:
             self._map.delete(key)
         else:
             self._map.put(key, data)
 
     def decode_key(self, key: bytes) -> Any:
-        """Return the object of a key."""
+        """Deserialize a key."""
         return self._deserialize_key(key)
 
     def decode_value(self, data: bytes) -> V:
-        """Return the object of a value."""
+        """Deserialize a value."""
         return self._decode_value(data)
 
 

@@ -22,7 +22,7 @@ from zkconsumer.topology.stores.window_store import TimestampedWindowStore, Wind
 V = TypeVar("V")
 
 _TIME = struct.Struct("<q")
-#: Key of the latest time of the cache; it is greater than the keys of all segments.
+#: Key under which the cache's stream time is saved. It is greater than the keys of all segments.
 _TIME_KEY = b"\xff" * 9 + b"cache"
 
 
@@ -30,15 +30,15 @@ class CachedSegments(SegmentedMap):
     """A segmented byte map with a record cache.
 
     Changes stay in the cache until they are flushed. Expired entries are not returned, even if they are in the cache. A
-    change that is expired at the flush is forwarded, but not written.
+    change that has expired when it is flushed is forwarded, but not written.
 
-    The latest time can be later than that of the map behind: the deletion of an entry that does not exist is not
-    written. It is saved, so that a task that is rebuilt does not return expired entries.
+    The cache's stream time can be ahead of the stream time of the map behind it, because the deletion of an entry that
+    does not exist is not written. It is saved, so that a rebuilt task does not return expired entries.
 
     Args:
-        behind: the map behind the cache.
-        cache: the cache. Its keys start with the number of the segment.
-        entries: the byte map of the store.
+        behind: segmented map behind the cache.
+        cache: record cache. Its keys start with the segment number.
+        entries: byte map of the store.
         retention_ms: see ``SegmentedMap``.
         interval_ms: see ``SegmentedMap``.
     """
@@ -47,32 +47,32 @@ class CachedSegments(SegmentedMap):
         self, behind: SegmentedMap, cache: StoreCache, entries: PagedMap, retention_ms: int, interval_ms: int
     ) -> None:
         self._behind, self._cache, self._map = behind, cache, entries
-        self._sequence = 0  # stores with duplicates are not cached
+        self._sequence = 0  # stores that retain duplicates are not cached
         self._retention_ms, self._interval_ms = retention_ms, interval_ms
-        self.first_writable = 0  # an expired change is dropped at the flush
+        self.first_writable = 0  # an expired change is not dropped until it is flushed
         self._saved_ms = -1
         self._load_stream_time()
 
     def load(self) -> None:
-        """Read the latest times from the map."""
+        """Load the stream times of the cache and of the map behind it."""
         self._behind.load()
         self._load_stream_time()
 
     def save(self) -> None:
-        """Write the latest times to the map, if they changed."""
+        """Save the stream times of the cache and of the map behind it, if they changed."""
         self._behind.save()
         if self.stream_time_ms > max(self._saved_ms, self._behind.stream_time_ms):
             self._map.put(_TIME_KEY, _TIME.pack(self.stream_time_ms))
             self._saved_ms = self.stream_time_ms
 
     def advance_stream_time(self, time_ms: int) -> None:
-        """Advance the latest time; the segments of the map behind expire at the flush."""
+        """Advance the cache's stream time. Segments of the map behind it do not expire until the next flush."""
         self._set_stream_time(max(time_ms, self.stream_time_ms))
 
     def scan_segments(
         self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        """Return entries with the number of the segment before each key; see ``SegmentedMap``."""
+        """Return the entries that ``scan`` returns, with the segment number before each key; see ``SegmentedMap``."""
         cached = []
         for low, high in self.segment_ranges(first_ms, last_ms, start, stop, reverse):
             cached += self._cache.scan(low, high, reverse)
@@ -92,11 +92,11 @@ class CachedTimeMap:
     """A ``TimeMap`` with a record cache.
 
     Args:
-        behind: the map behind the cache.
-        entries: its byte map.
-        cache: the cache.
-        conversions: conversions of values.
-        deserialize_key: returns the object of a serialized key.
+        behind: map behind the cache.
+        entries: byte map of the store.
+        cache: record cache of the store.
+        conversions: key and value conversions.
+        deserialize_key: deserializes a key.
     """
 
     def __init__(
@@ -111,21 +111,21 @@ class CachedTimeMap:
         self._conversions, self._deserialize_key = conversions, deserialize_key
 
     def get(self, segment: int, key: Any, time_ms: int, second: int, /) -> Any:
-        """Return a value, or None."""
+        """Return the value of this segment, key, time and second number, or None if there is none."""
         raw_key = self._behind.encode_key(segment, key, time_ms, second)
         cached = self._cache.entries.find(raw_key)
         data = self._entries.get(raw_key) if cached is None else cached[1]
         return None if data is None else self._conversions.deserialize_value(data)
 
     def put(self, segment: int, key: Any, time_ms: int, second: int, value: Any, /) -> None:
-        """Set a value in the cache; None deletes it."""
+        """Set the value in the cache; None deletes it."""
         raw_key = self._behind.encode_key(segment, key, time_ms, second)
         self._cache.entries.put_raw(raw_key, None if value is None else self._conversions.serialize_value(value))
 
     def find_sessions(
         self, segment: int, key: Any, first_ms: int, last_ms: int, latest_start_ms: int, reverse: bool, /
     ) -> list[tuple[Windowed, Any]]:
-        """Return sessions of a key in a segment."""
+        """Return the sessions of ``key`` in ``segment``; see ``TimeMap.find_sessions``."""
         start = self._behind.encode_key(segment, key, first_ms, 0)
         stop = self._behind.encode_key(segment, key, last_ms, MAX_TIME) + b"\0"
         cached = self._cache.scan(start, stop, reverse)
@@ -151,37 +151,37 @@ class _CachedSegmentedStore(TimedStore):
         )
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool = False) -> bool:
-        """Call a function with the last change of each key; see ``SerdeStore``."""
+        """Set the listener that is called with the last change of each key; see ``SerdeStore``."""
         self._cache.listener, self._cache.sends_old_values = listener, send_old_values
         return True
 
     def key_time(self, key: bytes) -> int:
-        """Return the time in a key of the cache, from which the expiry is calculated."""
+        """Return the time in a cache key, which determines when the entry expires."""
         raise NotImplementedError
 
     def conversions(self) -> Conversions:
-        """Return the conversions of keys and values, which the cache does not use for windows and sessions."""
+        """Return the key and value conversions, which the cache does not use for windows and sessions."""
         return Conversions(self._serialize_key, self._serialize_value, self._deserialize_value, (0, 0, 0))
 
     def read(self, key: bytes) -> bytes | None:
-        """Return the value of a key in the store behind the cache."""
+        """Return the value of cache key ``key`` in the store behind the cache."""
         return self._behind.get(self.key_time(key), key[SEGMENT.size :])
 
     def write(self, key: bytes, data: bytes | None) -> None:
-        """Set the value of a key in the store behind the cache."""
+        """Set the value of cache key ``key`` in the store behind the cache, unless the entry has expired."""
         if not self._behind.put(self.key_time(key), key[SEGMENT.size :], data):
             self._context.count_expired(self.name)
 
     def decode_value(self, data: bytes) -> Any:
-        """Return the object of a value."""
+        """Deserialize a value."""
         raise NotImplementedError
 
     def decode_key(self, key: bytes) -> Windowed:
-        """Return the key of an entry with its window or session."""
+        """Return the record key in a cache key, with its window or session."""
         return self.decode_windowed(key[SEGMENT.size :])
 
     def decode_windowed(self, raw: bytes) -> Windowed:
-        """Return a key with its window or session."""
+        """Return the record key in a store key, with its window or session."""
         raise NotImplementedError
 
 
@@ -191,15 +191,15 @@ class CachedWindowStore(_CachedSegmentedStore, WindowStore[V]):
     LAYOUT: ClassVar[str | None] = "WindowStore"
 
     def key_time(self, key: bytes) -> int:
-        """Return the start of the window."""
+        """Return the window start in a cache key."""
         return int.from_bytes(key[-12:-4], "big")
 
     def decode_windowed(self, raw: bytes) -> Windowed:
-        """Return a key with its window."""
+        """Return the record key in a store key, with its window."""
         return self._create_windowed(raw[:-12], int.from_bytes(raw[-12:-4], "big"))
 
     def decode_value(self, data: bytes) -> V:
-        """Return the object of a value."""
+        """Deserialize a value."""
         return self._decode_value(data)
 
 
@@ -215,14 +215,14 @@ class CachedSessionStore(_CachedSegmentedStore, SessionStore[V]):
     LAYOUT: ClassVar[str | None] = "SessionStore"
 
     def key_time(self, key: bytes) -> int:
-        """Return the end of the session."""
+        """Return the session end in a cache key."""
         return int.from_bytes(key[-16:-8], "big")
 
     def decode_windowed(self, raw: bytes) -> Windowed:
-        """Return a key with its session."""
+        """Return the record key in a store key, with its session."""
         start, end = int.from_bytes(raw[-8:], "big"), int.from_bytes(raw[-16:-8], "big")
         return Windowed(self._deserialize_key(raw[:-16]), start, end)
 
     def decode_value(self, data: bytes) -> Any:
-        """Return the object of an aggregate."""
+        """Deserialize an aggregate."""
         return self._deserialize_value(data)

@@ -1,4 +1,4 @@
-"""The directory of a byte map: the key range of each page."""
+"""The directory of a byte map, which contains the key range of each page."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from zkconsumer.topology.stores.page_format import decode_directory, encode_dire
 
 
 class EncodedDirectory:
-    """The pages of a directory, as they are written.
+    """The encoded pages of a directory.
 
     Args:
-        pages: the pages of the last commit.
+        pages: encoded pages of the last commit.
     """
 
     def __init__(self, pages: list[bytes]) -> None:
         self._committed = self._encoded = pages
 
     def __len__(self) -> int:
-        """Return the number of pages of the last commit."""
+        """Return the number of directory pages as of the last commit."""
         return len(self._committed)
 
     def update(self, first_keys: list[bytes], ids: list[int], page_bytes: int) -> tuple[int, dict[int, bytes | None]]:
-        """Encode a directory; return the number of its pages, and the changed ones.
+        """Encode a directory, and return the number of its pages and the changed pages.
 
         Args:
-            first_keys: first key of each page of entries.
-            ids: id of each page of entries.
-            page_bytes: maximum bytes of a page.
+            first_keys: first key of each entry page.
+            ids: id of each entry page.
+            page_bytes: maximum size of a directory page, in bytes.
         """
         self._encoded = encode_directory(first_keys, ids, page_bytes)
         pairs = enumerate(zip_longest(self._committed, self._encoded))
@@ -40,16 +40,16 @@ class EncodedDirectory:
 
 
 class Directory:
-    """First key and id of each page of entries, in the order of the keys. It has pages of its own: ids -1, -2, …
+    """The first key and id of each entry page, sorted by key. The directory's own pages have the ids -1, -2, …
 
-    A new directory has one page of entries, with id 1.
+    A new directory has one entry page, with id 1.
 
     Attributes:
-        first_keys: first key of each page of entries; the page contains the keys from there to the next first key.
-        ids: id of each page of entries.
+        first_keys: first key of each entry page; the page contains the keys from it up to the next page's first key.
+        ids: id of each entry page.
         next_id: id of the next new page.
-        is_changed: whether pages of entries were added or removed since the last commit.
-        encoded: the pages of the directory.
+        is_changed: whether entry pages were added or removed since the last commit.
+        encoded: encoded pages of the directory.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Directory:
 
     @classmethod
     def decode(cls, pages: list[bytes], next_id: int) -> Directory:
-        """Read a directory from its pages.
+        """Decode a directory from its pages.
 
         Raises:
             ValueError: the directory is corrupt.
@@ -73,19 +73,19 @@ class Directory:
 
     @staticmethod
     def page_ids(count: int) -> Sequence[int]:
-        """Return the ids of the pages of a directory that has ``count`` pages."""
+        """Return the page ids of a directory that has ``count`` pages."""
         return range(-1, -1 - count, -1)
 
     def __len__(self) -> int:
-        """Return the number of pages of entries."""
+        """Return the number of entry pages."""
         return len(self.ids)
 
     def key_range(self, index: int) -> tuple[bytes, bytes | None]:
-        """Return the first key of a page of entries, and that of the next page, or None for the last page."""
+        """Return the first key of an entry page and the first key of the next page, or None for the last page."""
         return self.first_keys[index], self.first_keys[index + 1] if index + 1 < len(self.ids) else None
 
     def insert(self, index: int, first_key: bytes) -> int:
-        """Add a page of entries, and return its id."""
+        """Insert an entry page at ``index``, and return its id."""
         page_id = self.next_id
         self.first_keys.insert(index, first_key)
         self.ids.insert(index, page_id)
@@ -94,7 +94,7 @@ class Directory:
         return page_id
 
     def remove(self, first: int, stop: int) -> list[int]:
-        """Remove the pages of entries with these indexes, but not the only one, and return their ids."""
+        """Remove entry pages ``first`` to ``stop`` (exclusive), and return their ids. One page must remain."""
         removed = self.ids[first:stop]
         del self.ids[first:stop], self.first_keys[first:stop]
         self.first_keys[0] = b""
@@ -102,10 +102,10 @@ class Directory:
         return removed
 
     def encode(self, page_bytes: int) -> tuple[int, dict[int, bytes | None]]:
-        """Return the number of pages of the directory, and those to write since the last commit; None deletes one.
+        """Return the number of directory pages and the pages that changed since the last commit; None deletes a page.
 
         Args:
-            page_bytes: maximum bytes of a page.
+            page_bytes: maximum size of a directory page, in bytes.
         """
         if len(self.encoded) and not self.is_changed:
             return len(self.encoded), {}

@@ -1,4 +1,4 @@
-"""Pages of persistent stores in a file."""
+"""State files, which contain the pages of persistent stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zkconsumer.topology.stores.pages import PageStore
 
 T = TypeVar("T")
 
-#: Seconds to wait for the changes of other objects in a shared file.
+#: Maximum seconds to wait for the transactions of other objects that share the file.
 _WAIT_S = 600.0
 
 _LOCK = "PRAGMA locking_mode = EXCLUSIVE"
@@ -25,31 +25,31 @@ _OPEN = (
     "CREATE TABLE IF NOT EXISTS snapshots (name TEXT PRIMARY KEY, data BLOB)",
 )
 
-#: For files of earlier versions, whose pages have no checksums until they are written again.
+#: Migrates files of earlier versions. Their pages have no checksum until they are rewritten.
 _ADD_CHECKSUM = "ALTER TABLE pages ADD COLUMN checksum INTEGER"
 
 _WRITE = "INSERT OR REPLACE INTO pages (store, id, data, checksum) VALUES (?, ?, ?, ?)"
 
-#: Remedy by a word in the error of SQLite.
+#: Maps a word in an SQLite error message to a remedy.
 _REMEDIES = {
-    "locked": "; close the driver or process that uses it",
+    "locked": "; close the test driver or process that uses it",
     "malformed": "; restore it from a backup",
 }
 
 
 class StateFile:
-    """The pages of several stores in one SQLite file. All changes between two commits are written, or none.
+    """An SQLite file that contains the pages of several stores. Commits are atomic.
 
-    Commits survive the end of the process, even if it is killed. After a power failure the last ones can be missing,
-    each of them as a whole, because the file is not synchronized with the disk at each commit.
+    A commit survives even if the process is killed. The file is not synced to disk on each commit, so the last commits
+    can be lost after a power failure, but a commit is never partially lost.
 
     Args:
-        path: the file; it is created if it does not exist.
-        is_shared: whether several objects can have it open. They wait for each other's changes, and each of them must
-            begin transactions by statements. If False, one object at a time can have it open.
+        path: path of the file, which is created if it does not exist.
+        is_shared: whether several objects can open the file at the same time. They wait for each other's transactions,
+            which must be started with an explicit BEGIN statement. If False, only one object can open the file.
 
     Raises:
-        StreamsError: the file cannot be opened, is in use, or is something else.
+        StreamsError: the file cannot be opened, is in use, or is not a database.
     """
 
     def __init__(self, path: str | PathLike[str], *, is_shared: bool = False) -> None:
@@ -66,11 +66,11 @@ class StateFile:
             raise
 
     def pages(self, store: str) -> PageStore:
-        """Return the pages of a store."""
+        """Return the page store for ``store``."""
         return _FilePages(self, store)
 
     def read_snapshot(self, name: str) -> bytes | None:
-        """Return a snapshot of ``write_snapshot``, or None.
+        """Return the snapshot that was written with ``write_snapshot``, or None.
 
         Raises:
             StreamsError: the file cannot be read.
@@ -79,7 +79,7 @@ class StateFile:
         return bytes(rows[0][0]) if rows else None
 
     def write_snapshot(self, name: str, data: bytes) -> None:
-        """Write state outside the stores, which is committed with them.
+        """Write a snapshot of state outside the stores. It is committed together with the stores.
 
         Raises:
             StreamsError: the file cannot be written.
@@ -96,7 +96,7 @@ class StateFile:
             self.execute(f"DELETE FROM {table}")
 
     def commit(self) -> None:
-        """Write the changes to the file, all or none.
+        """Commit all changes atomically.
 
         Raises:
             StreamsError: the file cannot be written.
@@ -139,10 +139,10 @@ class _FilePages:
         self.location = file.location
 
     def read(self, page_ids: Sequence[int]) -> list[bytes | None]:
-        """Return pages in the order of their ids; None for one that does not exist.
+        """Return the pages in the order of ``page_ids``; None for a page that does not exist.
 
         Raises:
-            CorruptPageError: a page is not a BLOB, or has another checksum.
+            CorruptPageError: a page is not a BLOB, or its checksum does not match.
         """
         return [self._read(page_id) for page_id in page_ids]
 
@@ -150,14 +150,14 @@ class _FilePages:
         statement = "SELECT data, checksum FROM pages WHERE store = ? AND id = ?"
         for data, checksum in self._execute(statement, (self._store, page_id)):
             if not isinstance(data, bytes):
-                raise CorruptPageError(page_id, f"must be a BLOB, got {type(data).__name__}")
+                raise CorruptPageError(page_id, f"data must be a BLOB, got {type(data).__name__}")
             if checksum is not None and checksum != self._checksum(page_id, data):
                 raise CorruptPageError(page_id, "checksum mismatch")
             return data
         return None
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
-        """Write pages to the file; None deletes one."""
+        """Write pages to the file; None deletes a page."""
         for page_id, data in changes.items():
             if data is None:
                 self._execute("DELETE FROM pages WHERE store = ? AND id = ?", (self._store, page_id))
@@ -165,8 +165,8 @@ class _FilePages:
                 self._execute(_WRITE, (self._store, page_id, data, self._checksum(page_id, data)))
 
     def _checksum(self, page_id: int, data: bytes) -> int:
-        """Return the CRC-32 of a page, its store and its id, which also detects a page in the place of another."""
+        """Return the CRC-32 of the store name, page id and page data. It also detects pages that were swapped."""
         return zlib.crc32(data, zlib.crc32(f"{self._store}/{page_id}".encode()))
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
-        """Do nothing: the pages are in the file."""
+        """Do nothing: ``write`` already wrote the pages to the file."""

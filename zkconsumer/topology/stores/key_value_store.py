@@ -1,4 +1,4 @@
-"""Key-value stores, plain and with timestamps.
+"""Key-value stores, with and without timestamps.
 
 Source: Kafka 3.9 org.apache.kafka.streams.state.KeyValueStore and TimestampedKeyValueStore, with RocksDB.
 """
@@ -21,18 +21,17 @@ _TIMESTAMP = struct.Struct(">q")
 
 
 class ValueAndTimestamp(NamedTuple):
-    """A value and the timestamp in milliseconds of the record from which it comes."""
+    """A value, and the timestamp of the record that it comes from, in milliseconds since the epoch."""
 
     value: Any
     timestamp: int
 
 
 class KeyValueStore(SerdeStore, Generic[V]):
-    """A map ordered by the serialized bytes of the keys. A value of None means that there is none.
+    """A key-value store, sorted by serialized key. A value of None means that the key does not exist.
 
-    ``get``, ``put``, ``put_if_absent`` and ``delete`` use one page. ``range`` and ``prefix_scan`` read
-    the pages of the range, and ``all`` reads the whole store. They return the entries as they are at the time of the
-    call.
+    ``get``, ``put``, ``put_if_absent`` and ``delete`` access one page. ``range`` and ``prefix_scan`` read the pages of
+    the range, and ``all`` reads the whole store; they return a snapshot that later changes do not affect.
     """
 
     def __init__(self, name: str, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
@@ -46,15 +45,15 @@ class KeyValueStore(SerdeStore, Generic[V]):
         self._objects = SerdeMap(self._map, self._conversions())
 
     def get(self, key: Any) -> V | None:
-        """Return the value of a key, or None."""
+        """Return the value of ``key``, or None if there is none."""
         return self._objects.get(key)  # type: ignore[no-any-return]
 
     def put(self, key: Any, value: V | None) -> None:
-        """Set the value of a key; None deletes it."""
+        """Set the value of ``key``; None deletes the key."""
         self._objects.put(key, value)
 
     def put_if_absent(self, key: Any, value: V | None) -> V | None:
-        """Set the value of a key that has none, and return the previous value."""
+        """Set the value of ``key`` if it has none; return the previous value."""
         self._map.require_writable()
         old = self.get(key)
         if old is None:
@@ -62,30 +61,30 @@ class KeyValueStore(SerdeStore, Generic[V]):
         return old
 
     def put_all(self, entries: Iterable[tuple[Any, V | None]]) -> None:
-        """Set several values, in order."""
+        """Put several entries, in order."""
         for key, value in entries:
             self.put(key, value)
 
     def delete(self, key: Any) -> V | None:
-        """Delete a key, and return its value."""
+        """Delete ``key``, and return its value, or None if there was none."""
         return self._objects.delete(key)  # type: ignore[no-any-return]
 
     def range(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Any, V]]:
-        """Return keys and values from ``first`` to ``last``, both included; None means no limit."""
+        """Return the entries from ``first`` to ``last``, inclusive; None means no bound."""
         start = b"" if first is None else self._serialize_key(first)
         stop = None if last is None else self._serialize_key(last) + b"\0"
         return self._decode_entries(self._map.scan(start, stop, reverse))
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[Any, V]]:
-        """Return all keys and values."""
+        """Return all entries."""
         return self._decode_entries(self._map.scan(reverse=reverse))
 
     def prefix_scan(self, prefix: bytes) -> Iterator[tuple[Any, V]]:
-        """Return the keys and values whose serialized key starts with ``prefix``."""
+        """Return the entries whose serialized key starts with ``prefix``."""
         return self._decode_entries(self._map.scan(prefix, next_prefix(prefix)))
 
     def approximate_num_entries(self) -> int:
-        """Return the number of keys. It is estimated for stores whose entries expire."""
+        """Return the number of keys; an estimate if the store's entries expire."""
         return len(self._map)
 
     def _decode_entries(self, found: list[tuple[bytes, bytes]]) -> Iterator[tuple[Any, V]]:
@@ -102,7 +101,7 @@ class KeyValueStore(SerdeStore, Generic[V]):
 
 
 class TimestampedKeyValueStore(KeyValueStore[ValueAndTimestamp]):
-    """A key-value store whose values are ``ValueAndTimestamp``. One whose value is None deletes the key."""
+    """A key-value store of ``ValueAndTimestamp``. A ``ValueAndTimestamp`` whose value is None deletes the key."""
 
     def _conversions(self) -> Conversions:
         key, serialize, deserialize = self._codecs
@@ -118,10 +117,10 @@ class TimestampedKeyValueStore(KeyValueStore[ValueAndTimestamp]):
 
 
 def none_if_empty(store: str, value: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
-    """Return a value with its timestamp, or None if the value is None.
+    """Return ``value``, or None if its value is None.
 
     Raises:
-        TypeError: it is not a ``ValueAndTimestamp`` with an integer.
+        TypeError: ``value`` is not a ``ValueAndTimestamp`` with an integer timestamp.
     """
     if value is None:
         return None
@@ -133,16 +132,16 @@ def none_if_empty(store: str, value: ValueAndTimestamp | None) -> ValueAndTimest
 
 
 def decode_timestamped(data: bytes, deserialize: Callable[[bytes], Any]) -> ValueAndTimestamp:
-    """Return the value and timestamp in bytes of ``encode_timestamped``."""
+    """Decode a value and its timestamp, which were encoded by ``encode_timestamped``."""
     return ValueAndTimestamp(deserialize(data[8:]), _TIMESTAMP.unpack_from(data)[0])
 
 
 def encode_timestamped(value: ValueAndTimestamp, serialize: Callable[[Any], bytes]) -> bytes:
-    """Return value and timestamp as bytes."""
+    """Encode a value and its timestamp."""
     return _TIMESTAMP.pack(value.timestamp) + serialize(value.value)
 
 
 def next_prefix(prefix: bytes) -> bytes | None:
-    """Return the first key that is greater than all keys with a prefix; None if there is none."""
+    """Return the lowest key that is greater than all keys starting with ``prefix``; None if there is none."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

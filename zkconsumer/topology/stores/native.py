@@ -1,4 +1,4 @@
-"""The maps in use: the compiled ones of ``_pages``, or those in Python if ``ZKCONSUMER_PURE=1`` is set."""
+"""Imports the compiled map classes from ``_pages``, or the pure-Python versions if ``ZKCONSUMER_PURE=1`` is set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The format of pages, of the directory, and of the header of a byte map."""
+"""The format of a byte map: its pages, directory and header."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from itertools import accumulate, chain, islice
 from operator import lt
 from typing import NamedTuple
 
-#: Version of the format, the first byte of each page and of the header.
+#: Format version: the first byte of each entry page and of the header.
 FORMAT = 1
 
-#: Number of bytes before the first entry of a page.
+#: Size of the format version and entry count at the start of a page, in bytes.
 HEAD_BYTES = 5
 
-#: Number of bytes of the two lengths of an entry.
+#: Size of the key length and value length of an entry, in bytes.
 LENGTHS_BYTES = 8
 
 _HEADER = struct.Struct("<BqqI")
 
-#: Maximum of the numbers in a header. Greater ones do not occur, and could overflow 64 bits.
+#: Maximum number in a valid header. Arithmetic with larger numbers could overflow 64 bits.
 _MAX_NUMBER = 1 << 62
 
 
 class NewerFormatError(ValueError):
-    """A page has the format of a later release."""
+    """Raised for a page in the format of a later release."""
 
 
 class CorruptPageError(ValueError):
     """Raised by a page store for a corrupt page.
 
     Args:
-        page_id: the page.
-        reason: the reason, such as ``checksum mismatch``.
+        page_id: id of the page.
+        reason: description of the problem, for example ``checksum mismatch``.
     """
 
     def __init__(self, page_id: int, reason: str) -> None:
@@ -41,13 +41,13 @@ class CorruptPageError(ValueError):
 
 
 class Page:
-    """Entries of a range of keys.
+    """The entries of a key range.
 
     Attributes:
-        entries: values by key.
-        order: the keys in order.
-        size: bytes of the encoded page.
-        is_sorted: whether ``entries`` has the same order, so that its values need no lookup.
+        entries: maps each key to its value.
+        order: sorted keys.
+        size: size of the encoded page, in bytes.
+        is_sorted: whether ``entries`` is sorted by key, so that ``encode`` need not sort its values.
     """
 
     __slots__ = ("entries", "is_sorted", "order", "size")
@@ -58,11 +58,11 @@ class Page:
 
     @classmethod
     def decode(cls, data: bytes) -> Page:
-        """Read a page. The format: version, number of entries, lengths of keys and values, keys, values.
+        """Decode a page. The format is: version, entry count, key lengths, value lengths, keys, values.
 
         Raises:
             ValueError: the page is corrupt.
-            NewerFormatError: it has the format of a later release.
+            NewerFormatError: the page has the format of a later release.
         """
         _check_length(data, HEAD_BYTES)
         _check_format(data)
@@ -79,7 +79,7 @@ class Page:
         return cls(dict(zip(order, parts[count:], strict=True)), order, len(data))
 
     def check_range(self, first_key: bytes, stop: bytes | None) -> None:
-        """Raise ValueError if a key is less than ``first_key``, or not less than ``stop``; None means no limit."""
+        """Raise ValueError if a key is less than ``first_key``, or not less than ``stop``; None means no bound."""
         if self.order and (self.order[0] < first_key or (stop is not None and self.order[-1] >= stop)):
             raise ValueError("keys outside the key range of the page")
 
@@ -94,7 +94,7 @@ class Page:
         return b"".join((head, *order, *values))
 
     def put(self, key: bytes, value: bytes) -> bytes | None:
-        """Set the value of a key, and return the one before, or None if there was none."""
+        """Set the value of ``key``, and return the previous value, or None if there was none."""
         old = self.entries.get(key)
         self.entries[key] = value
         if old is not None:
@@ -106,7 +106,7 @@ class Page:
         return None
 
     def delete(self, key: bytes) -> bytes | None:
-        """Remove a key, and return its value, or None if there was none."""
+        """Delete ``key``, and return its value, or None if there was none."""
         old = self.entries.pop(key, None)
         if old is not None:
             del self.order[bisect_left(self.order, key)]
@@ -114,13 +114,13 @@ class Page:
         return old
 
     def scan(self, start: bytes, stop: bytes | None) -> list[tuple[bytes, bytes]]:
-        """Return the entries with keys from ``start`` up to ``stop``, exclusive; None means no limit."""
+        """Return the entries whose keys are between ``start`` and ``stop`` (exclusive); None means no bound."""
         entries, order = self.entries, self.order
         high = len(order) if stop is None else bisect_left(order, stop)
         return [(key, entries[key]) for key in order[bisect_left(order, start) : high]]
 
     def discard(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
-        """Remove the entries with keys from ``start`` up to ``stop``, exclusive, and return them."""
+        """Remove the entries whose keys are between ``start`` and ``stop`` (exclusive), and return them."""
         low, high = bisect_left(self.order, start), bisect_left(self.order, stop)
         removed = [(key, self.entries.pop(key)) for key in self.order[low:high]]
         self.size -= sum(LENGTHS_BYTES + len(key) + len(value) for key, value in removed)
@@ -128,7 +128,7 @@ class Page:
         return removed
 
     def split(self) -> Page:
-        """Move the second half of the bytes to a new page, and return it. There must be two entries at least."""
+        """Move the second half of the data to a new page, and return it. The page must have at least two entries."""
         sizes = list(accumulate(LENGTHS_BYTES + len(key) + len(self.entries[key]) for key in self.order))
         middle = min(max(bisect_left(sizes, self.size // 2), 1), len(self.order) - 1)
         moved = self.order[middle:]
@@ -138,7 +138,7 @@ class Page:
         return new
 
     def join(self, right: Page) -> None:
-        """Append the entries of the next page."""
+        """Append the entries of ``right``, which is the next page."""
         self.entries.update(right.entries)
         self.order += right.order
         self.is_sorted = self.is_sorted and right.is_sorted
@@ -146,13 +146,13 @@ class Page:
 
 
 class Header(NamedTuple):
-    """The first page of a byte map.
+    """The header of a byte map, which has a page of its own.
 
     Attributes:
         next_id: id of the next new page.
         entries: number of entries.
-        directory_pages: number of pages of the directory.
-        layout: describes keys and values.
+        directory_pages: number of directory pages.
+        layout: description of the key and value format.
     """
 
     next_id: int
@@ -162,7 +162,7 @@ class Header(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Header:
-        """Read a header; it raises the errors of ``Page.decode``."""
+        """Decode a header. For the errors, see ``Page.decode``."""
         _check_length(data, _HEADER.size)
         _check_format(data)
         _, next_id, entries, directory_pages = _HEADER.unpack_from(data)
@@ -176,12 +176,12 @@ class Header(NamedTuple):
 
 
 def encode_directory(first_keys: list[bytes], ids: list[int], page_bytes: int) -> list[bytes]:
-    """Return the pages of a directory.
+    """Encode a directory, and return its pages.
 
     Args:
-        first_keys: first key of each page of entries.
-        ids: id of each page of entries.
-        page_bytes: maximum bytes of a page of the directory.
+        first_keys: first key of each entry page.
+        ids: id of each entry page.
+        page_bytes: maximum size of a directory page, in bytes.
     """
     lengths = struct.pack(f"<I{len(ids)}I", len(ids), *map(len, first_keys))
     data = b"".join((lengths, struct.pack(f"<{len(ids)}q", *ids), *first_keys))
@@ -189,11 +189,11 @@ def encode_directory(first_keys: list[bytes], ids: list[int], page_bytes: int) -
 
 
 def decode_directory(data: bytes, next_id: int) -> tuple[list[bytes], list[int]]:
-    """Return the first keys and the ids of all pages of entries.
+    """Decode a directory, and return the first keys and the ids of all entry pages.
 
     Args:
-        data: the pages of ``encode_directory``, joined.
-        next_id: id that no page has yet.
+        data: directory pages, concatenated.
+        next_id: id of the next new page, which is greater than all page ids.
 
     Raises:
         ValueError: the directory is corrupt.

@@ -1,6 +1,6 @@
-"""Reading of pages, and errors of pages.
+"""Functions that read pages and create the errors for them.
 
-The compiled ``PagedMap`` calls these functions, too, so that both report the same errors.
+The compiled ``PagedMap`` also calls these functions, so that both versions report the same errors.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.topology.stores.directory import Directory
 from zkconsumer.topology.stores.page_format import CorruptPageError, Header, NewerFormatError, Page
 
-#: Id of the header. Pages of entries have positive ids, and those of the directory negative ones.
+#: Page id of the header. Entry pages have positive ids, and directory pages have negative ids.
 HEADER_ID = 0
 
-#: Maximum number of directory pages that one call reads, so that a corrupt header does not use up the memory.
+#: Maximum number of directory pages per read, so that a corrupt header cannot exhaust the memory.
 _DIRECTORY_PAGES = 1_024
 
 
 class ReadablePages(Protocol):
-    """The methods of a ``PageStore`` for reading."""
+    """The read methods of a ``PageStore``."""
 
     @property
     def location(self) -> str:
-        """Where the pages are kept."""
+        """Location of the pages, used in error messages."""
 
     def read(self, page_ids: Sequence[int]) -> list[bytes | None]:
-        """Return pages in the order of their ids; None for one that does not exist."""
+        """Return the pages in the order of ``page_ids``; None for a page that does not exist."""
 
 
 def read_error(store: str, location: str, what: str, error: ValueError) -> StreamsError:
-    """Return the error about a corrupt page, or a page with a later format.
+    """Return the error for a corrupt page, or for a page in the format of a later release.
 
     Args:
         store: name of the store.
-        location: where its pages are kept.
-        what: the page.
-        error: the reason.
+        location: location of its pages, for example a file.
+        what: description of the page, for example ``page 1``.
+        error: error that decoding the page raised.
     """
     if isinstance(error, NewerFormatError):
         return StreamsError(f"store {store!r}: {what} in {location} has {error}; upgrade zkconsumer")
@@ -45,20 +45,20 @@ def read_error(store: str, location: str, what: str, error: ValueError) -> Strea
 
 
 def read_only_error(store: str) -> StreamsError:
-    """Return the error about a change of a read-only map."""
+    """Return the error for a write to a read-only map."""
     return StreamsError(f"global store {store!r} is read-only: only its own processor can update it")
 
 
 def reentrant_error(store: str) -> StreamsError:
-    """Return the error about a call of a map during another call of it."""
+    """Return the error for a call to a map during another call to the same map."""
     return StreamsError(f"store {store!r} was used by its page store, or by another thread, during another call")
 
 
 def read_pages(pages: ReadablePages, store: str, page_ids: Sequence[int]) -> list[bytes | None]:
-    """Return pages in the order of their ids; None for one that does not exist.
+    """Return the pages in the order of ``page_ids``; None for a page that does not exist.
 
     Raises:
-        StreamsError: the page store returned something else.
+        StreamsError: the page store returned an invalid result.
         CorruptPageError: a page is corrupt.
     """
     found = list(pages.read(page_ids)) if page_ids else []
@@ -71,10 +71,10 @@ def read_pages(pages: ReadablePages, store: str, page_ids: Sequence[int]) -> lis
 
 
 def read_entry_pages(pages: ReadablePages, store: str, page_ids: Sequence[int]) -> list[bytes | None]:
-    """Return pages of entries, as ``read_pages``; a corrupt page is reported with its id.
+    """Return entry pages, like ``read_pages``. The error for a corrupt page contains the page id.
 
     Raises:
-        StreamsError: a page is corrupt, or the page store returned something else.
+        StreamsError: a page is corrupt, or the page store returned an invalid result.
     """
     try:
         return read_pages(pages, store, page_ids)
@@ -85,10 +85,10 @@ def read_entry_pages(pages: ReadablePages, store: str, page_ids: Sequence[int]) 
 def decode_page(
     pages: ReadablePages, store: str, page_id: int, data: bytes | None, first_key: bytes, stop: bytes | None
 ) -> Page:
-    """Return a page of entries whose keys are between ``first_key`` and ``stop``, exclusive; None means no limit.
+    """Decode an entry page whose keys must be between ``first_key`` and ``stop`` (exclusive); None means no bound.
 
     Raises:
-        StreamsError: the page does not exist or is corrupt, or has keys outside of this range.
+        StreamsError: the page does not exist, is corrupt, or has keys outside this range.
     """
     try:
         page = Page.decode(_require(data))
@@ -99,10 +99,10 @@ def decode_page(
 
 
 def load_directory(pages: ReadablePages, store: str, layout: str) -> tuple[Directory, int] | None:
-    """Return the directory and the number of entries of the last commit; None if there is none.
+    """Return the directory and the entry count as of the last commit; None if there was no commit.
 
     Raises:
-        StreamsError: the pages are corrupt, or have another layout or the format of a later release.
+        StreamsError: the pages are corrupt, have a different layout, or are in the format of a later release.
     """
     try:
         [data] = read_pages(pages, store, [HEADER_ID])
@@ -111,8 +111,8 @@ def load_directory(pages: ReadablePages, store: str, layout: str) -> tuple[Direc
         header = Header.decode(data)
         if header.layout != layout:
             raise StreamsError(
-                f"store {store!r}: the {pages.location} has entries with layout {header.layout!r}, expected "
-                f"{layout!r}; declare the store as before, or rename it"
+                f"store {store!r}: the entries in {pages.location} have layout {header.layout!r}, expected {layout!r}; "
+                "restore the store's previous declaration"
             )
         found: list[bytes] = []
         page_ids = Directory.page_ids(header.directory_pages)

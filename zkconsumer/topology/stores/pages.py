@@ -1,7 +1,8 @@
-"""Byte maps in pages, ordered by key. A larger entry has a page of its own.
+"""Byte maps, which are sorted by key and divided into pages.
 
-A store has one ``PagedMap``. It reads a page when a key of it is used, and writes the changed pages at a commit, so
-each page is read and written at most once between two commits, unless the pages exceed the memory for them.
+Each store has one ``PagedMap``. It reads a page when one of its keys is accessed, and writes the changed pages on
+commit. A page is therefore read and written at most once between two commits, unless the pages exceed their memory
+limit. An entry that is larger than a page gets its own page.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from zkconsumer.topology.stores.page_reads import (
     read_only_error,
 )
 
-#: Maximum number of pages that a scan reads with one call.
+#: Maximum number of pages that a scan reads per call to the page store.
 _SCAN_PAGES = 16
 
 
 class PageLimits(NamedTuple):
-    """Limits of the pages of a store.
+    """Page size and memory limits of a store.
 
     Attributes:
-        page_bytes: maximum bytes of a page with several entries; a larger one is split, and one with less than a
-            quarter joins a neighbor.
-        memory_bytes: maximum encoded bytes of the pages that stay in memory. Pages that were changed since the last
-            commit always stay in memory.
+        page_bytes: maximum size of a page with several entries, in bytes. A larger page is split. A page that is
+            smaller than a quarter of this size is joined with a neighbor, if possible.
+        memory_bytes: maximum encoded size of the pages in memory, in bytes. Pages that changed since the last commit
+            always stay in memory.
     """
 
     page_bytes: int = 16_384
@@ -40,45 +41,45 @@ class PageLimits(NamedTuple):
 
 
 class PageStore(Protocol):
-    """Storage of pages: a dictionary, a file, or the state of a Spark task.
+    """Storage for pages: a dictionary, a file, or the state of a Spark task.
 
     A commit calls ``write`` once for each changed store, then ``TaskRuntime.commit``, then ``finish_commit`` for each
     changed store. If one of them fails, the task calls ``TaskRuntime.rollback``, and reads the pages again. The methods
     must not use the map that calls them.
 
     Attributes:
-        location: place of the pages, for errors, such as ``state file /tmp/counts``.
+        location: location of the pages, used in error messages, for example ``state file /tmp/counts``.
     """
 
     @property
     def location(self) -> str:
-        """Where the pages are kept."""
+        """Location of the pages, used in error messages."""
 
     def read(self, page_ids: Sequence[int]) -> list[bytes | None]:
-        """Return pages in the order of their ids; None for one that does not exist.
+        """Return the pages in the order of ``page_ids``; None for a page that does not exist.
 
         Raises:
             CorruptPageError: a page is corrupt.
         """
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
-        """Write pages to the storage; None deletes one if it exists. ``TaskRuntime.commit`` makes this permanent."""
+        """Write pages; None deletes a page, if it exists. ``TaskRuntime.commit`` makes the changes permanent."""
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
-        """Apply changes that need no storage, after all storages were committed."""
+        """Apply changes that ``write`` did not apply. It is called after all storages were committed."""
 
 
 class MemoryPages(dict[int, bytes]):
-    """Pages in a dictionary."""
+    """A page store in memory."""
 
     location = "memory"
 
     def read(self, page_ids: Sequence[int]) -> list[bytes | None]:
-        """Return pages in the order of their ids; None for one that does not exist."""
+        """Return the pages in the order of ``page_ids``; None for a page that does not exist."""
         return [self.get(page_id) for page_id in page_ids]
 
     def write(self, _changes: Mapping[int, bytes | None]) -> None:
-        """Do nothing: until the stores in a storage are committed, the dictionary has the pages of the last commit."""
+        """Do nothing: ``finish_commit`` applies the changes, after all storages were committed."""
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
         """Apply the changes."""
@@ -94,28 +95,28 @@ DEFAULT_LIMITS = PageLimits()
 
 
 class PagedMap:
-    """A byte map: a map from bytes to bytes, ordered by key.
+    """A byte map, which maps bytes to bytes and is sorted by key.
 
-    The operations on keys, and the commit with its undo, change the same pages and counters, so they are one class, as
-    in ``_pages.c``.
+    Key operations, commits and rollbacks change the same pages and counters, so they are in one class, as in
+    ``_pages.c``.
 
     Args:
-        pages: storage of the pages. None keeps the entries in this object, so that a commit encodes nothing.
-        store: name of the store, for errors.
-        layout: describes the keys and values; pages that were written with another layout are rejected.
-        limits: sizes of the pages.
+        pages: page store. None keeps the entries only in this object, so that commits need not encode pages.
+        store: store name, used in error messages.
+        layout: description of the key and value format. Pages with a different layout are rejected.
+        limits: page size and memory limits.
 
     Attributes:
-        is_read_only: whether changes raise an error.
-        memory_bytes: encoded bytes of the pages in memory.
-        gets: number of reads of keys and ranges.
-        puts: number of changes of keys.
-        pages_read: number of pages of entries that were read.
+        is_read_only: whether writes raise an error.
+        memory_bytes: encoded size of the pages in memory, in bytes.
+        gets: number of gets and scans.
+        puts: number of puts and deletes.
+        pages_read: number of entry pages that were read.
         pages_written: number of pages that were written or deleted.
 
     Raises:
-        StreamsError: the pages are corrupt, or have another layout or the format of a later release. All methods can
-            raise it.
+        StreamsError: the pages are corrupt, have a different layout, or are in the format of a later release. All
+            methods can raise it.
     """
 
     __slots__ = (
@@ -142,7 +143,7 @@ class PagedMap:
         self, pages: PageStore | None, store: str = "", layout: str = "", limits: PageLimits = DEFAULT_LIMITS
     ) -> None:
         self._pages, self._store, self._layout = pages, store, layout
-        # The empty page of a new map stays in memory, because it cannot be read before it was written.
+        # The empty page of a new map must fit in memory, because it cannot be read before it is written.
         self._limits = limits._replace(memory_bytes=max(limits.memory_bytes, HEAD_BYTES))
         self._join_bytes = limits.page_bytes // 4
         self.is_read_only = False
@@ -150,12 +151,12 @@ class PagedMap:
         self._load()
 
     def _load(self) -> None:
-        self._unchanged: dict[int, Page] = {}  # the oldest one leaves the memory first
+        self._unchanged: dict[int, Page] = {}  # the oldest page is evicted first
         self._changed: dict[int, Page] = {}
         self._deleted: list[int] = []
         self._count = self.memory_bytes = 0
         self._directory = Directory()
-        # Entries before their first change since the last commit, if there is no storage to read them from.
+        # Without a page store: the committed values of all keys that changed since the last commit.
         self._undo: dict[bytes, bytes | None] | None = {} if self._pages is None else None
         found = None if self._pages is None else load_directory(self._pages, self._store, self._layout)
         if found is None:
@@ -164,11 +165,11 @@ class PagedMap:
             self._directory, self._count = found
 
     def __len__(self) -> int:
-        """Return the number of entries; it is estimated after ``discard``."""
+        """Return the number of entries; an estimate after ``discard``."""
         return max(self._count, 0)
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, or None."""
+        """Return the value of ``key``, or None if there is none."""
         self.gets += 1
         directory = self._directory
         index = bisect_right(directory.first_keys, key) - 1
@@ -180,7 +181,7 @@ class PagedMap:
         return page.entries.get(key)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Set the value of a key."""
+        """Set the value of ``key``."""
         if self.is_read_only:
             self.require_writable()
         self.puts += 1
@@ -201,7 +202,7 @@ class PagedMap:
         self._evict()
 
     def delete(self, key: bytes) -> bytes | None:
-        """Remove a key, and return its value, or None if there was none."""
+        """Delete ``key``, and return its value, or None if there was none."""
         self.require_writable()
         self.puts += 1
         directory = self._directory
@@ -223,12 +224,12 @@ class PagedMap:
         return old
 
     def scan(self, start: bytes = b"", stop: bytes | None = None, reverse: bool = False) -> list[tuple[bytes, bytes]]:
-        """Return the entries with keys from ``start`` up to ``stop``, exclusive, as they are now.
+        """Return a snapshot of the entries whose keys are between ``start`` and ``stop``.
 
         Args:
-            start: first key.
-            stop: key after the last one; None for no limit.
-            reverse: whether the last entry comes first.
+            start: lower bound, inclusive.
+            stop: upper bound, exclusive; None for no bound.
+            reverse: whether to return the entries in descending order.
         """
         found: list[tuple[bytes, bytes]] = []
         if stop is not None and stop <= start:
@@ -246,7 +247,7 @@ class PagedMap:
         return found
 
     def discard(self, start: bytes, stop: bytes) -> None:
-        """Remove all keys from ``start`` up to ``stop``, exclusive. Pages in between are not read."""
+        """Delete all keys between ``start`` and ``stop`` (exclusive). Pages entirely in between are not read."""
         self.require_writable()
         directory = self._directory
         first = bisect_right(directory.first_keys, start) - 1
@@ -272,7 +273,7 @@ class PagedMap:
     # ---- commits ----
 
     def collect_changes(self) -> dict[int, bytes | None]:
-        """Return the pages to write, and None for those to delete. They count as changed until ``finish_commit``."""
+        """Return the pages to write; None deletes a page. The pages remain changed until ``finish_commit``."""
         if self._pages is None or not (self._changed or self._directory.is_changed):
             return {}
         self._join_small_pages()
@@ -284,7 +285,7 @@ class PagedMap:
         return changes
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
-        """Write the result of ``collect_changes`` to the storage of the pages."""
+        """Write the result of ``collect_changes`` to the page store."""
         if changes and self._pages is not None:
             self._pages.write(changes)
             self.pages_written += len(changes)
@@ -319,7 +320,7 @@ class PagedMap:
             raise
 
     def close(self) -> None:
-        """Discard all changes since the last commit. Every later use raises StreamsError."""
+        """Discard all changes since the last commit. Any later use raises StreamsError."""
         self._pages, self._undo = ClosedPages(self._store), None
         self._unchanged.clear()
         self._changed.clear()
@@ -339,7 +340,7 @@ class PagedMap:
         return self._find_in_memory(self._directory.ids[index]) or self._read_pages([index])[0]
 
     def _read_pages(self, indexes: Sequence[int]) -> list[Page]:
-        """Return the pages with these indexes; those that are not in memory are read with one call."""
+        """Return the pages at ``indexes``. Pages that are not in memory are read with one call."""
         ids = self._directory.ids
         missing = [index for index in indexes if self._find_in_memory(ids[index]) is None]
         if missing and self._pages is not None:
@@ -363,7 +364,7 @@ class PagedMap:
         return page
 
     def _evict(self) -> None:
-        """Remove unchanged pages from memory, the oldest first, until the rest fits."""
+        """Evict unchanged pages, oldest first, until the memory limit is met."""
         while self.memory_bytes > self._limits.memory_bytes and self._unchanged and self._pages is not None:
             self.memory_bytes -= self._unchanged.pop(next(iter(self._unchanged))).size
 
@@ -378,20 +379,20 @@ class PagedMap:
             self._remember(removed)
 
     def _remember(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """Keep entries that are removed until the next commit, if there is no storage to read them from."""
+        """Without a page store, keep the removed entries for a rollback."""
         if self._undo is not None:
             for key, value in entries:
                 self._undo.setdefault(key, value)
 
     def _remove(self, first: int, stop: int) -> None:
-        """Remove the pages with these indexes, but not the only one."""
+        """Remove pages ``first`` to ``stop`` (exclusive). One page must remain."""
         for page_id in self._directory.remove(first, stop):
             page = self._unchanged.pop(page_id, None) or self._changed.pop(page_id, None)
             self.memory_bytes -= 0 if page is None else page.size
             self._deleted.append(page_id)
 
     def _join_small_pages(self) -> None:
-        """Join changed pages that are small with a neighbor that is in memory, in the order in which they changed."""
+        """Join small changed pages with a neighbor that is in memory, in the order in which they changed."""
         for page_id in list(self._changed):
             page = self._changed.get(page_id)
             if page is not None and page.order and page.size < self._join_bytes:
@@ -400,7 +401,7 @@ class PagedMap:
                     self._join(index - 1)
 
     def _join(self, index: int) -> bool:
-        """Join a page with the next one, if both are in memory and fit in one page, and return whether they did."""
+        """Join a page with the next page if both are in memory and fit in one page; return whether they were joined."""
         ids = self._directory.ids
         if index < 0 or index + 1 >= len(ids):
             return False
@@ -416,7 +417,7 @@ class PagedMap:
 
 
 class ClosedPages(MemoryPages):
-    """Replacement for the pages of a closed store."""
+    """The page store of a closed map, which raises an error on each read."""
 
     def __init__(self, store: str) -> None:
         super().__init__()

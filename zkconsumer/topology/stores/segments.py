@@ -1,7 +1,7 @@
-"""Entries with a time, and their expiry by segments.
+"""Stores whose entries expire one time segment at a time.
 
-The key of an entry starts with the number of its segment, a range of time, so an expired segment is a range of keys
-that is removed at once, even if its keys were not used since.
+Each key starts with the number of its segment, which is a time range. An expired segment is therefore a key range,
+which is removed with one operation, even if its keys are never accessed again.
 
 Source: Kafka 3.9 AbstractRocksDBSegmentedBytesStore and AbstractSegments.
 """
@@ -19,16 +19,16 @@ from zkconsumer.topology.stores.pages import PagedMap
 from zkconsumer.topology.stores.serde_map import Conversions
 from zkconsumer.topology.stores.time_map import Windowed
 
-#: The number of a segment, with which the key of an entry starts.
+#: Segment number, with which each key starts.
 SEGMENT = struct.Struct(">Q")
 _STATE = struct.Struct("<qI")
 
-#: Key of the latest time and of the sequence number; it is greater than the keys of all segments.
+#: Key under which stream time and sequence number are saved. It is greater than the keys of all segments.
 _STATE_KEY = b"\xff" * 9
 
 
 def segment_interval_ms(retention_ms: int) -> int:
-    """Return the length of a segment of window and session stores."""
+    """Return the segment interval of a window or session store, in milliseconds."""
     return max(retention_ms // 2, 60_000)
 
 
@@ -36,14 +36,14 @@ def check_time(store: str, start_ms: int) -> None:
     """Check the time of an entry.
 
     Raises:
-        ValueError: it is negative or not an integer.
+        ValueError: the time is negative or not an integer.
     """
     if not isinstance(start_ms, int) or start_ms < 0:
         raise InvalidArgumentError(f"store {store!r}: a time must be a non-negative integer, got {start_ms!r}")
 
 
 def check_session(store: str, start_ms: int, end_ms: int) -> None:
-    """Check the times of a session.
+    """Check the start and the end of a session.
 
     Raises:
         ValueError: a time is negative or not an integer, or the end is before the start.
@@ -56,16 +56,16 @@ def check_session(store: str, start_ms: int, end_ms: int) -> None:
 
 
 class SegmentedMap:
-    """A byte map whose entries expire by segments.
+    """A byte map whose entries expire one segment at a time.
 
     Args:
-        entries: the byte map of the store.
-        retention_ms: milliseconds after which an entry is no longer returned.
-        interval_ms: milliseconds of a segment.
+        entries: byte map of the store.
+        retention_ms: retention period, in milliseconds.
+        interval_ms: segment interval, in milliseconds.
 
     Attributes:
-        stream_time_ms: the latest time, in milliseconds; -1 before the first entry.
-        first_writable: number of the first segment to which entries can be added.
+        stream_time_ms: stream time, the highest time of an entry, in milliseconds; -1 before the first entry.
+        first_writable: number of the first segment that accepts entries.
     """
 
     def __init__(self, entries: PagedMap, retention_ms: int, interval_ms: int) -> None:
@@ -74,7 +74,7 @@ class SegmentedMap:
         self.load()
 
     def load(self) -> None:
-        """Read the latest time and the sequence number from the map."""
+        """Load stream time and sequence number from the map."""
         state = self._map.get(_STATE_KEY)
         time, sequence = _STATE.unpack(state) if state is not None else (-1, 0)
         self.stream_time_ms, self._sequence = int(time), int(sequence)
@@ -82,7 +82,7 @@ class SegmentedMap:
         self._is_changed = False
 
     def save(self) -> None:
-        """Write the latest time and the sequence number to the map, if they changed."""
+        """Save stream time and sequence number to the map, if they changed."""
         if self._is_changed:
             self._map.put(_STATE_KEY, _STATE.pack(self.stream_time_ms, self._sequence))
             self._is_changed = False
@@ -93,11 +93,11 @@ class SegmentedMap:
 
     @property
     def live_from(self) -> int:
-        """The first time, in milliseconds, of entries that are returned."""
+        """The lowest time of entries that have not expired, in milliseconds."""
         return self.stream_time_ms - self._retention_ms + 1
 
     def next_sequence(self) -> int:
-        """Return the next number of an entry, which distinguishes entries with equal keys and times."""
+        """Return the next sequence number, which distinguishes entries with the same key and time."""
         self._map.require_writable()
         self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         self._is_changed = True
@@ -105,11 +105,11 @@ class SegmentedMap:
 
     @property
     def sequence(self) -> int:
-        """The last number that ``next_sequence`` returned."""
+        """The last sequence number that ``next_sequence`` returned."""
         return self._sequence
 
     def put(self, time_ms: int, key: bytes, value: bytes | None) -> bool:
-        """Set or delete an entry, and return whether its segment still exists."""
+        """Set or delete an entry; return False if its segment has expired."""
         if time_ms > self.stream_time_ms or self._map.is_read_only:
             self.advance_stream_time(time_ms)
         number = time_ms // self._interval_ms
@@ -122,7 +122,7 @@ class SegmentedMap:
         return True
 
     def get(self, time_ms: int, key: bytes) -> bytes | None:
-        """Return an entry that has not expired, or None."""
+        """Return the value of an entry, or None if it does not exist or has expired."""
         if time_ms <= self.stream_time_ms - self._retention_ms:
             return None
         return self._map.get(SEGMENT.pack(time_ms // self._interval_ms) + key)
@@ -130,21 +130,21 @@ class SegmentedMap:
     def scan(
         self, first_ms: int, last_ms: int, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False
     ) -> list[tuple[bytes, bytes]]:
-        """Return the entries of the segments from one time to another, by segment and key.
+        """Return the entries of all segments between ``first_ms`` and ``last_ms``, sorted by segment and key.
 
         Args:
-            first_ms: time in the first segment.
-            last_ms: time in the last segment.
-            start: first key in each segment.
-            stop: key after the last one in each segment; None for no limit.
-            reverse: whether the last entry comes first.
+            first_ms: any time in the first segment, in milliseconds.
+            last_ms: any time in the last segment, in milliseconds.
+            start: lower bound of the keys in each segment, inclusive.
+            stop: upper bound of the keys in each segment, exclusive; None for no bound.
+            reverse: whether to return the entries in descending order.
         """
         return [(key[8:], value) for key, value in self.scan_segments(first_ms, last_ms, start, stop, reverse)]
 
     def scan_segments(
         self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        """Return the entries of ``scan``, with the number of the segment before each key."""
+        """Return the entries that ``scan`` returns, with the segment number before each key."""
         found: list[tuple[bytes, bytes]] = []
         for low, high in self.segment_ranges(first_ms, last_ms, start, stop, reverse):
             if not found:
@@ -156,7 +156,7 @@ class SegmentedMap:
     def segment_ranges(
         self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        """Return first key and key after the last one of each range that ``scan`` reads."""
+        """Return the lower (inclusive) and upper (exclusive) bound of each key range that ``scan`` reads."""
         if start == b"" and stop is None:
             low, high = SEGMENT.pack(self._segment_number(first_ms)), SEGMENT.pack(self._segment_number(last_ms) + 1)
             return [(low, high)]
@@ -169,7 +169,7 @@ class SegmentedMap:
         return ranges
 
     def advance_stream_time(self, time_ms: int) -> None:
-        """Advance the latest time, and remove expired segments."""
+        """Advance stream time, and remove expired segments."""
         if self._map.is_read_only:
             self._map.require_writable()
         if time_ms <= self.stream_time_ms:
@@ -186,15 +186,15 @@ class SegmentedMap:
 
 
 class SegmentedStore(SerdeStore):
-    """A store whose entries expire by segments.
+    """A store whose entries expire one segment at a time.
 
     Args:
         name: name of the store.
-        serdes: serdes of keys and values.
+        serdes: key and value serdes.
         is_persistent: see ``StateStore``.
-        retention_ms: milliseconds after which an entry is no longer returned.
-        interval_ms: milliseconds of a segment.
-        details: the rest of the layout.
+        retention_ms: retention period, in milliseconds.
+        interval_ms: segment interval, in milliseconds.
+        details: suffix of the layout.
     """
 
     def __init__(
@@ -217,33 +217,33 @@ class SegmentedStore(SerdeStore):
         self._segments = SegmentedMap(context.byte_map(self.name), self._retention_ms, self._interval_ms)
 
     def flush(self) -> None:
-        """Save the latest time."""
+        """Save stream time and sequence number."""
         self._segments.save()
 
     def rollback(self) -> None:
-        """Read the latest time again."""
+        """Reload stream time and sequence number."""
         self._segments.load()
 
 
 class TimedObjects(Protocol):
-    """Objects by key and time; see ``TimeMap``."""
+    """The methods of ``TimeMap``, which stores objects by key and time."""
 
     def get(self, segment: int, key: Any, time_ms: int, second: int, /) -> Any:
-        """Return a value, or None."""
+        """Return the value of this segment, key, time and second number, or None if there is none."""
 
     def put(self, segment: int, key: Any, time_ms: int, second: int, value: Any, /) -> None:
-        """Set a value; None deletes it."""
+        """Set the value of this segment, key, time and second number; None deletes it."""
 
     def find_sessions(
         self, segment: int, key: Any, first_ms: int, last_ms: int, latest_start_ms: int, reverse: bool, /
     ) -> list[tuple[Windowed, Any]]:
-        """Return sessions of a key in a segment."""
+        """Return the sessions of ``key`` in ``segment``."""
 
 
 class TimedStore(SegmentedStore):
     """A segmented store whose keys consist of a serialized key, a time, and a second number."""
 
-    #: Bytes of the second number.
+    #: Size of the second number, in bytes.
     SECOND_BYTES: ClassVar[int]
 
     _objects: TimedObjects
@@ -260,9 +260,9 @@ class TimedStore(SegmentedStore):
         return Conversions(self._serialize_key, self._serialize_value, self._deserialize_value, self._codecs)
 
     def _get(self, key: Any, time_ms: int, second: int) -> Any:
-        """Return a value that has not expired, or None."""
+        """Return a value, or None if it does not exist or has expired."""
         if time_ms <= self._segments.stream_time_ms - self._retention_ms:
-            self._serialize_key(key)  # as for other times, it raises an error if the key has the wrong type
+            self._serialize_key(key)  # also for expired times, raise an error if the key has the wrong type
             return None
         return self._objects.get(time_ms // self._interval_ms, key, time_ms, second)
 
@@ -283,7 +283,7 @@ class TimedStore(SegmentedStore):
             self._segments.advance_stream_time(time_ms)
 
     def _reject(self, key: Any, value: Any) -> None:
-        """Count an entry that has expired, or raise the error of ``TimeMap.put``."""
+        """Count an expired entry. If the key or value is invalid, raise the same error as ``TimeMap.put``."""
         conversions = self._conversions()
         conversions.serialize_key(key)
         if value is not None:

@@ -1,4 +1,4 @@
-"""The object map: objects by key in a byte map."""
+"""Object maps, which store serialized objects in a byte map."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from zkconsumer.topology.stores.pages import PagedMap
 
 
 class Conversions(NamedTuple):
-    """Conversions between objects and bytes.
+    """Functions that convert keys and values to bytes and back.
 
     Attributes:
-        serialize_key: returns bytes, or raises an error that names the store.
-        serialize_value: the same for values; None deletes the key.
-        deserialize_value: returns the value, or raises an error that names the store.
-        codecs: the ``serdes.Codec`` of each function; with ``Codec.TIMESTAMPED`` added, values are
+        serialize_key: returns the serialized key, or raises an error that contains the store name.
+        serialize_value: like ``serialize_key``, for values. A result of None deletes the key.
+        deserialize_value: returns the value, or raises an error that contains the store name.
+        codecs: the ``serdes.Codec`` of each function. ``Codec.TIMESTAMPED`` is added if the values are
             ``ValueAndTimestamp``.
     """
 
@@ -26,11 +26,11 @@ class Conversions(NamedTuple):
 
 
 class SerdeMap:
-    """An object map: objects by key in a byte map.
+    """An object map, which stores serialized objects in a byte map.
 
     Args:
-        entries: the byte map.
-        conversions: conversions of keys and values.
+        entries: byte map that contains the entries.
+        conversions: key and value conversions.
     """
 
     __slots__ = ("_deserialize_value", "_entries", "_serialize_key", "_serialize_value")
@@ -40,12 +40,12 @@ class SerdeMap:
         self._serialize_key, self._serialize_value, self._deserialize_value, _ = conversions
 
     def get(self, key: Any) -> Any:
-        """Return the value of a key, or None."""
+        """Return the value of ``key``, or None if there is none."""
         data = self._entries.get(self._serialize_key(key))
         return None if data is None else self._deserialize_value(data)
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value of a key; None deletes it."""
+        """Set the value of ``key``; None deletes the key."""
         raw_key = self._serialize_key(key)
         data = None if value is None else self._serialize_value(value)
         if data is None:
@@ -54,6 +54,6 @@ class SerdeMap:
             self._entries.put(raw_key, data)
 
     def delete(self, key: Any) -> Any:
-        """Delete a key, and return its value, or None."""
+        """Delete ``key``, and return its value, or None if there was none."""
         data = self._entries.delete(self._serialize_key(key))
         return None if data is None else self._deserialize_value(data)

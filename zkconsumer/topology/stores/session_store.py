@@ -21,29 +21,30 @@ V = TypeVar("V")
 
 
 class SessionStore(TimedStore, Generic[V]):
-    """Aggregates by key and session, with an expiry.
+    """A store of aggregates by key and session, which expire.
 
-    An aggregate expires ``retention_ms`` after its end. A put is dropped and counted if all entries of its segment have
-    expired; see ``WindowStore``. ``find_sessions`` reads the pages of the key's sessions from
-    ``earliest_end_ms`` on, and ``find_sessions_of_keys`` those of the range of keys in each segment from then on.
+    An aggregate expires ``retention_ms`` after the end of its session. A put is dropped and counted if all entries of
+    its segment have expired; see ``WindowStore``. ``find_sessions`` reads the pages of the key's sessions that end at
+    ``earliest_end_ms`` or later. ``find_sessions_of_keys`` reads the pages of the key range in each segment, starting
+    with the segment of ``earliest_end_ms``.
 
     Args:
         name: name of the store.
-        retention_ms: milliseconds after which a session is not returned.
-        serdes: serdes of keys and aggregates.
+        retention_ms: retention period, in milliseconds.
+        serdes: key and aggregate serdes.
         is_persistent: see ``StateStore``.
     """
 
-    SECOND_BYTES: ClassVar[int] = 8  # the start
+    SECOND_BYTES: ClassVar[int] = 8  # the second number is the session start
 
     def __init__(self, name: str, retention_ms: int, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
         super().__init__(name, serdes, is_persistent, retention_ms, segment_interval_ms(retention_ms))
 
     def put(self, session: Windowed, aggregate: V | None) -> None:
-        """Set the aggregate of a session; None deletes it.
+        """Set the aggregate of a session; None deletes the session.
 
         Raises:
-            ValueError: the session starts before time 0, or ends before its start.
+            ValueError: a time is negative or not an integer, or the session ends before its start.
         """
         key, start_ms, end_ms = session
         if not (type(start_ms) is type(end_ms) is int and 0 <= start_ms <= end_ms):
@@ -58,7 +59,7 @@ class SessionStore(TimedStore, Generic[V]):
         self._delete(key, end_ms, start_ms)
 
     def fetch_session(self, key: Any, start_ms: int, end_ms: int) -> V | None:
-        """Return the aggregate of a session, or None."""
+        """Return the aggregate of a session, or None if there is none."""
         if start_ms < 0:
             return None
         check_session(self.name, start_ms, end_ms)
@@ -67,10 +68,10 @@ class SessionStore(TimedStore, Generic[V]):
     def find_sessions(
         self, key: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed, V]]:
-        """Return the sessions of a key that end at ``earliest_end_ms`` or later, and start at ``latest_start_ms`` or
-        before.
+        """Return the sessions of ``key`` in a time range, sorted by end.
 
-        They are in the order of their ends.
+        The range contains the sessions that end at ``earliest_end_ms`` or later, and start at ``latest_start_ms`` or
+        earlier.
         """
         latest_end_ms = self._segments.stream_time_ms
         first_ms = latest_end_ms - self._retention_ms + 1
@@ -79,7 +80,7 @@ class SessionStore(TimedStore, Generic[V]):
         find = self._objects.find_sessions
         if first == last:
             return iter(find(first, key, first_ms, latest_end_ms, latest_start_ms, reverse))
-        self._serialize_key(key)  # it raises an error if the key has the wrong type
+        self._serialize_key(key)  # raises an error if the key has the wrong type, even if there is no segment to search
         numbers = range(first, last + 1)[:: -1 if reverse else 1]
         found = [find(number, key, first_ms, latest_end_ms, latest_start_ms, reverse) for number in numbers]
         return chain.from_iterable(found)
@@ -87,9 +88,9 @@ class SessionStore(TimedStore, Generic[V]):
     def find_sessions_of_keys(
         self, first: Any, last: Any, earliest_end_ms: int, latest_start_ms: int, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed, V]]:
-        """Return the sessions of the keys from ``first`` to ``last``; None means no limit. See ``find_sessions``.
+        """Return the sessions of the keys from ``first`` to ``last``, inclusive; None means no bound.
 
-        They are in the order of time segment, and of the bytes of key, end and start.
+        For the time range, see ``find_sessions``. The sessions are sorted by segment, serialized key, end and start.
         """
         low = b"" if first is None else self._serialize_key(first)
         high = None if last is None else self._serialize_key(last)
@@ -99,13 +100,13 @@ class SessionStore(TimedStore, Generic[V]):
         return self._select(found, low, high, earliest_end_ms, latest_start_ms)
 
     def find_ended_sessions(self, first_end_ms: int, last_end_ms: int) -> list[tuple[Windowed, V]]:
-        """Return the sessions of all keys that end from one time to another, by end, start and the bytes of the key.
+        """Return the sessions of all keys that end in a time range, sorted by end, start and serialized key.
 
-        They include sessions older than the retention that have not been removed yet.
+        The result includes expired sessions that were not removed yet.
 
         Args:
-            first_end_ms: the first end, in milliseconds.
-            last_end_ms: the last end.
+            first_end_ms: lowest session end, inclusive, in milliseconds.
+            last_end_ms: highest session end, inclusive, in milliseconds.
         """
         found = self._select(self._segments.scan(first_end_ms, last_end_ms), b"", None, first_end_ms, last_end_ms)
         return sorted(
@@ -113,11 +114,11 @@ class SessionStore(TimedStore, Generic[V]):
         )
 
     def fetch(self, key: Any, *, reverse: bool = False) -> Iterator[tuple[Windowed, V]]:
-        """Return all sessions of a key."""
+        """Return all sessions of ``key``."""
         return self.find_sessions(key, 0, MAX_TIME, reverse=reverse)
 
     def fetch_keys(self, first: Any = None, last: Any = None, *, reverse: bool = False) -> Iterator[tuple[Windowed, V]]:
-        """Return all sessions of the keys from ``first`` to ``last``; None means no limit."""
+        """Return all sessions of the keys from ``first`` to ``last``, inclusive; None means no bound."""
         return self.find_sessions_of_keys(first, last, 0, MAX_TIME, reverse=reverse)
 
     def _select(

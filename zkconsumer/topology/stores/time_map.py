@@ -1,4 +1,4 @@
-"""Objects by key and time in a byte map, in Python; ``_pages.c`` has the same class."""
+"""``TimeMap``, which stores objects by key and time: pure-Python version of the class in ``_pages.c``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 from zkconsumer.topology.stores.pages import PagedMap
 from zkconsumer.topology.stores.serde_map import Conversions
 
-#: The latest time, in milliseconds, and the largest number of a segment.
+#: Maximum time, in milliseconds, and maximum segment number.
 MAX_TIME = (1 << 63) - 1
 
-#: Bytes of a segment's number, and of a time.
+#: Size of an encoded segment number or timestamp, in bytes.
 _NUMBER_BYTES = 8
 
 
 class Windowed(NamedTuple):
-    """A key, and start and end of a window in milliseconds. The end of a session is inclusive, others are exclusive."""
+    """A key with its window's start and end, in milliseconds. Window ends are exclusive, session ends inclusive."""
 
     key: Any
     start: int
@@ -25,15 +25,16 @@ class Windowed(NamedTuple):
 
 
 class TimeMap:
-    """An object map with keys of four parts: the number of a segment, a key, a time and a second number.
+    """An object map whose keys have four parts: segment number, serialized key, time and second number.
 
-    Arguments are positional. The numbers must not be negative, and must fit in 8 bytes, or ``second_bytes``.
+    All arguments are positional. Segment number and time must be non-negative and fit in 8 bytes. The second number
+    must be non-negative and fit in ``second_bytes`` bytes.
 
     Args:
-        entries: the byte map.
-        conversions: conversions of keys and values.
-        deserialize_key: returns the object of a serialized key.
-        second_bytes: bytes of the second number, 4 or 8.
+        entries: byte map that contains the entries.
+        conversions: key and value conversions.
+        deserialize_key: deserializes a key.
+        second_bytes: size of the second number in bytes: 4 or 8.
     """
 
     __slots__ = ("_conversions", "_deserialize_key", "_entries", "_second_bytes")
@@ -51,7 +52,7 @@ class TimeMap:
         self._deserialize_key, self._second_bytes = deserialize_key, second_bytes
 
     def encode_key(self, segment: int, key: Any, time_ms: int, second: int) -> bytes:
-        """Return the key in the byte map.
+        """Return the byte map key for these four parts.
 
         Raises:
             OverflowError: a number is negative or too large.
@@ -61,12 +62,12 @@ class TimeMap:
         return _pack(segment) + raw_key + _pack(time_ms) + last
 
     def get(self, segment: int, key: Any, time_ms: int, second: int) -> Any:
-        """Return a value, or None."""
+        """Return the value of this segment, key, time and second number, or None if there is none."""
         data = self._entries.get(self.encode_key(segment, key, time_ms, second))
         return None if data is None else self._conversions.deserialize_value(data)
 
     def put(self, segment: int, key: Any, time_ms: int, second: int, value: Any) -> None:
-        """Set a value; None deletes it."""
+        """Set the value of this segment, key, time and second number; None deletes it."""
         raw_key = self.encode_key(segment, key, time_ms, second)
         data = None if value is None else self._conversions.serialize_value(value)
         if data is None:
@@ -77,18 +78,18 @@ class TimeMap:
     def find_sessions(
         self, segment: int, key: Any, first_ms: int, last_ms: int, latest_start_ms: int, reverse: bool
     ) -> list[tuple[Windowed, Any]]:
-        """Return the sessions of a key in a segment whose time, the end, is from ``first_ms`` to ``last_ms``.
+        """Return the sessions of ``key`` in ``segment`` that end between ``first_ms`` and ``last_ms``, inclusive.
 
         Args:
-            segment: number of the segment.
-            key: the key.
-            first_ms: the first end.
-            last_ms: the last end.
-            latest_start_ms: the latest start, which is the second number.
-            reverse: whether the last session comes first.
+            segment: segment number.
+            key: session key.
+            first_ms: lowest session end, in milliseconds. The end is the time part of the map key.
+            last_ms: highest session end, in milliseconds.
+            latest_start_ms: highest session start, in milliseconds. The start is the second number in the map key.
+            reverse: whether to return the sessions in descending order.
         """
         if self._second_bytes != _NUMBER_BYTES:
-            raise TypeError("the second number of a session needs 8 bytes")
+            raise TypeError("find_sessions() requires second_bytes=8")
         latest_start_ms = index(latest_start_ms)
         start = self.encode_key(segment, key, first_ms, 0)
         stop = self.encode_key(segment, key, last_ms, MAX_TIME) + b"\0"
@@ -103,16 +104,16 @@ def select_sessions(
     deserialize_key: Callable[[bytes], Any],
     conversions: Conversions,
 ) -> list[tuple[Windowed, Any]]:
-    """Return the sessions of one key in a range of entries between keys of sessions of that key.
+    """Decode the sessions of one key from a range scan.
 
-    Entries of longer keys that start with the key can lie between them.
+    The scan can also return entries of longer keys that start with this key; they are skipped.
 
     Args:
-        found: the entries.
-        key_bytes: bytes of the keys of the sessions.
-        latest_start_ms: later sessions are skipped.
-        deserialize_key: returns the object of a serialized key.
-        conversions: conversions of values.
+        found: scanned entries.
+        key_bytes: length of the encoded map keys of this session key, in bytes.
+        latest_start_ms: highest session start, in milliseconds. Sessions that start later are skipped.
+        deserialize_key: deserializes a key.
+        conversions: key and value conversions.
     """
     sessions = []
     for raw, data in found:

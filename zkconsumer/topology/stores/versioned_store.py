@@ -17,21 +17,21 @@ from zkconsumer.topology.stores.time_map import MAX_TIME
 
 V = TypeVar("V")
 
-#: Result of a put whose version is the latest one of its key.
+#: Returned by ``put`` if the version is the latest version of its key.
 VALID_TO_UNDEFINED = -1
 
-#: Result of a put that was dropped, because its time is older than the history. Source: VersionedKeyValueStore.
+#: Returned by ``put`` if it dropped the version, because it is older than the history. Source: VersionedKeyValueStore.
 NOT_PUT = -(1 << 63)
 
 _TIME = struct.Struct(">Q")
-#: Valid until, and whether there is a value.
+#: Prefix of an old version's data: when its validity ended, and whether it has a value.
 _OLD = struct.Struct(">Q?")
-#: Keys of latest versions follow those of old ones, whose first byte is the start of a segment's number.
+#: Key prefix of latest versions. It sorts them after the old versions, whose keys start with a segment number.
 _LATEST = b"\xf0"
 
 
 class VersionedRecord(NamedTuple):
-    """A value and the interval in which it is valid, in milliseconds.
+    """A value and its validity interval, in milliseconds.
 
     ``valid_to`` is exclusive, and None for the latest version.
     """
@@ -48,17 +48,17 @@ class _Version(NamedTuple):
 
 
 class VersionedKeyValueStore(SegmentedStore, Generic[V]):
-    """Values by key and time. A value is valid until the time of the next one, which may be a deletion.
+    """A store of versioned values. A version is valid until the next version, which can be a deletion.
 
-    Old versions expire by segments of the time at which they ended, the latest one never. ``put`` and ``get`` of the
-    latest version use one or two pages; calls with an older time read the versions of the key in all segments after
-    that time.
+    The end of its validity determines the segment in which an old version is kept, and old versions expire one segment
+    at a time. Latest versions never expire. ``put`` and ``get`` of the latest version access one or two pages. Calls
+    with an older time read the versions of the key in all segments since that time.
 
     Args:
         name: name of the store.
-        history_ms: milliseconds for which old versions are kept, and for which versions may be put late.
-        segment_interval_ms: milliseconds of a segment.
-        serdes: serdes of keys and values.
+        history_ms: history retention of old versions and grace period for late puts, in milliseconds.
+        segment_interval_ms: segment interval, in milliseconds.
+        serdes: key and value serdes.
         is_persistent: see ``StateStore``.
     """
 
@@ -74,15 +74,15 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
         self._map = context.byte_map(self.name)
 
     def put(self, key: Any, value: V | None, timestamp: int) -> int:
-        """Add a version, and return the time until which it is valid, ``VALID_TO_UNDEFINED`` or ``NOT_PUT``.
+        """Add a version, and return the end of its validity, ``VALID_TO_UNDEFINED`` or ``NOT_PUT``.
 
         Args:
-            key: the key.
-            value: the value; None deletes the key from ``timestamp`` on.
-            timestamp: milliseconds since the epoch.
+            key: key of the version.
+            value: value of the version; None deletes the key as of ``timestamp``.
+            timestamp: start of the validity, in milliseconds since the epoch.
 
         Raises:
-            ValueError: the timestamp is negative.
+            ValueError: ``timestamp`` is negative or not an integer.
         """
         check_time(self.name, timestamp)
         raw_key = self._serialize_key(key)
@@ -101,7 +101,7 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
         return VALID_TO_UNDEFINED
 
     def delete(self, key: Any, timestamp: int) -> VersionedRecord | None:
-        """Delete a key from a time on, and return the version that was valid then, or None."""
+        """Delete ``key`` as of ``timestamp``, and return the version that was valid at that time, or None."""
         raw_key = self._serialize_key(key)
         is_late = timestamp < self._segments.stream_time_ms - self._retention_ms
         found = None if is_late else self._to_record(self._find(raw_key, timestamp))
@@ -109,7 +109,7 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
         return found
 
     def get(self, key: Any, as_of: int | None = None) -> VersionedRecord | None:
-        """Return the latest version, or that which was valid at a time, in milliseconds; None if there is none."""
+        """Return the latest version, or the version that was valid at ``as_of`` (in milliseconds), or None."""
         raw_key = self._serialize_key(key)
         return self._to_record(self._read_latest(raw_key) if as_of is None else self._find(raw_key, as_of))
 
@@ -122,14 +122,14 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
         return next((v for v in self._scan_old(raw_key, as_of) if v.start <= as_of < v.end), None)
 
     def _put_late(self, raw_key: bytes, data: bytes | None, timestamp: int, latest: _Version | None) -> int:
-        """Add a version before the latest one, or to a key that has none or was deleted."""
+        """Add a version that is older than the latest version, or whose key has no latest version."""
         versions = self._scan_old(raw_key, timestamp)
         same = next((v for v in versions if v.start == timestamp), None)
         if same is not None and same.end > same.start:
             self._put_old(raw_key, same._replace(data=data))
             return same.end
         starts = [v.start for v in versions if v.start > timestamp] + ([latest.start] if latest else [])
-        # A deletion is only known by the end of the version before it, or by an entry of its own.
+        # A deletion is recorded only as the end of the previous version, or as an entry of its own.
         ends = [v.end for v in versions if v.end > timestamp]
         end = min([*starts, *ends], default=None)
         before = next((v for v in versions if v.start < timestamp < v.end), None)
@@ -137,7 +137,7 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
             self._remove_old(raw_key, before)
             self._put_old(raw_key, before._replace(end=timestamp))
         if end is None and data is not None:
-            self._put_latest(raw_key, data, timestamp)  # like Kafka Streams, keep an earlier deletion at this time
+            self._put_latest(raw_key, data, timestamp)  # as in Kafka Streams, an earlier deletion at this time is kept
         else:
             if same is not None:
                 self._remove_old(raw_key, same)
@@ -157,7 +157,7 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
             self._map.delete(_LATEST + raw_key)
 
     def _scan_old(self, raw_key: bytes, from_ms: int) -> list[_Version]:
-        """Return the old versions of a key that ended at a time or later, deletions included, by segment and start."""
+        """Return the old versions and deletions of a key that ended at ``from_ms`` or later, by segment and start."""
         prefix = _TIME.pack(len(raw_key)) + raw_key
         return [
             _Version(_TIME.unpack_from(raw, len(raw) - _TIME.size)[0], end, data[_OLD.size :] if has_value else None)

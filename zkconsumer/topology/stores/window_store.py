@@ -1,4 +1,4 @@
-"""Window stores, plain and with timestamps.
+"""Window stores, with and without timestamps.
 
 Source: Kafka 3.9 org.apache.kafka.streams.state.WindowStore, with RocksDB: RocksDBWindowStore and WindowKeySchema.
 """
@@ -28,24 +28,24 @@ _LAST_SEQUENCE = 0x7FFFFFFF
 
 
 class WindowStore(TimedStore, Generic[V]):
-    """Values by key and start of a window, with an expiry.
+    """A store of values by key and window start, which expire.
 
-    A value expires ``retention_ms`` after its start: it is returned until the latest start that was put is that much
-    later. Segments have half the retention time, and at least a minute. A put is dropped and counted if all entries of
-    its segment have expired. ``fetch`` and ``put`` use one page. ``fetch_times`` reads the pages of the key, and
-    ``fetch_keys`` those of the range of keys, in each segment of the time range. ``fetch_all`` and ``all`` read whole
-    segments.
+    A value expires when stream time, which is the latest window start that was put, reaches its own window start plus
+    ``retention_ms``. The segment interval is half of the retention period, and at least one minute. A put is dropped
+    and counted if all entries of its segment have expired. ``fetch`` and ``put`` access one page. In each segment of
+    the time range, ``fetch_times`` reads the pages of the key, and ``fetch_keys`` reads the pages of the key range.
+    ``fetch_all`` and ``all`` read whole segments.
 
     Args:
         name: name of the store.
-        retention_ms: milliseconds after which a window is not returned.
-        window_size_ms: milliseconds of a window, for the end in ``Windowed``.
-        retain_duplicates: whether each put adds a value instead of replacing that of its key and window.
-        serdes: serdes of keys and values.
+        retention_ms: retention period, in milliseconds.
+        window_size_ms: window size in milliseconds, which determines the end in ``Windowed``.
+        retain_duplicates: whether each put adds a value instead of replacing the value of its key and window.
+        serdes: key and value serdes.
         is_persistent: see ``StateStore``.
     """
 
-    SECOND_BYTES: ClassVar[int] = 4  # a sequence number
+    SECOND_BYTES: ClassVar[int] = 4  # the second number is a sequence number
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class WindowStore(TimedStore, Generic[V]):
         self._window_size_ms, self._retains_duplicates = window_size_ms, retain_duplicates
 
     def put(self, key: Any, value: V | None, start_ms: int) -> None:
-        """Set the value of a key and a window; None deletes it, or has no effect if duplicates are retained.
+        """Set the value of a key and window. None deletes the value, or has no effect if duplicates are retained.
 
         Raises:
-            ValueError: ``start_ms`` is negative.
+            ValueError: ``start_ms`` is negative or not an integer.
         """
         if type(start_ms) is not int or start_ms < 0:
             check_time(self.name, start_ms)
@@ -74,13 +74,13 @@ class WindowStore(TimedStore, Generic[V]):
             self._put(key, start_ms, 0, value)
 
     def fetch(self, key: Any, start_ms: int) -> V | None:
-        """Return the value of a key and a window, or None. Of duplicates, only the last put can be found."""
+        """Return the value of a key and window, or None. If duplicates are retained, only the last put can be found."""
         if start_ms < 0:
             return None
         return self._get(key, start_ms, self._segments.sequence)  # type: ignore[no-any-return]
 
     def fetch_times(self, key: Any, first_ms: int, last_ms: int, *, reverse: bool = False) -> Iterator[tuple[int, V]]:
-        """Return starts and values of a key's windows that start from ``first_ms`` to ``last_ms``, both included."""
+        """Return start and value of the windows of ``key`` that start between ``first_ms`` and ``last_ms``."""
         raw_key = self._serialize_key(key)
         first_ms = max(first_ms, self._segments.live_from, 0)
         last_ms = min(last_ms, self._segments.stream_time_ms)
@@ -95,7 +95,7 @@ class WindowStore(TimedStore, Generic[V]):
     def fetch_keys(
         self, first: Any, last: Any, first_ms: int, last_ms: int, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed, V]]:
-        """Return the windows of some keys by time segment, key and start; None as first or last key means no limit."""
+        """Return the windows of keys ``first`` to ``last`` (None: no bound), sorted by segment, key and start."""
         low = b"" if first is None else self._serialize_key(first)
         high = None if last is None else self._serialize_key(last)
         first_ms = max(first_ms, self._segments.live_from, 0)
@@ -111,15 +111,15 @@ class WindowStore(TimedStore, Generic[V]):
         )
 
     def fetch_all(self, first_ms: int, last_ms: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, V]]:
-        """Return all windows that start from ``first_ms`` to ``last_ms``, by time segment, key and start."""
+        """Return all windows that start between ``first_ms`` and ``last_ms``, sorted by segment, key and start."""
         return self.fetch_keys(None, None, first_ms, last_ms, reverse=reverse)
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, V]]:
-        """Return all windows, by time segment, key and start."""
+        """Return all windows, sorted by segment, key and start."""
         return self.fetch_keys(None, None, 0, MAX_TIME, reverse=reverse)
 
     def _add(self, key: Any, value: V | None, start_ms: int) -> None:
-        """Add a value to those of its key and window."""
+        """Add a value to the existing values of its key and window."""
         raw_key = self._serialize_key(key)
         data = None if value is None else self._encode_value(value)
         self._segments.require_writable()
@@ -141,7 +141,7 @@ class WindowStore(TimedStore, Generic[V]):
 
 
 class TimestampedWindowStore(WindowStore[ValueAndTimestamp]):
-    """A window store whose values are ``ValueAndTimestamp``. One whose value is None deletes the window."""
+    """A window store of ``ValueAndTimestamp``. A ``ValueAndTimestamp`` whose value is None deletes the window."""
 
     def _conversions(self) -> Conversions:
         key, serialize, deserialize = self._codecs
