@@ -1,7 +1,7 @@
-"""``make bench``: compares this package with other clients, and writes medians to ``bench/results/``.
+"""``make bench``: compares zkconsumer with other clients, and writes medians to ``bench/results/``.
 
-``python -m bench [PART ...]`` runs some parts only: decoder, plain, memory, spark, cases, batches. The clients
-alternate within one run. Use an idle machine, because any other load changes the figures.
+``python -m bench [PART ...]`` runs only the given parts: decoder, plain, memory, spark, cases, batches. The clients
+run alternately. Use an idle machine, because any other load distorts the results.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from zkconsumer.message import TopicPartition
 
 ROUNDS = 5
 
-#: Runs of each Spark query that are not counted.
+#: Number of warm-up runs of each Spark query, which are not counted.
 WARM_UP = 3
 PARTS = ("decoder", "plain", "memory", "spark", "cases", "batches")
 
-#: Options of Spark's own source, which waits for this time at the end of each log. The default is 500 ms, which is most
-#: of the time of a short run.
+#: Options for Spark's own source, which limit how long it waits at the end of each log. The default, 500 ms, would
+#: dominate the duration of a short run.
 TUNED = {"kafka.fetch.max.wait.ms": "50"}
 
-#: Further Spark queries over whole topics: name, and the differences from 100 bytes, 8 partitions and the noop sink.
+#: More Spark queries over whole topics: the name, and the differences from the default case, which has 100-byte
+#: records, 8 partitions and the noop sink.
 CASES: dict[str, dict[str, Any]] = {
     "none": {},
     "none, Spark's own tuned": {"peer": TUNED},
@@ -53,18 +54,18 @@ CASES: dict[str, dict[str, Any]] = {
 }
 CASE_RECORDS = 2_000_000
 
-#: Records per batch of a running query, and the number of batches that are measured.
+#: Records per batch of a running query -> number of batches.
 BATCH_SIZES = {8: 30, 1000: 30, 100_000: 20}
 
-#: The same for topics with more partitions: partitions, records per batch, and number of batches. A batch has at least
+#: Batches on topics with more partitions: (partitions, records per batch, number of batches). A batch contains at least
 #: one record of each partition.
 WIDE_BATCHES = ((200, 1000, 10),)
 
-#: Rate in records per second, and duration in seconds, of the measurement of the latency from producer to sink.
+#: Load for measuring the latency from producer to sink: records per second, and duration in seconds.
 LATENCY_RATE, LATENCY_SECONDS = 10_000, 40
 
-#: The clients without Spark, and the fraction of the records that they read. kafka-python would need minutes for all of
-#: them. 64 KiB is the receive buffer of the JVM consumer.
+#: Clients without Spark, and the fraction of the records that each client reads: kafka-python would take minutes for
+#: all records. 64 KiB is the default receive buffer size of Kafka's old consumer.
 PLAIN = {
     "zkconsumer, Arrow": 1.0,
     "zkconsumer, Arrow, 64 KiB receive buffer": 1.0,
@@ -79,7 +80,7 @@ SOURCES = (report.OWN_SOURCE, report.SPARKS_SOURCE)
 
 
 def child(module: str, *arguments: str) -> Any:
-    """Run a module in a child process and return the JSON of its last output line."""
+    """Run a module in a child process, and return its last output line, parsed as JSON."""
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
     if done.returncode:
@@ -88,7 +89,7 @@ def child(module: str, *arguments: str) -> Any:
 
 
 def plain(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict[str, Any]]:
-    """Run the clients without Spark; return a row for each client and codec."""
+    """Run the clients without Spark, and return a row for each client and codec."""
     results = []
     for codec, topic in topics.items():
         rates: dict[str, list[float]] = {client: [] for client in PLAIN}
@@ -110,7 +111,7 @@ def plain(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
 
 
 def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict[str, Any]]:
-    """Run the Spark streams over whole topics, each source in a separate session; return a row for each combination."""
+    """Run Spark queries over whole topics, each source in its own session; return a row for each combination."""
     results = []
     for codec, topic in topics.items():
         for conf in ("recommended", "defaults"):
@@ -130,7 +131,7 @@ def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
 
 
 def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
-    """Run ``CASES``; return the medians and the runs of each case."""
+    """Run ``CASES``, and return the medians and the runs of each case."""
     sessions = {source: Session(source, "recommended", cluster) for source in SOURCES}
     results: dict[str, Any] = {}
     for number, (name, options) in enumerate(CASES.items()):
@@ -150,7 +151,7 @@ def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
 
 
 def batches(cluster: DevCluster) -> dict[str, Any]:
-    """Measure the batches of running queries, and the latency of records."""
+    """Measure the batch durations of running queries, and the latency of records."""
     sessions = {source: Session(source, "recommended", cluster) for source in SOURCES}
     results: dict[str, Any] = {"batches": {}, "latency": {}}
     topic = fill(cluster, "none", CASE_RECORDS)
@@ -203,7 +204,7 @@ class Session:
         )
 
     def run(self, case: dict[str, Any]) -> dict[str, float]:
-        """Run a query once and return its figures."""
+        """Run ``case`` once, and return its figures."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(case) + "\n")
@@ -215,7 +216,7 @@ class Session:
         return json.loads(line)
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         self._process.communicate(timeout=60)
         self._log.close()
 
@@ -224,7 +225,7 @@ def memory(cluster: DevCluster, topic: str, seconds: float, rounds: int) -> dict
     """Compare reading all eight partitions with reading seven: first a backlog, then a load of 100,000 records/s.
 
     Args:
-        seconds: duration of the load in the last round; it is 5 s in the others.
+        seconds: duration of the load in the last round; earlier rounds take 5 s.
     """
     results: dict[str, Any] = {}
     runs: dict[str, list[dict[str, Any]]] = {"all": [], "seven": []}
@@ -281,10 +282,10 @@ def store(results: dict[str, Any], part: str, figures: Any) -> None:
 def main() -> None:
     """Run the selected parts."""
     parser = argparse.ArgumentParser("bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"parts to run: {', '.join(PARTS)} (default: all)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs per client (default: %(default)s)")
     parser.add_argument(
-        "--seconds", type=float, default=60.0, help="seconds of steady load in the memory part (default: %(default)s)"
+        "--seconds", type=float, default=60.0, help="seconds of load in the memory part (default: %(default)s)"
     )
     options = parser.parse_args()
     if unknown := sorted(set(options.parts) - set(PARTS)):
@@ -306,7 +307,7 @@ def main() -> None:
                 store(results, "cases", cases(cluster, options.rounds))
             if "batches" in parts:
                 store(results, "batches", batches(cluster))
-            if "memory" in parts:  # last, because it adds records
+            if "memory" in parts:  # runs last, because it adds records to a topic
                 store(results, "memory", memory(cluster, topics["none"], options.seconds, options.rounds))
     print(report.table(results))
 

@@ -1,4 +1,4 @@
-"""The decoder alone, compared with kafka-python's: batches in memory, one thread."""
+"""Decoder benchmark: zkconsumer and kafka-python decode batches in memory, in one thread."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ def run() -> list[dict[str, Any]]:
 
 
 def arrow(data: bytes) -> int:
-    """Decode into all columns of the Spark layout, with CRC check; return the number of records."""
+    """Decode into Arrow batches with all columns, checking CRCs; return the number of records."""
     return sum(batch.num_rows for batch, _ in ArrowReader().read(_chunk(data)))
 
 
 def by_message(data: bytes) -> int:
-    """Decode into message objects, with CRC check; return the number of records."""
+    """Decode into message objects, checking CRCs; return the number of records."""
     return sum(len(messages) for messages, _ in read_messages(_chunk(data), max_rows=2048))
 
 
 def _chunk(data: bytes) -> Chunk:
-    # All batches of numbered_batch start at offset 0. With a fetch offset of -1, none of their records is skipped.
+    # Each batch from numbered_batch() starts at offset 0. A fetch offset of -1 ensures that no records are skipped.
     return Chunk(TopicPartition("bench", 0), -1, 1, data)
 
 
 def kafka_python(data: bytes) -> int:
-    """Decode with kafka-python, with CRC check; return the number of records."""
+    """Decode with kafka-python, checking CRCs; return the number of records."""
     from kafka.record import MemoryRecords
 
     records, count = MemoryRecords(data), 0

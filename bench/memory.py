@@ -3,8 +3,8 @@
 ``python -m bench.memory MODE ZOOKEEPER WARM TOPIC RECORDS SECONDS``, with MODE ``all`` or ``seven``, prints JSON.
 
 Eight streams read one partition each. They first read the small topic WARM, which loads all code and starts all
-threads; the resident memory after that is the base. Then they read RECORDS records per partition of TOPIC at full
-speed, in batches of 2048 rows, and continue for SECONDS under the current load. The resident memory is sampled every
+threads; the resident memory after that is the baseline. Then they read RECORDS records per partition of TOPIC at full
+speed, in batches of 2048 rows, and continue for SECONDS under a steady load. The resident memory is sampled every
 100 ms.
 """
 
@@ -33,7 +33,8 @@ class TopicReader:
 
     def __init__(self, zookeeper: str, topic: str, per_partition: int, unread: Collection[int] = ()) -> None:
         self.counts: dict[int, int] = {}
-        self.times: dict[int, tuple[float, float]] = {}  # when records 1 and per_partition were read
+        #: partition -> times at which its first and last record were read
+        self.times: dict[int, tuple[float, float]] = {}
         self._per_partition = per_partition
         config = ConsumerConfig.from_dict(
             {
@@ -121,7 +122,7 @@ def main(mode: str, zookeeper: str, warm: str, topic: str, per_partition: int, s
                 "steady records/s of the seven": (after - before) / (then - at),
                 "base bytes": base,
                 "peak bytes": max(samples),
-                # The last term: one response in flight per broker, in total one fetch size per partition.
+                # The last term is for in-flight responses: one per broker, in total one fetch size per partition.
                 "bound bytes": base + PARTITIONS * CHUNKS * FETCH_BYTES + PARTITIONS * FETCH_BYTES,
                 "samples": samples,
             }

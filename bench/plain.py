@@ -1,8 +1,8 @@
-"""One run of a consumer over a whole topic, without Spark.
+"""Reads a whole topic once with one client, without Spark.
 
-``python -m bench.plain CLIENT ZOOKEEPER BROKERS TOPIC RECORDS`` prints the number of records and the seconds as JSON.
-The time is measured from the arrival of the first batch (or message) to that of the last one, and the records of the
-first one are not counted. So the time to start and to join the group is not included. All values are accessed.
+``python -m bench.plain CLIENT ZOOKEEPER BROKERS TOPIC RECORDS`` prints the record count and the elapsed seconds as
+JSON. The measurement lasts from the arrival of the first batch (or message), whose records are not counted, until the
+arrival of the last one. Startup and joining the group are therefore not included. All values are accessed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.topics import FETCH_BYTES
 
 
 class Clock:
-    """Measures the time between the first and the last arrival, and counts records."""
+    """Measures the time between the first and the last arrival, and counts the records."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -30,7 +30,7 @@ class Clock:
         self._started = self._last = 0.0
 
     def count(self, records: int) -> int:
-        """Record an arrival and return the total number of records."""
+        """Count the records of an arrival, and return the total number of records."""
         self._last = time.perf_counter()
         if not self.total:
             self._first, self._started = records, self._last
@@ -38,14 +38,14 @@ class Clock:
         return self.total
 
     def result(self) -> dict[str, float]:
-        """Return the records after the first arrival, and the seconds."""
+        """Return the number of records after the first arrival, and the elapsed seconds."""
         return {"records": self.total - self._first, "seconds": self._last - self._started}
 
 
 def zkconsumer(
     zookeeper: str, topic: str, records: int, read: Callable[..., Iterator[int]], **properties: object
 ) -> dict:
-    """Run this package; ``read`` yields the number of records of each arrival."""
+    """Run zkconsumer. ``read`` yields the number of records of each arrival."""
     from zkconsumer import ConsumerConfig, create_consumer
 
     config = ConsumerConfig.from_dict(
@@ -67,7 +67,7 @@ def zkconsumer(
 
 
 def arrow(stream: object) -> Iterator[int]:
-    """Read Arrow batches; sum up the lengths of all values."""
+    """Read Arrow batches, and sum the lengths of all values."""
     import pyarrow.compute as pc
 
     touched = 0
@@ -77,7 +77,7 @@ def arrow(stream: object) -> Iterator[int]:
 
 
 def by_message(stream: object) -> Iterator[int]:
-    """Read message by message; one arrival is 1,000 messages."""
+    """Read single messages. An arrival consists of 1,000 messages."""
     touched = count = 0
     for message in stream:  # type: ignore[attr-defined]
         touched += len(message.value)
@@ -88,7 +88,7 @@ def by_message(stream: object) -> Iterator[int]:
 
 
 def confluent(brokers: str, topic: str, records: int, *, check_crcs: bool) -> dict:
-    """Run confluent-kafka with ``consume(10000)`` and its queues tuned."""
+    """Run confluent-kafka with ``consume(10000)`` and tuned queues."""
     from confluent_kafka import Consumer
 
     consumer = Consumer(
@@ -117,7 +117,7 @@ def confluent(brokers: str, topic: str, records: int, *, check_crcs: bool) -> di
 
 
 def kafka_python(brokers: str, topic: str, records: int) -> dict:
-    """Run kafka-python's ``poll``."""
+    """Run kafka-python with ``poll``."""
     from kafka import KafkaConsumer
 
     consumer = KafkaConsumer(
@@ -139,9 +139,10 @@ def kafka_python(brokers: str, topic: str, records: int) -> dict:
 
 
 def jvm(zookeeper: str, topic: str, records: int) -> dict:
-    """Run ConsumerPerformance of the JVM consumer 1.1.1.
+    """Run ``ConsumerPerformance`` with Kafka's old consumer, version 1.1.1.
 
-    It prints a line every 50 ms. The time is measured from its first line with records to its last one.
+    It prints a line every 50 ms. The measurement starts with the first line that reports records, and ends with the
+    last line.
     """
     from zkconsumer.devcluster.jars import resolve
     from zkconsumer.devcluster.servers import java_command
@@ -171,7 +172,7 @@ def jvm(zookeeper: str, topic: str, records: int) -> dict:
 
 
 def run(client: str, zookeeper: str, brokers: str, topic: str, records: int) -> dict:
-    """Run one client."""
+    """Run the given client once."""
     if client == "zkconsumer, Arrow":
         return zkconsumer(zookeeper, topic, records, arrow)
     if client == "zkconsumer, Arrow, 64 KiB receive buffer":

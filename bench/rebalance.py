@@ -1,9 +1,9 @@
-"""``python -m bench.rebalance``: how long partitions deliver no records after a member joins or is killed.
+"""``python -m bench.rebalance``: time without records after a member joins or is killed.
 
-Compares this package with the console consumer of the JVM, version 1.1.1. Each group consists of processes of one kind
-with the same settings; the groups run one after the other. A measurement starts with the registration of the new
-member, or with the end of the session of the killed one. It ends when each partition has delivered a record through the
-member that the range assignor assigns it to. Writes ``bench/results/rebalance.rst``.
+Compares zkconsumer with the console consumer of Kafka 1.1.1. Each group consists of processes of one kind with the same
+settings, and the groups run one after the other. A measurement starts when the new member is registered, or when the
+session of the killed member expires. It ends when each partition has delivered a record to the member that the range
+assignor selects for it. The results are written to ``bench/results/rebalance.rst``.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from zkconsumer.rebalance.assignors import assign_range
 
 SESSION_MS = 4000
 TOPIC = "rebalance"
-#: Writing the first entry of an index can block a broker for 50 ms with page faults.
+#: Avoids index entries, because page faults while writing the first entry of an index can block a broker for 50 ms.
 NO_INDEX = {"index.interval.bytes": 1 << 30}
 KINDS: dict[str, Maker] = {"zkconsumer": our_consumer, "JVM 1.1.1": jvm_consumer}
 
 
 class Load:
-    """Writes consecutive numbers to the partitions in turn: 5,000 per second, but at most 200 to one partition."""
+    """Produces consecutive numbers, round-robin over the partitions: 5,000/s, but at most 200/s per partition."""
 
     def __init__(self, cluster: DevCluster, topic: str, partitions: int) -> None:
         self.written = 0
@@ -53,7 +53,7 @@ class Load:
         self._thread.start()
 
     def partition_of(self, number: int) -> int:
-        """Return the partition of a number."""
+        """Return the partition to which a number is produced."""
         return number % self._partitions
 
     def _run(self) -> None:
@@ -66,14 +66,14 @@ class Load:
         self._admin.close()
 
     def stop(self) -> None:
-        """Stop writing."""
+        """Stop producing."""
         self._stop.set()
         self._thread.join()
 
 
 @dataclass
 class Group:
-    """A group of members of one kind that read one topic."""
+    """A consumer group whose members are of one kind, and read one topic."""
 
     cluster: DevCluster
     zk: KazooClient
@@ -85,7 +85,7 @@ class Group:
     started: int = 0
 
     def start(self, topic: str) -> ChildConsumer:
-        """Start another member and wait until it is registered."""
+        """Start another member, and wait until it is registered."""
         number = self.started
         self.started += 1
         settings = {
@@ -104,11 +104,11 @@ class Group:
         return member
 
     def path(self, member: ChildConsumer) -> str:
-        """Return the path of the registration znode of a member."""
+        """Return the path of a member's registration znode."""
         return f"/consumers/{self.name}/ids/{self.name}_{member.name.rpartition('-')[2]}"
 
     def wait_until_all_deliver(self, load: Load) -> float:
-        """Wait until each partition has delivered a new record through its owner; return the seconds."""
+        """Wait until each partition has delivered a new record to its owner; return the elapsed seconds."""
         by_thread = {f"{self.name}_{member.name.rpartition('-')[2]}-0": member for member in self.members}
         assignment = assign_range({TOPIC: list(range(self.partitions))}, {TOPIC: list(by_thread)})
         owners = {partition.partition: by_thread[thread] for partition, thread in assignment.items()}
@@ -128,7 +128,7 @@ class Group:
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout: float = 120) -> None:
-    """Wait until a condition is true."""
+    """Wait until ``condition()`` is true."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -137,7 +137,7 @@ def wait_for(condition: Callable[[], object], what: str, timeout: float = 120) -
 
 
 def measure(cluster: DevCluster, zk: KazooClient, kind: str, partitions: int, members: int, rounds: int) -> list[float]:
-    """Return the median seconds after a join and after a kill."""
+    """Return the median time without records after a join and after a kill, in seconds."""
     joins, deaths = [], []
     topic = cluster.create_topic(f"{TOPIC}-{uuid.uuid4().hex[:8]}", partitions, config=NO_INDEX)
     load = Load(cluster, topic, partitions)
@@ -165,12 +165,12 @@ def measure(cluster: DevCluster, zk: KazooClient, kind: str, partitions: int, me
 
 @dataclass
 class Gaps:
-    """Gaps between records of a partition that stays assigned to its member, in milliseconds.
+    """Gaps between the records of a partition that stays assigned to its member, in milliseconds.
 
     Attributes:
         p99: 99th percentile without a rebalance.
-        steady: the largest gap of each second without a rebalance.
-        rebalancing: the largest gap of each second in which a member joins or leaves.
+        steady: largest gap of each second without a rebalance.
+        rebalancing: largest gap of each second in which a member joins or leaves.
     """
 
     p99: float
@@ -178,7 +178,7 @@ class Gaps:
     rebalancing: list[float]
 
     def __str__(self) -> str:
-        """Return the note below the table."""
+        """Return the note that follows the results table."""
         return (
             "Gaps between the records of a partition that stays assigned, at about 1,000 records/s: "
             f"{self.p99:.0f} ms at the 99th percentile. The largest gap of a second is {median(self.steady):.0f} ms "
@@ -189,10 +189,10 @@ class Gaps:
 
 
 def gaps(cluster: DevCluster, rounds: int = 10) -> Gaps:
-    """Measure one of two partitions, with about 1,000 records/s each, while another member joins and leaves.
+    """Measure the gaps of one of two partitions, at about 1,000 records/s, while another member joins and leaves.
 
-    The writer and the other member are processes that have already started, because starting an interpreter would use
-    the cores that are measured.
+    The producer and the other member run in processes that are started beforehand, because starting an interpreter
+    would use the cores that are measured.
     """
     topic = cluster.create_topic(f"{TOPIC}-gaps", 2, config=NO_INDEX)
     properties = {
@@ -228,7 +228,7 @@ def gaps(cluster: DevCluster, rounds: int = 10) -> Gaps:
 def _measure_gaps(
     consumer: ZookeeperConsumerConnector, commands: Any, times: list[float], rounds: int
 ) -> tuple[list[list[float]], list[list[float]]]:
-    """Return the gaps of each second without a rebalance, and of each join and leave with the second after it."""
+    """Return the gaps of each second without a rebalance, and of each join and leave including the following second."""
     steady, rebalancing = [], []
     for number in range(rounds):
         first = len(times)
@@ -257,7 +257,7 @@ def _write(bootstrap: str, topic: str, stop: Any) -> None:
 
 
 def _join_and_leave(properties: dict[str, str], topic: str, commands: Any) -> None:
-    """Join with each received ``consumer.id``, and leave on the next command; an empty id ends the process."""
+    """Join the group with each ``consumer.id`` received, and leave on the next command; exit on an empty id."""
     commands.send("ready")
     while name := commands.recv():
         with create_consumer(ConsumerConfig.from_dict({**properties, "consumer.id": name})) as consumer:
@@ -274,7 +274,7 @@ def _read(stream: KafkaStream, times: list[float]) -> None:
 
 
 def main() -> None:
-    """Measure, and print and write the table."""
+    """Run the benchmark, and print and write the results."""
     parser = argparse.ArgumentParser(prog="python -m bench.rebalance", description=__doc__)
     parser.add_argument("--partitions", type=int, nargs="+", default=[8, 64, 512])
     parser.add_argument("--members", type=int, nargs="+", default=[2, 8, 32])

@@ -1,6 +1,6 @@
-"""The results as JSON, as tables and as a plot, in ``bench/results/``.
+"""Benchmark results in ``bench/results/``: JSON, tables and a plot.
 
-In the JSON, ``who`` is the name of a client.
+In the JSON, ``who`` is the name of the client.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent / "results"
 
 OWN_SOURCE, SPARKS_SOURCE = "zkconsumer", "spark-sql-kafka-0-10"
 
-#: Client of this package, and client of another package, whose throughputs are compared.
+#: Pairs of clients to compare: (zkconsumer, other).
 COMPARISONS = (
     ("zkconsumer, Arrow", "JVM old consumer 1.1.1"),
     ("zkconsumer, Arrow", "confluent-kafka consume(10000)"),
@@ -29,7 +29,7 @@ def load() -> dict[str, Any]:
 
 
 def save(results: dict[str, Any]) -> None:
-    """Write JSON, tables and plot."""
+    """Write the results as JSON, tables and a plot."""
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     (FOLDER / "results.rst").write_text(table(results))
@@ -37,7 +37,7 @@ def save(results: dict[str, Any]) -> None:
 
 
 def grid(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Return a table in reStructuredText."""
+    """Return a reStructuredText table."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     line = "  ".join("=" * width for width in widths)
     text = [
@@ -48,7 +48,7 @@ def grid(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def table(results: dict[str, Any]) -> str:
-    """Return all medians in reStructuredText."""
+    """Return all medians as reStructuredText tables."""
     machine = results.get("machine", {})
     sections = [f"Measured on {machine.get('cpu')}, {machine.get('cores')} cores shared with the brokers.\n"]
     tables = {
@@ -131,7 +131,7 @@ def _batches_table(results: dict[str, Any]) -> str:
 
 
 def _batch_title(key: str) -> str:
-    """Return the title of a row: ``1000`` is a number of records, possibly followed by a number of partitions."""
+    """Return the row title for ``key``, which is a batch size, optionally followed by a number of partitions."""
     size, comma, partitions = key.partition(", ")
     return f"{int(size):,} records in a batch{comma}{partitions}"
 

@@ -1,17 +1,17 @@
-"""Spark streams of this package's source or of Spark's own source.
+"""Runs Spark queries with zkconsumer's source or with Spark's own Kafka source.
 
 ``python -m bench.spark_stream SOURCE CONF ZOOKEEPER BROKERS``, with SOURCE ``zkconsumer`` or ``spark-sql-kafka-0-10``
-and CONF ``recommended`` or ``defaults``, reads cases as JSON from its input, one per line. For each case it runs the
-query once and prints the figures as JSON. The benchmark alternates between two such processes. In one JVM, the
-optimizations that the JIT compiler makes for one source would slow down the other.
+and CONF ``recommended`` or ``defaults``, reads cases from standard input, one JSON object per line. For each case, it
+runs the query once and prints the figures as JSON. The benchmark alternates between two such processes, because JIT
+optimizations for one source would slow down the other source in the same JVM.
 
 A case has a ``kind`` and a ``topic``:
 
-- ``whole``: reads all ``records`` in one batch into ``noop``, or into a count per minute with ``windowed``. ``columns``
-  selects columns, ``peer`` are options of Spark's own source.
+- ``whole``: reads all ``records`` in one batch and writes them to ``noop``; with ``windowed``, counts them per minute.
+  ``columns`` selects columns, and ``peer`` contains options for Spark's own source.
 - ``batches``: runs ``count`` batches of ``size`` records.
-- ``latency``: reads a topic that is being written for ``seconds``, and measures from the timestamp of a record until
-  its batch has been processed.
+- ``latency``: reads a topic for ``seconds`` while records are produced, and measures the time from a record's timestamp
+  until its batch has been processed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Servers = tuple[str, ...]
 
 
 def session(conf: str) -> Any:
-    """Return a Spark session with both sources."""
+    """Return a Spark session in which both sources are available."""
     import zkconsumer.spark
     from zkconsumer.devcluster.jars import SPARKS_OWN, resolve
     from zkconsumer.devcluster.java import java_home
@@ -63,7 +63,7 @@ def session(conf: str) -> Any:
 
 
 def zkconsumer_stream(spark: Any, servers: Servers, case: Case) -> Any:
-    """Return a stream of this package's source."""
+    """Return a stream from zkconsumer's source."""
     reader = (
         spark.readStream.format("zkconsumer")
         .option("zookeeper.connect", servers[0])
@@ -78,7 +78,7 @@ def zkconsumer_stream(spark: Any, servers: Servers, case: Case) -> Any:
 
 
 def kafka_stream(spark: Any, servers: Servers, case: Case) -> Any:
-    """Return a stream of Spark's own source, which also checks CRCs."""
+    """Return a stream from Spark's own source, which also checks CRCs."""
     reader = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", servers[1])
@@ -96,7 +96,7 @@ def _limited(reader: Any, case: Case) -> Any:
 
 
 def whole(stream: Any, case: Case) -> dict[str, float]:
-    """Read the whole topic and return the times of the batches that had records."""
+    """Read the whole topic, and return the record count and the total batch times."""
     if case.get("windowed"):
         from pyspark.sql import functions as f
 
@@ -108,13 +108,13 @@ def whole(stream: Any, case: Case) -> dict[str, float]:
         batches = [progress for progress in query.recentProgress if progress["numInputRows"]]
     rows = sum(batch["numInputRows"] for batch in batches)
     if rows != case["records"]:
-        raise RuntimeError(f"read {rows} rows instead of {case['records']}")
+        raise RuntimeError(f"expected {case['records']} rows, got {rows}")
     times = {key: sum(b["durationMs"].get(key, 0) for b in batches) / 1000 for key in ("triggerExecution", "addBatch")}
     return {"records": rows, **times}
 
 
 def batches(stream: Any, case: Case) -> dict[str, float]:
-    """Return the median time of small batches, without the first third (warm-up)."""
+    """Return the median duration of small batches, excluding the first third as warm-up."""
     with tempfile.TemporaryDirectory() as checkpoint:
         query = stream.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
         while len(progress := [p for p in query.recentProgress if p["numInputRows"]]) < case["count"]:
@@ -127,7 +127,7 @@ def batches(stream: Any, case: Case) -> dict[str, float]:
 
 
 def latency(stream: Any, case: Case) -> dict[str, float]:
-    """Return percentiles of the milliseconds from a record's timestamp until the sink has processed its batch."""
+    """Return percentiles of the time from a record's timestamp until the sink processed its batch, in milliseconds."""
     ages: Counter[int] = Counter()
     started = time.time()
 
@@ -135,7 +135,7 @@ def latency(stream: Any, case: Case) -> dict[str, float]:
         del number
         counted = frame.selectExpr("unix_millis(timestamp) AS at").groupBy("at").count().collect()
         now = time.time()
-        if now - started > case["seconds"] / 2:  # without the first half (warm-up)
+        if now - started > case["seconds"] / 2:  # the first half is warm-up
             for at, count in counted:
                 ages[int(now * 1000) - at] += count
 
@@ -156,7 +156,7 @@ KINDS = {"whole": whole, "batches": batches, "latency": latency}
 
 
 def main(source: str, conf: str, *servers: str) -> None:
-    """Run the cases of the input."""
+    """Run the cases from standard input."""
     spark = session(conf)
     for line in sys.stdin:
         case = json.loads(line)

@@ -1,4 +1,4 @@
-"""The topics of the benchmarks: 5 million records of 100 bytes in 8 partitions, unless stated otherwise."""
+"""Benchmark topics: 5 million records of 100 bytes in 8 partitions, unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ RECORDS = 5_000_000
 PARTITIONS = 8
 VALUE_SIZE = 100
 
-#: Maximum bytes per partition and fetch; the same for all clients.
+#: Maximum fetch size per partition, in bytes; the same for all clients.
 FETCH_BYTES = 1 << 20
 
-#: Records per batch of the log: about as many as fit into the 16 KiB of a Java producer.
+#: Records per batch: about as many as fit into the Java producer's default batch size, 16 KiB.
 PER_BATCH = 140
 
 CODECS = ("none", "lz4")
@@ -25,7 +25,7 @@ CODECS = ("none", "lz4")
 def fill(
     cluster: DevCluster, codec: str, records: int = RECORDS, *, size: int = VALUE_SIZE, partitions: int = PARTITIONS
 ) -> str:
-    """Return the name of a topic with these records; the first call creates and fills it."""
+    """Return the name of a topic with ``records`` records. The first call creates and fills the topic."""
     return _fill(cluster, codec, records, size, partitions)
 
 

@@ -1,8 +1,8 @@
-"""Cost of a task of a topology: ``python -m bench.topology``.
+"""``python -m bench.topology``: CPU time of a topology task, and throughput of test drivers.
 
-One process on one core. CPU time per record, from decoded Arrow columns to Arrow columns of the output, with a commit
-every 200,000 records; the stores are filled before the measurement. The test drivers, of this package and of Kafka
-Streams, serialize each record and commit after it; their rates are wall-clock.
+A task runs in one process on one core. Its CPU time per record includes everything from decoded Arrow columns to Arrow
+output columns, with a commit every 200,000 records. The stores are filled before the measurement. The test drivers of
+zkconsumer and Kafka Streams serialize each record and commit after it; their throughput is based on wall-clock time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VALUE = bytes(92)
 PARTITION = TopicPartition("in", 0)
 WINDOW_MS, GAP_MS = 60_000, 30_000
 
-#: Milliseconds of event time between two records: a window has 6,000 records.
+#: Event time between two records, in milliseconds. A window contains 6,000 records.
 STEP_MS = 10
 
 
@@ -60,7 +60,7 @@ class Count(Processor):
 
 
 class CachedCount(Count):
-    """Counts the records of each key, and forwards the last count of each key at a commit."""
+    """Counts the records of each key, and forwards the last count of each key on commit."""
 
     def init(self, context: ProcessorContext) -> None:
         """Get the store."""
@@ -101,7 +101,7 @@ class CountBySession(Count):
 
 
 class Case(NamedTuple):
-    """A processor with a store, and the number of keys."""
+    """A benchmark case: the number of keys, a processor and its store."""
 
     keys: int
     processor: type[Processor]
@@ -109,22 +109,22 @@ class Case(NamedTuple):
 
 
 def count_store() -> StoreBuilder:
-    """Return a store of counts."""
+    """Return a builder for a store of counts."""
     return stores.key_value("s", value=serdes.LONG)
 
 
 def cached_store() -> StoreBuilder:
-    """Return a store of counts with a record cache."""
+    """Return a builder for a store of counts with a record cache."""
     return stores.key_value("s", value=serdes.LONG, caching=True)
 
 
 def window_store() -> StoreBuilder:
-    """Return a store of counts by window."""
+    """Return a builder for a store of counts by window."""
     return stores.window("s", value=serdes.LONG, retention_ms=600_000, window_size_ms=WINDOW_MS)
 
 
 def session_store() -> StoreBuilder:
-    """Return a store of counts by session."""
+    """Return a builder for a store of counts by session."""
     return stores.session("s", value=serdes.LONG, retention_ms=600_000)
 
 
@@ -138,7 +138,7 @@ CASES = {
     "session window, 1,000 keys": Case(1_000, CountBySession, session_store),
 }
 
-#: Cases of the test drivers: name in ``OracleRunner``, and the case.
+#: Test driver cases: (name in ``OracleRunner``, case).
 DRIVER_CASES = {
     "count, 100,000 keys": ("count", Case(100_000, Count, count_store)),
     "count, 1 million keys": ("count", Case(1_000_000, Count, count_store)),
@@ -148,13 +148,13 @@ DRIVER_CASES = {
 
 
 class Input:
-    """Generates batches of records with random keys of eight bytes."""
+    """Generates batches of records with random 8-byte keys."""
 
     def __init__(self, keys: int) -> None:
         self._keys, self._rng, self._offset = keys, random.Random(1), 0
 
     def fill(self) -> Iterator[Any]:
-        """Return batches with all keys."""
+        """Yield batches that contain each key once."""
         for first in range(0, self._keys, COMMIT_RECORDS):
             yield self._batch(range(first, min(first + COMMIT_RECORDS, self._keys)))
 
@@ -175,7 +175,7 @@ class Input:
 
 
 def create_topology(case: Case, has_output: bool = True) -> Topology:
-    """Return a topology, with output of each change or none."""
+    """Return a topology, with or without an output topic for the changes."""
     topology = Topology().add_source("src", "in")
     topology.add_processor("p", case.processor, "src", stores=[case.store()])
     if has_output:
@@ -184,7 +184,7 @@ def create_topology(case: Case, has_output: bool = True) -> Topology:
 
 
 def create_task(case: Case) -> StreamTask:
-    """Return a task whose pages are in a dictionary."""
+    """Return a task that keeps its pages in memory."""
     pages: dict[str, MemoryPages] = {}
 
     def pages_of(store: StateStore) -> MemoryPages:
@@ -198,7 +198,7 @@ def create_task(case: Case) -> StreamTask:
 
 
 def process_batch(task: StreamTask, batch: Any) -> int:
-    """Process a batch and commit, and return the number of output records."""
+    """Process a batch, commit, and return the number of output records."""
     task.add_columns(PARTITION, batch)
     task.run()
     task.commit()
@@ -206,7 +206,7 @@ def process_batch(task: StreamTask, batch: Any) -> int:
 
 
 def measure_task(case: Case) -> float:
-    """Return microseconds of CPU time per record of a task with filled stores."""
+    """Return the CPU time per record of a task with filled stores, in microseconds."""
     inputs, task = Input(case.keys), create_task(case)
     for batch in inputs.fill():
         process_batch(task, batch)
@@ -217,14 +217,14 @@ def measure_task(case: Case) -> float:
     started = time.process_time()
     for batch, count in zip(batches, expected, strict=True):
         if process_batch(task, batch) != count:
-            raise RuntimeError("each record, or key of a cached store, must have one output record")
+            raise RuntimeError("there must be one output record per input record, or per key if the store is cached")
     used = time.process_time() - started
     task.close()
     return used / (COMMITS * COMMIT_RECORDS) * 1e6
 
 
 def measure_driver(case: Case) -> float:
-    """Return records per second of the test driver, which commits after each record, without output."""
+    """Return the throughput of zkconsumer's test driver without output, in records per second."""
     rng = random.Random(1)
     pack = struct.Struct(">Q").pack
     with TopologyTestDriver(create_topology(case, has_output=False)) as driver:
@@ -236,7 +236,7 @@ def measure_driver(case: Case) -> float:
 
 
 def measure_jvm(oracle: Oracle, kind: str, case: Case) -> float:
-    """Return records per second of the test driver of Kafka Streams."""
+    """Return the throughput of the Kafka Streams test driver, in records per second."""
     [answer] = oracle.send([{"bench": kind, "keys": case.keys, "records": DRIVER_RECORDS}])
     return float(answer["rate"])
 
@@ -245,7 +245,7 @@ def main() -> None:
     """Run all cases alternately, and write the medians to ``bench/results``."""
     parser = argparse.ArgumentParser("bench.topology", description=__doc__)
     parser.add_argument("--runs", type=int, default=RUNS, help="runs per case (default: %(default)s)")
-    parser.add_argument("--only", default="", help="run only the cases of tasks whose names contain this text")
+    parser.add_argument("--only", default="", help="run only the task cases whose name contains this text")
     options = parser.parse_args()
     runs: dict[str, list[float]] = {}
     for _ in range(options.runs):

@@ -1,4 +1,4 @@
-"""Sum the sizes of the values of a topic, in Arrow record batches.
+"""Sum the value sizes of a topic, using Arrow record batches.
 
 ``python examples/arrow_batches.py consumer.properties orders``. No Python object is created per message, so this is
 several times as fast as a loop over messages.
@@ -13,7 +13,7 @@ from zkconsumer.errors import ConsumerTimeoutError
 
 
 def main(properties: str, topic: str) -> None:
-    """Consume until no message arrives any more."""
+    """Consume until no message arrives within ``consumer.timeout.ms``."""
     rows = size = 0
     with create_consumer(ConsumerConfig.from_properties(properties)) as consumer:
         [stream] = consumer.create_message_streams({topic: 1})[topic]

@@ -1,8 +1,8 @@
 """Groups the clicks of each user into sessions with a session store.
 
 A session ends when its user has not clicked for 30 minutes of event time. Clicks that are up to 15 minutes late extend
-or join earlier sessions; later ones are dropped and counted.
-``test_click_sessions.py`` runs it: ``python -m pytest examples/test_click_sessions.py``.
+or merge earlier sessions. Later clicks are dropped and counted.
+``python -m pytest examples/test_click_sessions.py`` runs its tests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WINDOWS = SessionWindows(gap_ms=30 * MINUTE, grace_ms=15 * MINUTE)
 
 
 class Sessions(Processor):
-    """Counts the clicks of each session, and forwards the sessions that have ended."""
+    """Counts the clicks of each session, and forwards ended sessions."""
 
     def init(self, context: ProcessorContext) -> None:
         """Get the store."""
@@ -25,10 +25,10 @@ class Sessions(Processor):
         self._next_check_ms = 0
 
     def process(self, record: Record) -> None:
-        """Add a click, and merge the sessions within the gap. Every minute of event time, look for ended ones first.
+        """Add a click, and merge the sessions within the gap. Once per event-time minute, forward ended sessions first.
 
-        A punctuation would be called after the click. If that is much later than the click before, the store has then
-        removed the ended sessions.
+        A punctuator would run after the click. If the click is much later than the previous one, the store would
+        already have removed the ended sessions.
         """
         now_ms = self._context.current_stream_time_ms
         if now_ms >= self._next_check_ms:
@@ -54,7 +54,7 @@ class Sessions(Processor):
 
 
 def topology() -> Topology:
-    """Return the topology: clicks in ``clicks``, sessions in ``sessions``."""
+    """Return the topology, which reads the topic ``clicks`` and writes the topic ``sessions``."""
     store = stores.session("sessions", serdes.STRING, serdes.LONG, retention_ms=2 * WINDOWS.retention_ms)
     return (
         Topology()

@@ -1,4 +1,4 @@
-"""Fraud alarm: payments within ten minutes after a password change, and the number of alarms per user and hour.
+"""Raises an alarm for payments within ten minutes after a password change, and counts alarms per user and hour.
 
 Two streams are joined in windows with a grace period, and ``suppress`` forwards each final count once.
 """
@@ -20,12 +20,12 @@ def describe(change: str, payment: str) -> str:
 
 
 def format_window(window: Windowed, _count: int) -> str:
-    """Return user and start of a window as text."""
+    """Format a windowed key as user and window start."""
     return f"{window.key}@{window.start}"
 
 
 def create_topology() -> Topology:
-    """Return the topology. The keys are users; those of ``alarm-counts`` are a user and the start of an hour."""
+    """Return the topology. Keys are users, except in ``alarm-counts``: its keys are a user and the start of an hour."""
     builder = StreamsBuilder()
     changes = builder.stream("password-changes", key_serde=serdes.STRING, value_serde=serdes.STRING)
     payments = builder.stream("payments", key_serde=serdes.STRING, value_serde=serdes.STRING)

@@ -1,7 +1,7 @@
-"""A topology that reports devices that have not sent anything for a minute, by wall-clock punctuation.
+"""Reports devices that sent no records for a minute, using wall-clock punctuation.
 
-It works without new records, which event time does not. ``test_idle_alarm.py`` runs it:
-``python -m pytest examples/test_idle_alarm.py``.
+Unlike stream-time punctuation, it works even if no new records arrive. ``python -m pytest examples/test_idle_alarm.py``
+runs its test.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ IDLE_MS, CHECK_MS = 60_000, 10_000
 
 
 class IdleAlarm(Processor):
-    """Remembers when each device was seen, and forwards an alarm and its end."""
+    """Tracks when each device was last seen, and reports when a device becomes idle and when it is back."""
 
     def init(self, context: ProcessorContext) -> None:
-        """Get the store, and look for idle devices every ten seconds."""
+        """Get the stores, and schedule a check for idle devices every ten seconds."""
         self._context = context
         self._last_seen = context.get_state_store("last-seen")
         self._alarms = context.get_state_store("alarms")
         context.schedule(CHECK_MS, PunctuationType.WALL_CLOCK_TIME, self._report_idle)
 
     def process(self, record: Record) -> None:
-        """Note that a device has sent something."""
+        """Update the time when the device was last seen, and end its alarm."""
         now = self._context.current_system_time_ms
         self._last_seen.put(record.key, now)
         if self._alarms.delete(record.key) is not None:
@@ -35,7 +35,7 @@ class IdleAlarm(Processor):
 
 
 def topology() -> Topology:
-    """Return the topology: measurements in ``measurements``, alarms in ``alarms``."""
+    """Return the topology, which reads the topic ``measurements`` and writes the topic ``alarms``."""
     builders = [stores.key_value(name, serdes.STRING, serdes.LONG) for name in ("last-seen", "alarms")]
     return (
         Topology()

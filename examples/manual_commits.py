@@ -1,6 +1,6 @@
-"""Commit offsets after the results were written: ``python examples/manual_commits.py consumer.properties orders out``.
+"""Commit offsets after writing the results: ``python examples/manual_commits.py consumer.properties orders out``.
 
-If the process is killed, the messages since the last commit are consumed again, and none is lost.
+If the process is killed, the messages since the last commit are consumed again, and no message is lost.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Counts page views by region in five-minute windows that advance by one minute.
 
-A stream is joined with a table, and counted in windows.
+A stream of page views is joined with a table of user profiles, and the result is counted in windows.
 
 Source: Kafka 3.9 org.apache.kafka.streams.examples.pageview.PageViewTypedDemo.
 """
@@ -18,17 +18,17 @@ MINUTE_MS = 60_000
 
 
 def add_region(view: dict[str, Any], profile: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a view with the region of its user."""
+    """Return the page view with the region of its user."""
     return {**view, "region": "UNKNOWN" if profile is None else profile["region"]}
 
 
 def get_region(_user: str, view: dict[str, Any]) -> str:
-    """Return the region of a view."""
+    """Return the region of a page view."""
     return str(view["region"])
 
 
 def format_window(window: Windowed, _count: int) -> str:
-    """Return region and start of a window as text."""
+    """Format a windowed key as region and window start."""
     return f"{window.key}@{window.start}"
 
 

@@ -1,6 +1,6 @@
 """Print the messages of a topic: ``python examples/plain_consumer.py consumer.properties orders``.
 
-The loop ends when no message has arrived for ``consumer.timeout.ms``; without this property it waits forever.
+The loop ends when no message arrives within ``consumer.timeout.ms``. Without this property, it waits forever.
 """
 
 import sys
@@ -10,9 +10,9 @@ from zkconsumer.errors import ConsumerTimeoutError
 
 
 def main(properties: str, topic: str) -> None:
-    """Consume until no message arrives any more."""
+    """Consume until no message arrives within ``consumer.timeout.ms``."""
     config = ConsumerConfig.from_properties(properties, strict=True)  # an unknown property is an error
-    with create_consumer(config) as consumer:  # commits and leaves the group at the end
+    with create_consumer(config) as consumer:  # on exit, commits and leaves the group
         [stream] = consumer.create_message_streams({topic: 1})[topic]
         try:
             for message in stream:

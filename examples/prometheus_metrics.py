@@ -14,7 +14,7 @@ from zkconsumer.prometheus import ConsumerCollector
 
 
 def main(properties: str, topic: str, port: str) -> None:
-    """Consume until no message arrives any more."""
+    """Consume until no message arrives within ``consumer.timeout.ms``."""
     with create_consumer(ConsumerConfig.from_properties(properties)) as consumer:
         registry = CollectorRegistry()
         registry.register(ConsumerCollector(consumer))

@@ -1,7 +1,7 @@
-"""Keep counts by partition, and store them before a partition moves to another consumer.
+"""Keep a message count per partition, and store it before the partition moves to another consumer.
 
 ``python examples/rebalance_listener.py consumer.properties orders counts``. Start it twice with the same properties to
-see partitions move: the new owner continues with the stored counts.
+see partitions move: the new owner resumes with the stored counts.
 """
 
 import json
@@ -14,7 +14,7 @@ from zkconsumer.errors import ConsumerTimeoutError
 
 
 class Counts(ConsumerRebalanceListener):
-    """The number of messages by partition, in memory and in one file per partition."""
+    """Message counts per partition, in memory and in one file per partition."""
 
     def __init__(self, folder: Path, topic: str) -> None:
         self._folder = folder
@@ -22,11 +22,11 @@ class Counts(ConsumerRebalanceListener):
         self._counts: dict[int, int] = {}
 
     def add(self, partition: int) -> None:
-        """Count a message."""
+        """Count a message of ``partition``."""
         self._counts[partition] = self._counts.get(partition, 0) + 1
 
     def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
-        """Store the counts; no message of these partitions is delivered any more."""
+        """Store the counts of ``partitions``, which deliver no more messages."""
         for partition in partitions.get(self._topic, ()):
             self._file(partition).write_text(json.dumps(self._counts.pop(partition, 0)))
         print("revoked", {topic: sorted(numbers) for topic, numbers in partitions.items()})
@@ -50,7 +50,7 @@ class Counts(ConsumerRebalanceListener):
 
 
 def main(properties: str, topic: str, folder: str) -> None:
-    """Consume until no message arrives any more."""
+    """Consume until no message arrives within ``consumer.timeout.ms``."""
     Path(folder).mkdir(exist_ok=True)
     counts = Counts(Path(folder), topic)
     consumer = create_consumer(ConsumerConfig.from_properties(properties))
@@ -62,7 +62,7 @@ def main(properties: str, topic: str, folder: str) -> None:
                 counts.add(message.partition)
         except ConsumerTimeoutError:
             pass
-    counts.store()  # the listener is not called at shutdown
+    counts.store()  # the listener is not called on shutdown
 
 
 if __name__ == "__main__":

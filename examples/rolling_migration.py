@@ -1,9 +1,9 @@
-"""Migrate a consumer group from the JVM to zkconsumer and back, member by member, under load.
+"""Migrate a consumer group from JVM members to zkconsumer and back, one member at a time, under load.
 
-Two console consumers of Kafka 1.1.1 share a topic. Each of them is replaced by a consumer of this library. The new
-consumers store the offsets in ZooKeeper, then in ZooKeeper and Kafka, then in Kafka, and back. Finally, each of them is
-replaced by a console consumer. A steady load continues all the time. At the end, lost numbers and duplicates are
-counted, and the exit code is 1 if a number was lost.
+Two console consumers of Kafka 1.1.1 share a topic. Each of them is replaced by a zkconsumer member. The new members
+store their offsets in ZooKeeper, then in ZooKeeper and Kafka, then in Kafka, and back. Finally, each of them is
+replaced by a console consumer. A steady load continues throughout. At the end, the program counts lost and duplicate
+numbers. Its exit code is 1 if a number was lost.
 
 Run it with ``python examples/rolling_migration.py``. It takes about a minute.
 """
@@ -37,12 +37,12 @@ STARTED = time.monotonic()
 
 
 def log(text: str) -> None:
-    """Print a line with the time since the start."""
+    """Print a line with the time elapsed since the program started."""
     print(f"[{time.monotonic() - STARTED:5.1f} s] {text}", flush=True)
 
 
 class JvmConsumer:
-    """A console consumer of Kafka 1.1.1 that writes to a file."""
+    """A console consumer of Kafka 1.1.1 that writes its messages to a file."""
 
     def __init__(self, cluster: DevCluster, name: str) -> None:
         self.name = name
@@ -57,16 +57,16 @@ class JvmConsumer:
         self._process.start()
 
     def numbers(self) -> list[int]:
-        """Return the numbers that were read."""
+        """Return the numbers that this member read."""
         return [int(line) for line in self._output.read_bytes().split() if len(line) == VALUE_SIZE]
 
     def stop(self) -> None:
-        """Leave the group."""
+        """Stop the process, which leaves the group."""
         self._process.stop()
 
 
 class PythonConsumer:
-    """A consumer of this library, with a thread that reads its stream."""
+    """A zkconsumer member, with a thread that reads its stream."""
 
     def __init__(self, cluster: DevCluster, name: str) -> None:
         self.name = name
@@ -84,17 +84,17 @@ class PythonConsumer:
             pass
 
     def numbers(self) -> list[int]:
-        """Return the numbers that were read."""
+        """Return the numbers that this member read."""
         return list(self._numbers)
 
     def stop(self) -> None:
-        """Leave the group."""
+        """Leave the group, and stop the thread."""
         self.consumer.shutdown()
         self._thread.join()
 
 
 def properties(cluster: DevCluster, name: str) -> dict[str, object]:
-    """Return the properties of a member. JVM and Python members have the same ones, except for the consumer id."""
+    """Return the properties of a member. JVM and Python members differ only in the consumer id."""
     return {
         "zookeeper.connect": cluster.zookeeper_connect,
         "group.id": GROUP,
@@ -106,11 +106,11 @@ def properties(cluster: DevCluster, name: str) -> dict[str, object]:
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout: float = 60) -> None:
-    """Wait until a condition is true."""
+    """Wait until ``condition()`` is true."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"timed out after {timeout:g} s: {what}")
+            raise TimeoutError(f"timed out after {timeout:g} s waiting until {what}")
         time.sleep(0.05)
 
 
@@ -121,13 +121,13 @@ def partitions_by_member(zk: KazooClient) -> Counter[str]:
         return Counter()
     try:
         owners = [zk.get(f"{parent}/{number}")[0].decode() for number in zk.get_children(parent)]
-    except NoNodeError:  # a partition was released in between
+    except NoNodeError:  # a partition was released in the meantime
         return Counter()
     return Counter(owner.rpartition("-")[0].removeprefix(f"{GROUP}_") for owner in owners)
 
 
 def all_owned(zk: KazooClient, members: int) -> bool:
-    """Return whether this number of members own all partitions."""
+    """Return whether all partitions are owned, by exactly ``members`` members."""
     owned = partitions_by_member(zk)
     return len(owned) == members and owned.total() == PARTITIONS
 
@@ -146,7 +146,7 @@ def migrate(
         if old is not None:
             old.stop()
         wait_for(lambda: all_owned(zk, members_alive), f"{members_alive} members own all partitions")
-        log(f"{member.name} has {f'replaced {old.name}' if old else 'joined'}: {dict(partitions_by_member(zk))}")
+        log(f"{member.name} {f'replaced {old.name}' if old else 'joined'}: {dict(partitions_by_member(zk))}")
         time.sleep(PHASE_S)
         return member
 
@@ -171,7 +171,7 @@ def migrate(
 
 
 def missing(load: SteadyLoad, members: list[JvmConsumer | PythonConsumer]) -> set[int]:
-    """Return the numbers that no member has read."""
+    """Return the numbers that no member read."""
     return set(range(load.written)) - {number for member in members for number in member.numbers()}
 
 

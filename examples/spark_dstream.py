@@ -1,7 +1,7 @@
-"""A job for Spark 1 or 2 that runs unchanged with the shim.
+"""A DStream job for Spark 1 or 2, which runs unchanged with the shim.
 
-``python -m zkconsumer.spark.shim examples/spark_dstream.py localhost:2181 orders``, until Ctrl-C. The shim provides
-the module ``pyspark.streaming.kafka``, which Spark 3 removed.
+``python -m zkconsumer.spark.shim examples/spark_dstream.py localhost:2181 orders`` runs it until Ctrl-C. The shim
+provides the module ``pyspark.streaming.kafka``, which Spark 3 removed.
 """
 
 import sys

@@ -1,6 +1,7 @@
 """Write each batch to Parquet exactly once: ``python examples/spark_parquet.py localhost:2181 orders target``.
 
-A batch that is replayed after a failure has the same records. Each batch has its own folder, which a replay overwrites.
+A batch that is replayed after a failure contains the same records. Each batch has its own directory, which a replay
+overwrites.
 """
 
 import os
@@ -13,7 +14,7 @@ import zkconsumer.spark
 
 
 def main(zookeeper: str, topic: str, target: str) -> None:
-    """Copy the records that the topic contains now; run it again for those that were produced later."""
+    """Copy all records that the topic contains now. Run the program again to copy later records."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = SparkSession.builder.appName("parquet").getOrCreate()
     zkconsumer.spark.register(spark)

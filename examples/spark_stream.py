@@ -1,6 +1,6 @@
-"""Count words by topic with Spark: ``python examples/spark_stream.py localhost:2181 orders checkpoint``.
+"""Count the words of a topic with Spark: ``python examples/spark_stream.py localhost:2181 orders checkpoint``.
 
-The decoder below runs in the executors. Spark imports it by name, so this folder is added to ``spark.submit.pyFiles``.
+The decoder below runs in the executors. Spark imports it by name, so this file is added to ``spark.submit.pyFiles``.
 """
 
 import os
@@ -37,7 +37,7 @@ def main(zookeeper: str, topic: str, checkpoint: str) -> None:
         .option("zookeeper.connect", zookeeper)
         .option("group.id", "words")
         .option("subscribe", topic)
-        .option("auto.offset.reset", "smallest")  # a new group starts at the earliest records
+        .option("auto.offset.reset", "smallest")  # a new group starts at the earliest record
         .option("decoder", "spark_stream:Words")
         .load()
     )

@@ -1,4 +1,4 @@
-"""Tests of the fraud alarm, without Kafka and Spark."""
+"""Test of ``fraud_alarm.py`` without Kafka: ``python -m pytest examples/test_fraud_alarm.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the page views, without Kafka and Spark."""
+"""Test of ``page_views_by_region.py`` without Kafka: ``python -m pytest examples/test_page_views_by_region.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the word count, without Kafka and Spark."""
+"""Test of ``word_count.py`` without Kafka: ``python -m pytest examples/test_word_count.py``."""
 
 from __future__ import annotations
 

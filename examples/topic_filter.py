@@ -1,7 +1,7 @@
 """Count the messages of all topics whose names match a regular expression, in two threads.
 
-``python examples/topic_filter.py consumer.properties 'orders|payments.*'``. Topics that are created later are consumed
-as well. The expression is a Java regular expression, as in the JVM consumer; ``Blacklist`` excludes topics instead.
+``python examples/topic_filter.py consumer.properties 'orders|payments.*'``. Topics that are created later are also
+consumed. As in Kafka's old consumer, the expression is a Java regex. ``Blacklist`` excludes topics instead.
 """
 
 import sys
@@ -18,7 +18,7 @@ def count(stream: KafkaStream, messages: Counter[str]) -> None:
         for message in stream:
             messages[message.topic] += 1
     except ConsumerTimeoutError:
-        pass  # no message for consumer.timeout.ms
+        pass  # no message arrived within consumer.timeout.ms
 
 
 def main(properties: str, expression: str) -> None:

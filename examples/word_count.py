@@ -1,6 +1,7 @@
-"""Counts the words of lines.
+"""Counts the words in a topic of text lines.
 
-The words become keys, so they are written to a repartition topic: all occurrences of a word are then in one partition.
+The words become the keys, so they are written to a repartition topic. All occurrences of a word are then in the same
+partition.
 
 Source: Kafka 3.9 org.apache.kafka.streams.examples.wordcount.WordCountDemo.
 """
@@ -25,8 +26,8 @@ def create_topology(source: str = "lines", sink: str = "word-counts") -> Topolog
     """Return the topology.
 
     Args:
-        source: topic of the lines.
-        sink: topic of the counts. Its keys are words and its values 64-bit integers.
+        source: input topic, whose values are lines of text.
+        sink: output topic, whose keys are words and whose values are counts as 64-bit integers.
     """
     builder = StreamsBuilder()
     words = builder.stream(source, value_serde=serdes.STRING).flat_map_values(split_words)

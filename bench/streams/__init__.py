@@ -1,1 +1,1 @@
-"""Stateful stream processing: a count per key by this package, Kafka Streams and other frameworks."""
+"""Stateful stream processing: zkconsumer, Kafka Streams and other frameworks count records by key."""

@@ -1,8 +1,8 @@
-"""``python -m bench.streams [PART ...]``: this package's topologies on Spark beside other stream processors.
+"""``python -m bench.streams [PART ...]``: compares zkconsumer's topologies on Spark with other stream processors.
 
-The applications count the records of each key, and write each new count to a topic. They run alternately, each alone
-with one broker; see ``bench.streams.output`` for how rates are measured. The results are in ``bench/results``, in
-``streams.json`` and ``streams.rst``.
+The applications count the records of each key, and write each new count to a topic. They run alternately, one at a
+time, with one broker; ``bench.streams.output`` describes how their throughput is measured. The results are written to
+``streams.json`` and ``streams.rst`` in ``bench/results``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zkconsumer.devcluster import DevCluster
 PARTS: dict[str, Any] = {"count": count, "stages": stages, "latency": latency, "restore": restore, "words": words}
 RECORDS, KEYS, ROUNDS = 5_000_000, (100_000, 1_000_000), 3
 
-#: Kafka's default, so that the processes of an application join in the same rebalance.
+#: Kafka's default, which lets all processes of an application join in the same rebalance.
 BROKER_CONFIG = {"group.initial.rebalance.delay.ms": 3_000}
 
 
@@ -32,7 +32,7 @@ def load() -> dict[str, Any]:
 
 
 def save(results: dict[str, Any]) -> None:
-    """Write JSON and tables."""
+    """Write the results as JSON and tables."""
     (FOLDER / "streams.json").write_text(json.dumps(results, indent=1) + "\n")
     (FOLDER / "streams.rst").write_text(table(results))
 
@@ -46,7 +46,7 @@ def store(results: dict[str, Any], part: str, figures: Any) -> None:
 
 
 def table(results: dict[str, Any]) -> str:
-    """Return all medians in reStructuredText."""
+    """Return all medians as reStructuredText tables."""
     text = []
     for part, module in PARTS.items():
         if part in results:
@@ -57,7 +57,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def merge(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of new measurements, and the old ones that were not measured again."""
+    """Return the new rows, and the old rows that were not measured again."""
 
     def key(row: dict[str, Any]) -> tuple[Any, ...]:
         return row["keys"], list(APPLICATIONS).index(row["who"]), row.get("cached"), row.get("local files kept")
@@ -68,9 +68,9 @@ def merge(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str
 def main() -> None:
     """Run the selected parts."""
     parser = argparse.ArgumentParser("bench.streams", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"parts to run: {', '.join(PARTS)} (default: all)")
     parser.add_argument("--records", type=int, default=RECORDS, help="number of records (default: %(default)s)")
-    parser.add_argument("--keys", type=int, nargs="+", default=KEYS, help="numbers of keys (default: %(default)s)")
+    parser.add_argument("--keys", type=int, nargs="+", default=KEYS, help="key counts to run (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs per application (default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=list(APPLICATIONS), default=list(APPLICATIONS), metavar="NAME")
     options = parser.parse_args()

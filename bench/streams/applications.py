@@ -1,4 +1,4 @@
-"""The applications that are compared, and how their processes are started."""
+"""The applications to compare, and their processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.oracle.oracle import COORDINATE, compiler
 from zkconsumer.devcluster import jars
 from zkconsumer.devcluster.java import CACHE_VARIABLE, cache_folder, java, make_directory
 
-#: Trigger interval of Spark, and commit interval of the others, in milliseconds.
+#: Trigger interval on Spark, and commit interval of all other applications, in milliseconds.
 COMMIT_MS = 1_000
 
 _SOURCES = Path(__file__).parent
@@ -31,19 +31,19 @@ _REPOSITORY = _SOURCES.parent.parent
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What an application is started with.
+    """Settings of an application.
 
     Attributes:
-        name: application id, or consumer group.
-        brokers: ``bootstrap.servers``.
-        input: topic of the records.
-        output: topic of the counts.
+        name: application id or consumer group.
+        brokers: ``bootstrap.servers`` of the cluster.
+        input: name of the input topic.
+        output: name of the output topic.
         folder: directory for state, checkpoint and logs.
-        cached: whether only the last change of a key between two commits is forwarded.
-        batch_records: maximum number of records in a batch of Spark.
-        commit_ms: milliseconds between two commits or batches.
-        sequence_headers: whether the records of ``StreamsApp`` have headers with sequence numbers.
-        keeps_values: whether the state is the last value of each key, instead of its count.
+        cached: whether only the last change of a key per commit is forwarded.
+        batch_records: maximum number of records per Spark batch.
+        commit_ms: commit or trigger interval, in milliseconds.
+        sequence_headers: whether ``StreamsApp`` adds headers with sequence numbers to its output records.
+        keeps_values: whether the state is the last value of each key instead of its count.
     """
 
     name: str
@@ -58,21 +58,21 @@ class Run:
     sequence_headers: bool = True
 
     def to_json(self) -> str:
-        """Return the settings as an argument of a process."""
+        """Return the settings as JSON, which is passed to the process as an argument."""
         return json.dumps(asdict(self))
 
 
 @dataclass(frozen=True)
 class Application:
-    """An application.
+    """An application to compare.
 
     Attributes:
         command: returns the command line of one process.
         processes: number of processes.
-        share: fraction of the records that it processes.
-        variants: whether it runs without and with caches.
-        changelog: end of the name of the changelog topic, if it must exist before the start. Faust fails to process the
-            first records, and skips them, if it does not know its changelog topic yet.
+        share: fraction of the records that the application processes.
+        variants: values of ``Run.cached`` with which the application runs.
+        changelog: suffix of the changelog topic, if the topic must exist before the application starts. If Faust does
+            not know its changelog topic yet, it fails to process the first records, and skips them.
     """
 
     command: Callable[[Run], Sequence[str | Path]]
@@ -96,7 +96,7 @@ def _command_kafka_streams_words(run: Run) -> Sequence[str | Path]:
 
 
 def _command_java(program: str, run: Run) -> Sequence[str | Path]:
-    libraries = jars.resolve(COORDINATE)  # with RocksDB
+    libraries = jars.resolve(COORDINATE)  # includes RocksDB
     return [
         *(java(), "-Xmx4g", "-XX:+UseParallelGC", "-cp", jars.classpath([compile_java(), *libraries]), program),
         *(run.brokers, run.input, run.output, run.name, f"{run.folder}/state", str(run.commit_ms)),
@@ -125,7 +125,7 @@ def _command_quixstreams(run: Run) -> Sequence[str | Path]:
 
 @cache
 def compile_java() -> Path:
-    """Compile the Kafka Streams programs, and return the directory of the classes."""
+    """Compile the Kafka Streams programs, and return the directory of the class files."""
     folder = make_directory(cache_folder() / "bench-classes", CACHE_VARIABLE)
     classpath = jars.classpath(jars.resolve(COORDINATE))
     sources = _SOURCES.glob("*.java")
@@ -142,12 +142,12 @@ APPLICATIONS = {
     "quixstreams": Application(_command_quixstreams, processes=2, share=0.1),
 }
 
-#: The applications that count words.
+#: Word count applications.
 WORD_COUNTS = {"zkconsumer": Application(_command_words), "Kafka Streams": Application(_command_kafka_streams_words)}
 
 
 class Running:
-    """The processes of an application, which are killed at the end of the block."""
+    """Context manager: the processes of an application, which are killed on exit."""
 
     def __init__(self, application: Application, run: Run) -> None:
         path = os.pathsep.join(filter(None, [str(_REPOSITORY), os.environ.get("PYTHONPATH")]))
@@ -176,13 +176,13 @@ class Running:
 
     @property
     def pids(self) -> list[int]:
-        """The process ids."""
+        """Ids of the processes."""
         return [process.pid for process in self._processes]
 
     def check(self) -> None:
-        """Raise an error with the end of the log if a process has ended."""
+        """Raise an error with the end of the log if a process exited."""
         if any(process.poll() is not None for process in self._processes):
-            raise RuntimeError(f"the application ended:\n{self.read_log()[-6000:]}")
+            raise RuntimeError(f"the application exited:\n{self.read_log()[-6000:]}")
 
     def read_log(self) -> str:
         """Return the output of the processes."""

@@ -1,4 +1,4 @@
-"""The part ``count``: rate and CPU time of each application."""
+"""Part ``count``: throughput and CPU time of each application."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from zkconsumer.devcluster import DevCluster
 
 _WORKERS = "Python workers"
 
-#: Batches in which an application on Spark processes the records, at most a million records each.
+#: Number of batches in which an application on Spark processes the records, and maximum number of records per batch.
 BATCHES = 5
 MAX_BATCH_RECORDS = 1_000_000
 
 
 class CountBenchmark:
-    """Runs the applications with one number of keys.
+    """Runs the applications with a fixed number of keys.
 
     Args:
-        cluster: the brokers.
+        cluster: development cluster.
         records: number of records.
         keys: number of keys.
     """
@@ -35,7 +35,7 @@ class CountBenchmark:
         self._inputs: dict[int, str] = {}
 
     def measure(self, names: list[str], rounds: int) -> list[dict[str, Any]]:
-        """Run the applications alternately, and return a row for each of them and each variant."""
+        """Run the applications alternately, and return a row for each application and variant."""
         runs: dict[tuple[str, bool], list[dict[str, Any]]] = {}
         cases = [(name, cached) for name in names for cached in APPLICATIONS[name].variants]
         for number in range(rounds):
@@ -69,7 +69,7 @@ class CountBenchmark:
         return int(self._records * application.share)
 
     def _find_input(self, records: int) -> str:
-        """Return the topic with a number of records; the first call fills it."""
+        """Return the input topic with ``records`` records. The first call creates and fills it."""
         if records not in self._inputs:
             name = f"bench-streams-{self._keys}-{records}"
             self._inputs[records] = workload.fill(self._cluster, name, records, self._keys)
@@ -77,7 +77,7 @@ class CountBenchmark:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the medians in reStructuredText."""
+    """Return the medians as a reStructuredText table."""
     cells: list[tuple[str, ...]] = [
         (
             row["who"],

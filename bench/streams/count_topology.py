@@ -1,4 +1,4 @@
-"""The topologies of this package's application. Workers import this module."""
+"""The topologies of zkconsumer's application. Spark workers import this module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from zkconsumer.topology import Processor, ProcessorContext, Record, Topology, s
 
 
 class Count(Processor):
-    """Counts the records of each key; forwards each new count, or the last one at a commit if the store is cached."""
+    """Counts the records of each key; forwards each count, or if the store is cached, the last count on commit."""
 
     def init(self, context: ProcessorContext) -> None:
         """Get the store."""
@@ -26,7 +26,7 @@ class Count(Processor):
 
 
 class Keep(Processor):
-    """Keeps the last value of each key, and forwards 1."""
+    """Stores the last value of each key, and forwards the value 1 for each record."""
 
     def init(self, context: ProcessorContext) -> None:
         """Get the store."""
@@ -34,13 +34,13 @@ class Keep(Processor):
         self._store = context.get_state_store("values")
 
     def process(self, record: Record) -> None:
-        """Keep a value."""
+        """Store the value of the record, and forward the record with value 1."""
         self._store.put(record.key, record.value)
         self._context.forward(record.with_value(1))
 
 
 def create_values_topology(source: str, sink: str) -> Topology:
-    """Return the topology that keeps values."""
+    """Return the topology that stores the last value of each key."""
     return (
         Topology()
         .add_source("source", source)
@@ -50,7 +50,7 @@ def create_values_topology(source: str, sink: str) -> Topology:
 
 
 def create_topology(source: str, sink: str, is_cached: bool) -> Topology:
-    """Return the topology that counts."""
+    """Return the topology that counts the records of each key."""
     store = stores.key_value("counts", value=serdes.LONG, caching=is_cached)
     return (
         Topology()

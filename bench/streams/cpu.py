@@ -1,4 +1,4 @@
-"""CPU time of an application: of all its processes, also those that have ended."""
+"""CPU time of an application: all its processes, including processes that exited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import psutil
 
 INTERVAL_S = 0.2
 
-#: Kind of the processes that have ended; their parents know only the sum.
+#: Kind of the processes that exited. Their parents report only the total.
 ENDED = "ended"
 
 
@@ -26,7 +26,7 @@ class CpuSampler:
         roots: process ids of the application.
 
     Attributes:
-        memory: largest resident memory of a process in bytes, by kind.
+        memory: peak resident memory of the largest process, in bytes, by kind of process.
     """
 
     def __init__(self, roots: Iterable[int]) -> None:
@@ -51,7 +51,7 @@ class CpuSampler:
         self._thread.join()
 
     def between(self, start: float, end: float) -> dict[str, float]:
-        """Return the CPU seconds between two times by kind of process, without kinds that used none."""
+        """Return the CPU seconds used between ``start`` and ``end``, by kind of process. Idle kinds are omitted."""
         times = [at for at, _, _ in self._samples]
         kinds = sorted({kind for _, seconds, _ in self._samples for kind in seconds})
         used = {}
@@ -61,7 +61,7 @@ class CpuSampler:
         return {kind: seconds for kind, seconds in used.items() if seconds > INTERVAL_S / 10}
 
     def others_between(self, start: float, end: float) -> float:
-        """Return the number of cores that processes used which this process did not start."""
+        """Return the average number of cores used by processes that this process did not start."""
         times, values = [at for at, _, _ in self._samples], [other for _, _, other in self._samples]
         return float(np.interp(end, times, values) - np.interp(start, times, values)) / (end - start)
 
@@ -78,7 +78,7 @@ class CpuSampler:
 
 
 def measure_tree(root: int) -> Counter[str]:
-    """Return the CPU seconds of a process and its children since their start, by kind of process."""
+    """Return the CPU seconds of a process and its children since they started, by kind of process."""
     used: Counter[str] = Counter()
     for process in list_tree(root):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -89,7 +89,7 @@ def measure_tree(root: int) -> Counter[str]:
 
 
 def measure_memory(root: int) -> Counter[str]:
-    """Return the resident memory of the largest process in bytes, by kind of process, of a process and its children."""
+    """Return the resident memory of the largest process of each kind in a process tree, in bytes."""
     found: Counter[str] = Counter()
     for process in list_tree(root):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -98,7 +98,7 @@ def measure_memory(root: int) -> Counter[str]:
 
 
 def list_tree(root: int) -> Iterator[psutil.Process]:
-    """Yield a process and its children, if it exists."""
+    """Yield a process and its children, if the process exists."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(root)
         yield process

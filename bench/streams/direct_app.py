@@ -1,6 +1,6 @@
-"""A count per key with one state per key: ``python -m bench.streams.direct_app SETTINGS``.
+"""Count per key with one Spark state per key: ``python -m bench.streams.direct_app SETTINGS``.
 
-It uses pyspark's transformWithState, and the Kafka source and sink of Spark.
+It uses PySpark's transformWithState, and Spark's own Kafka source and sink.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CountOperator(StatefulProcessor):  # type: ignore[misc]
         self._count = handle.getValueState("count", _STATE)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002
-        """Count the rows of a key."""
+        """Count the rows of one key, and yield each new count."""
         count = self._count.get()[0] if self._count.exists() else 0
         counts = [count + number for number, _ in enumerate(rows, 1)]
         self._count.update((counts[-1],))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zkconsumer.devcluster.java import CACHE_VARIABLE, cache_folder, make_directory
 
-#: Requirements by application.
+#: Pip requirements of each application.
 REQUIREMENTS = {
     "faust": ("faust-streaming==0.15.3", "aiokafka==0.14.0", "rocksdict==0.3.29"),
     "quixstreams": ("quixstreams==3.28.1", "confluent-kafka==2.12.2", "rocksdict==0.3.29"),
@@ -17,7 +17,7 @@ REQUIREMENTS = {
 
 
 def find_python(name: str) -> Path:
-    """Return the interpreter of an environment; the first call creates it."""
+    """Return the Python interpreter of an environment. The first call creates the environment."""
     requirements = REQUIREMENTS[name]
     checksum = hashlib.sha256(" ".join([sys.version, *requirements]).encode()).hexdigest()[:8]
     parent = make_directory(cache_folder() / "bench-environments", CACHE_VARIABLE)

@@ -1,6 +1,6 @@
-"""A count per key with faust-streaming, in a virtual environment of its own: ``python faust_app.py SETTINGS``.
+"""Count per key with faust-streaming, in its own virtual environment: ``python faust_app.py SETTINGS``.
 
-The table is in RocksDB, with a changelog topic.
+The table is kept in RocksDB, with a changelog topic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The part ``latency``: time from the producer to the output topic, at 10,000 records/s.
+"""Part ``latency``: latency from the producer to the output topic, at 10,000 records/s.
 
 The key of record ``n`` is ``n`` modulo the number of keys, so the key and the count of an output record identify its
-input record. The latency is the append time of the output record minus the time before the input record was sent.
+input record. The latency is the time from just before the input record is sent until the output record is appended.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from zkconsumer.message import TopicPartition
 
 RATE, KEYS = 10_000, 100_000
 
-#: Seconds of load after the first output record, and those at the end that are measured.
+#: Duration of the load after the first output record, and of the measurement at its end, in seconds.
 LOAD_S, MEASURED_S = 45.0, 25.0
 
-#: Milliseconds between two triggers, or between two commits, by application.
+#: Trigger or commit interval of each application, in milliseconds.
 INTERVALS_MS = {"zkconsumer": 200, "Kafka Streams": 100}
 
 _STEP = 200
@@ -39,11 +39,11 @@ class Load:
     """A thread that sends ``RATE`` records per second until it is stopped.
 
     Args:
-        admin: used by the thread only, which closes it at the end.
-        topic: the topic.
+        admin: admin client; only the thread uses it, and closes it when it stops.
+        topic: input topic.
 
     Attributes:
-        times: time before each ``_STEP`` records were sent, in seconds since the epoch.
+        times: times just before every ``_STEP`` records were sent, in seconds since the epoch.
     """
 
     def __init__(self, admin: Admin, topic: str) -> None:
@@ -75,7 +75,7 @@ class Load:
 
 
 def measure(cluster: DevCluster, rounds: int) -> list[dict[str, Any]]:
-    """Run the applications alternately; return a row for each."""
+    """Run the applications alternately, and return a row for each."""
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in INTERVALS_MS}
     for number in range(rounds):
         for name in list(INTERVALS_MS)[:: -1 if number % 2 else 1]:
@@ -93,7 +93,7 @@ def measure(cluster: DevCluster, rounds: int) -> list[dict[str, Any]]:
 
 
 def _run(cluster: DevCluster, name: str) -> dict[str, float]:
-    """Return percentiles of the latency in milliseconds, and the CPU time."""
+    """Run an application, and return its latency percentiles in milliseconds and its CPU usage."""
     run_name = f"bench-{uuid.uuid4().hex[:8]}"
     source = cluster.create_topic(f"{run_name}-in", workload.PARTITIONS)
     sink = output.create_topic(cluster, f"{run_name}-out")
@@ -143,7 +143,7 @@ def _wait_for_output(cluster: DevCluster, running: Running, sink: str) -> None:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the medians in reStructuredText."""
+    """Return the medians as a reStructuredText table."""
     cells: list[tuple[str, ...]] = [
         (
             *(row["who"], str(row["interval ms"])),

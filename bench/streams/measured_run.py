@@ -1,4 +1,4 @@
-"""A run of an application over all its input, whose output is checked."""
+"""Runs an application over all its input, and checks its output."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _TIMEOUT_S = 900.0
 
 
 class Expected(NamedTuple):
-    """The output that an application must write.
+    """Expected output of an application.
 
     Attributes:
-        keys: the keys as numbers, sorted.
-        counts: the last count of each key.
+        keys: sorted keys, as numbers.
+        counts: last count of each key.
     """
 
     keys: Any
     counts: Any
 
     def check(self, written: output.Output) -> None:
-        """Raise an error if the last counts are different."""
+        """Raise an error if the last counts differ from the expected counts."""
         if not (np.array_equal(self.keys, written.last_keys) and np.array_equal(self.counts, written.last_counts)):
-            raise RuntimeError(f"wrong counts: {written.total} records of {len(written.last_keys)} keys were counted")
+            raise RuntimeError(f"wrong counts: counted {written.total} records of {len(written.last_keys)} keys")
 
 
 def measure_run(
@@ -41,7 +41,7 @@ def measure_run(
 ) -> dict[str, Any]:
     """Run an application over all records of a topic, check the counts, and return the figures.
 
-    Figures per million refer to the records that are counted after the start; see ``Output.find_window``.
+    Figures per million refer to the records in the measured window; see ``Output.find_window``.
     """
     name = f"bench-{uuid.uuid4().hex[:8]}"
     sink = output.create_topic(cluster, f"{name}-out")
@@ -100,4 +100,4 @@ def _wait(cluster: DevCluster, running: Running, sink: str, total: int, cached: 
                 return written
             changed = time.monotonic()
         time.sleep(0.5)
-    raise TimeoutError(f"{count} output records after {_TIMEOUT_S:g} s:\n{running.read_log()[-4000:]}")
+    raise TimeoutError(f"only {count} output records after {_TIMEOUT_S:g} s:\n{running.read_log()[-4000:]}")

@@ -1,9 +1,9 @@
-"""The output topics of the applications, and their rates.
+"""Output topics of the applications, and their throughput.
 
-An output record has the key and its new count. The topics have the time at which the broker appended each record, so an
-application that forwards only the last change of a key between two commits is measured in the same way as one that
-forwards each change: at any time, the sum of the last counts of all keys is the number of input records that it has
-counted.
+An output record contains a key and its new count; its timestamp is the time when the broker appended it. At any time,
+the sum of the last counts of all keys is the number of input records that were counted. An application that forwards
+only the last change of a key per commit is therefore measured in the same way as an application that forwards each
+change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.streams.workload import PARTITIONS
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster
 
-#: The window of a measurement starts with the longest pause of the output between these fractions of the records.
+#: A measurement starts at the longest output pause between these fractions of the records.
 START_FRACTIONS = 0.1, 0.3
 
 _CONFIG = {"message.timestamp.type": "LogAppendTime"}
@@ -39,9 +39,9 @@ class Window:
     """The part of a run that is measured.
 
     Attributes:
-        records: number of input records that were counted in it.
-        start: time of the start, in seconds since the epoch.
-        end: time of the last output record.
+        records: number of input records that were counted in the window.
+        start: start time, in seconds since the epoch.
+        end: time of the last output record, in seconds since the epoch.
     """
 
     records: int
@@ -58,12 +58,12 @@ class Output:
     """All records of an output topic.
 
     Args:
-        keys: the keys as numbers, in the order of the partitions.
-        counts: the counts.
-        times: the append times in milliseconds.
+        keys: key of each record as a number; the records of a partition are in log order.
+        counts: count in each record.
+        times: append time of each record, in milliseconds since the epoch.
 
     Attributes:
-        records: the arguments.
+        records: tuple of the three arguments.
     """
 
     def __init__(self, keys: Any, counts: Any, times: Any) -> None:
@@ -86,10 +86,10 @@ class Output:
         return int(self.last_counts.sum())
 
     def find_window(self) -> Window:
-        """Return the part of the run after the start of the application.
+        """Return the part of the run to measure, which excludes the startup of the application.
 
-        An application that commits large batches writes in bursts. The start after one burst, and the end after
-        another one, ensure that all the work for the counted records is in the window.
+        An application that commits large batches writes in bursts. The window starts after one burst and ends after
+        another, so that it contains all the work for the counted records.
         """
         first, last = (int(np.searchsorted(self._counted, share * self.total)) for share in START_FRACTIONS)
         pauses = np.diff(self._times[first : last + 2])
@@ -98,7 +98,7 @@ class Output:
         return Window(counted, self._times[start] / 1000, self._times[-1] / 1000)
 
     def curve(self, step_s: float = 1.0) -> list[tuple[float, int]]:
-        """Return the number of counted records by seconds since the first output record."""
+        """Return pairs of the seconds since the first output record and the number of records counted by then."""
         seconds: Any = np.arange(0, (self._times[-1] - self._times[0]) / 1000 + step_s, step_s)
         places: Any = np.searchsorted(self._times, self._times[0] + seconds * 1000, side="right") - 1
         return [(float(at), int(self._counted[place])) for at, place in zip(seconds, places, strict=True)]
@@ -128,6 +128,6 @@ def read_output(cluster: DevCluster, topic: str) -> Output:
 
 
 def _numbers(batch: Any, name: str) -> Any:
-    """Return a column of eight bytes as numbers."""
+    """Convert a column of 8-byte values to numbers."""
     data = b"".join(batch.column(name).to_pylist())
     return np.frombuffer(data, ">i8").astype(np.int64)

@@ -1,6 +1,6 @@
-"""A count per key with quixstreams, in a virtual environment of its own: ``python quix_app.py SETTINGS``.
+"""Count per key with quixstreams, in its own virtual environment: ``python quix_app.py SETTINGS``.
 
-The state is in RocksDB, with a changelog topic.
+The state is kept in RocksDB, with a changelog topic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from quixstreams import Application  # type: ignore[import-not-found]
 
 
 def count(_value: bytes, state: Any) -> bytes:
-    """Count a record of a key."""
+    """Count a record, and return the new count of its key."""
     new = state.get("count", 0) + 1
     state.set("count", new)
     return struct.pack(">q", new)

@@ -1,9 +1,9 @@
-"""The part ``restore``: seconds until an application with 1 GB or 4 GB of state continues on another machine.
+"""Part ``restore``: time until an application with 1 GB or 4 GB of state resumes on another machine.
 
-The state is the last value of each key. After it has been written, the application is killed, and all its local files
-are deleted: those of Spark except the checkpoint, and those of Kafka Streams. It starts again, Kafka Streams after the
-session timeout of its group, with one new record in each partition. The time until all of them have an output record is
-measured, with the start of the processes; runs with 1 MB of state show how long that takes.
+The state is the last value of each key. After the state is written, the application is killed, and its local files are
+deleted, except for the Spark checkpoint. Then one new record is produced to each partition, and the application is
+restarted; for Kafka Streams, after the session timeout of its group. The measurement ends when each new record has an
+output record. It includes process startup; runs with 1 MB of state show how long this takes.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ NAMES = ("zkconsumer", "Kafka Streams")
 
 _create_values = partial(workload.create_random_values, size=VALUE_SIZE)
 
-#: Directory below that of the run which another machine can read, too.
+#: Subdirectory of the run that another machine could also read.
 _SHARED = "checkpoint"
 
-#: Seconds after the last output record in which the state is committed.
+#: Seconds to wait for the commit of the state after the last output record.
 _COMMIT_S = 10.0
 
-#: Seconds after which the group of Kafka Streams has removed the killed member: its default session timeout, 45 s, and
-#: a little more. It would otherwise wait that long for the partitions.
+#: Seconds until the group of Kafka Streams removes the killed member: slightly more than the default session timeout,
+#: 45 s. Otherwise, the restarted application would wait that long for its partitions.
 _SESSION_S = 46.0
 _TIMEOUT_S = 600.0
 
 
 def measure(cluster: DevCluster, names: Collection[str], keys: int, rounds: int) -> list[dict[str, Any]]:
-    """Run those of the applications ``NAMES`` that are selected, with a number of keys.
+    """Run the selected applications with ``keys`` keys.
 
     Returns:
-        a row for each, and for Kafka Streams also one with its local files kept.
+        a row for each application, and for Kafka Streams another row with its local files kept.
     """
     rows = []
     for name in (one for one in NAMES if one in names):
@@ -66,11 +66,11 @@ def measure(cluster: DevCluster, names: Collection[str], keys: int, rounds: int)
 
 
 class RestoreBenchmark:
-    """Writes the state of an application, and restarts it.
+    """Writes the state of an application, and restarts the application.
 
     Args:
-        cluster: the brokers.
-        name: the application.
+        cluster: development cluster.
+        name: name of the application.
         folder: directory of the run.
         keys: number of keys.
     """
@@ -91,7 +91,7 @@ class RestoreBenchmark:
         )
 
     def write_state(self) -> None:
-        """Process one record of each key."""
+        """Process one record per key."""
         workload.produce(self._cluster, self._run.input, np.arange(self._keys), _create_values)
         with Running(self._application, self._run) as running:
             self._wait(running, self._keys)
@@ -99,7 +99,7 @@ class RestoreBenchmark:
             running.check()
 
     def restart(self, keeps_files: bool) -> dict[str, float]:
-        """Start the application, and return the seconds until it has processed a record of each partition."""
+        """Restart the application; return the time to process one record per partition, CPU time and file size."""
         for path in () if keeps_files else Path(self._run.folder).iterdir():
             if path.is_dir() and path.name != _SHARED:
                 shutil.rmtree(path)
@@ -116,23 +116,23 @@ class RestoreBenchmark:
         return {"seconds": ended - started, "CPU s": used, "bytes of files": float(size)}
 
     def delete_topics(self) -> None:
-        """Delete the topics of the input and the output."""
+        """Delete the input and output topics."""
         for topic in (self._run.input, self._run.output):
             self._cluster.admin.delete_topic(topic)
 
     def _wait(self, running: Running, records: int) -> None:
-        """Wait for a number of further output records."""
+        """Wait for ``records`` more output records."""
         deadline = time.monotonic() + _TIMEOUT_S
         while (count := output.count_records(self._cluster, self._run.output)) < self._outputs + records:
             running.check()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{count} output records after {_TIMEOUT_S:g} s:\n{running.read_log()[-4000:]}")
+                raise TimeoutError(f"only {count} output records after {_TIMEOUT_S:g} s:\n{running.read_log()[-4000:]}")
             time.sleep(0.1)
         self._outputs = count
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the medians in reStructuredText."""
+    """Return the medians as a reStructuredText table."""
     cells: list[tuple[str, ...]] = [
         (
             f"{row['keys']:,}",

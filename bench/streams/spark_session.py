@@ -1,4 +1,4 @@
-"""The Spark session of the applications on Spark."""
+"""Spark session of the applications that run on Spark."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import zkconsumer.spark
 from zkconsumer.devcluster.jars import SPARKS_OWN, resolve
 from zkconsumer.devcluster.java import java_home
 
-#: As recommended for applications that only run topologies: Spark's JVM mostly copies bytes, so the code of the second
-#: compiler is not worth its CPU time.
+#: Recommended for applications that only run topologies: Spark's JVM mostly copies bytes, so the optimizations of the
+#: C2 compiler are not worth their CPU time.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
 
 
 def create_session(folder: str) -> Any:
-    """Return a session with two cores, both sources, and its files in a directory."""
+    """Return a local Spark session with two cores and Spark's own Kafka source, whose files are in ``folder``."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""The part ``stages``: where the CPU time of this package's application is used."""
+"""Part ``stages``: CPU time of zkconsumer's application, by stage of its query."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TIMEOUT_S = 300.0
 
 
 def measure(cluster: DevCluster, records: int, keys: int, rounds: int) -> list[dict[str, Any]]:
-    """Run the query with more and more of its parts; return a row for each stage, and each variant of the last two."""
+    """Run the query up to each stage; return a row for each stage, and for each variant of the last two."""
     source = workload.fill(cluster, f"bench-stages-{keys}", records, keys)
     cases = [(stage, False) for stage in STAGES] + [(stage, True) for stage in STAGES[-2:]]
     runs: dict[tuple[str, bool], list[dict[str, Any]]] = {case: [] for case in cases}
@@ -48,7 +48,7 @@ def measure(cluster: DevCluster, records: int, keys: int, rounds: int) -> list[d
 
 
 def _run(cluster: DevCluster, source: str, stage: str, cached: bool, batch_records: int) -> dict[str, Any]:
-    """Return the figures of the batches after the first one."""
+    """Run the query up to ``stage``, and return the figures of all batches except the first."""
     name = f"bench-{uuid.uuid4().hex[:8]}"
     sink = output.create_topic(cluster, f"{name}-out")
     with tempfile.TemporaryDirectory(prefix="zkconsumer-bench-", ignore_cleanup_errors=True) as folder:
@@ -66,7 +66,7 @@ def _run(cluster: DevCluster, source: str, stage: str, cached: bool, batch_recor
         )
         with Running(application, run) as running, CpuSampler(running.pids) as cpu:
             reports = _wait(running)
-            time.sleep(0.5)  # another sample
+            time.sleep(0.5)  # wait for another CPU sample
     cluster.admin.delete_topic(sink)
     start, end = reports[0]["time"], reports[-1]["time"]
     millions = batch_records * (len(reports) - 1) / 1e6
@@ -79,7 +79,7 @@ def _run(cluster: DevCluster, source: str, stage: str, cached: bool, batch_recor
 
 
 def _wait(running: Running) -> list[dict[str, Any]]:
-    """Return the reports of the batches with records, when there are enough."""
+    """Wait for ``BATCHES`` batches with records, and return their reports."""
     deadline = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline:
         running.check()
@@ -87,11 +87,11 @@ def _wait(running: Running) -> list[dict[str, Any]]:
         if len(lines) >= BATCHES:
             return [json.loads(line) for line in lines[:BATCHES]]
         time.sleep(0.1)
-    raise TimeoutError(f"the batches did not end within {_TIMEOUT_S:g} s:\n{running.read_log()[-4000:]}")
+    raise TimeoutError(f"the batches did not finish within {_TIMEOUT_S:g} s:\n{running.read_log()[-4000:]}")
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the medians in reStructuredText."""
+    """Return the medians as a reStructuredText table."""
     kinds = ("JVM", "Python workers")
     cells: list[tuple[str, ...]] = []
     for row in rows:

@@ -1,6 +1,6 @@
-"""The query of this package's application with parts removed: ``python -m bench.streams.stages_app STAGE SETTINGS``.
+"""zkconsumer's query, up to a stage: ``python -m bench.streams.stages_app STAGE SETTINGS``.
 
-It prints the number and the end of each batch as JSON.
+It prints the id, end time, row count and durations of each batch as JSON.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _POLL_S = 0.02
 
 
 class EmptyOperator(StatefulProcessor):  # type: ignore[misc]
-    """Reads its rows, and returns none."""
+    """Reads all rows, and returns none."""
 
     def init(self, handle: Any) -> None:
         """Do nothing."""
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: ARG002
-        """Read the rows of a task."""
+        """Read the rows of a task, and ignore them."""
         for _ in rows:
             pass
         return iter(())
@@ -54,7 +54,7 @@ class EmptyOperator(StatefulProcessor):  # type: ignore[misc]
 
 
 def start_stage(stage: str, session: Any, plan: QueryPlan, checkpoint: str) -> Any:
-    """Start a query that ends with a stage; see ``dataframe.start_query``."""
+    """Start the query up to ``stage``; see ``dataframe.start_query``."""
     if stage == SINK:
         return start_query(session, plan, checkpoint)
     rows = load_records(session, plan)
@@ -72,7 +72,7 @@ def start_stage(stage: str, session: Any, plan: QueryPlan, checkpoint: str) -> A
 
 
 def watch(query: Any) -> Iterator[dict[str, Any]]:
-    """Yield the report of each batch soon after its end."""
+    """Yield the progress report of each batch shortly after the batch finishes."""
     last = -1
     while query.isActive:
         report = query.lastProgress
@@ -94,7 +94,7 @@ def main(stage: str, settings: dict[str, Any]) -> None:
         started.append(start_stage(stage, session, plan, checkpoint))
         return started[0]
 
-    product.start_query = start  # type: ignore[attr-defined]  # the module imports it
+    product.start_query = start  # type: ignore[attr-defined]  # replaces the imported function
     query = product.TopologyQuery(
         topology,
         config,

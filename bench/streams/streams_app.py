@@ -1,4 +1,4 @@
-"""This package's application: ``python -m bench.streams.streams_app SETTINGS``; see ``applications.Run.to_json``."""
+"""zkconsumer's application: ``python -m bench.streams.streams_app SETTINGS``; see ``applications.Run.to_json``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zkconsumer.topology import ApplicationConfig, Topology
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Count per key, or keep the last value of each key."""
+    """Run the topology that counts per key, or the topology that stores the last value of each key."""
     if settings.get("keeps_values"):
         topology = create_values_topology(settings["input"], settings["output"])
     else:

@@ -1,4 +1,4 @@
-"""The part ``words``: the word count of Kafka Streams, with its repartition topic and caches."""
+"""Part ``words``: the word count example of Kafka Streams, with its repartition topic and caches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zkconsumer.devcluster import DevCluster
 
 LINES, WORDS_PER_LINE, VOCABULARY = 5_000_000, 8, 100_000
 
-#: Maximum number of lines, and of words, in a batch of this package's application.
+#: Maximum number of lines or words per batch of zkconsumer's application.
 _MAX_BATCH_RECORDS = 2_000_000
 
 
@@ -24,7 +24,8 @@ def measure(cluster: DevCluster, lines: int, rounds: int) -> list[dict[str, Any]
     """Run the applications alternately, and return a row for each.
 
     An application can write all words to the repartition topic before it counts them, so its output rate is not its
-    throughput. Each round runs all lines and a tenth of them; the difference between both runs excludes the start.
+    throughput. Each round processes a tenth of the lines, then all lines; the difference between both runs excludes
+    startup.
     """
     few, many = _Lines(cluster, lines // 10), _Lines(cluster, lines)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in WORD_COUNTS}
@@ -49,10 +50,10 @@ def measure(cluster: DevCluster, lines: int, rounds: int) -> list[dict[str, Any]
 
 
 class _Lines:
-    """A topic with lines, and the counts of their words.
+    """A topic with lines, and the expected word counts.
 
     Args:
-        cluster: the cluster.
+        cluster: development cluster.
         count: number of lines.
     """
 
@@ -66,7 +67,7 @@ class _Lines:
         self._expected = Expected(_spell(numbers).view(">i8").ravel().astype(np.int64), counts)
 
     def measure_run(self, application: Application) -> dict[str, Any]:
-        """Run an application, and return its figures."""
+        """Run ``application`` on the topic, and return its figures."""
         return measure_run(
             self._cluster,
             application,
@@ -78,27 +79,27 @@ class _Lines:
 
 
 def choose_words(lines: int) -> Any:
-    """Return the numbers of the words of each line; their frequencies follow Zipf's law."""
+    """Return random word numbers for each line. The word frequencies follow Zipf's law."""
     shares = 1 / np.arange(1, VOCABULARY + 1)
     numbers = np.random.default_rng(1).choice(VOCABULARY, (lines, WORDS_PER_LINE), p=shares / shares.sum())
     return numbers.astype(np.int32)
 
 
 def _spell(numbers: Any) -> Any:
-    """Return words with eight characters; shape (..., 8)."""
+    """Convert word numbers to 8-character words, as an array with shape (..., 8)."""
     digits: Any = numbers[..., None] // 10 ** np.arange(7, -1, -1) % 10
     return (digits + ord("a")).astype(np.uint8)
 
 
 def _join(numbers: Any) -> Any:
-    """Return lines of words with spaces between them; shape (lines, 71)."""
+    """Convert word numbers to lines of words separated by spaces, as an array with shape (lines, 71)."""
     with_spaces = np.full((*numbers.shape, 9), ord(" "), np.uint8)
     with_spaces[..., :8] = _spell(numbers)
     return with_spaces.reshape(len(numbers), -1)[:, :-1]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the medians in reStructuredText."""
+    """Return the medians as a reStructuredText table."""
     cells: list[tuple[str, ...]] = [
         (
             row["who"],

@@ -1,4 +1,4 @@
-"""This package's word count: ``python -m bench.streams.words_app SETTINGS``; see ``applications.Run.to_json``."""
+"""Word count with zkconsumer: ``python -m bench.streams.words_app SETTINGS``; see ``applications.Run.to_json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The input of the applications: records of 100 bytes with random keys, in topics with 8 partitions."""
+"""Input of the applications: 100-byte records with random keys, in topics with 8 partitions."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from zkconsumer.message import TopicPartition
 PARTITIONS = 8
 KEY_SIZE, VALUE_SIZE = 8, 92
 
-#: Records per batch of the log: about as many as fit into the 16 KiB of a Java producer.
+#: Records per batch: about as many as fit into the Java producer's default batch size, 16 KiB.
 PER_BATCH = 140
 
-#: Offset deltas below this number have one byte, those up to ``PER_BATCH`` two.
+#: Offset deltas below this number take one byte; larger offset deltas, up to ``PER_BATCH``, take two bytes.
 _ONE_BYTE = 64
 
 
-#: Returns the values of records with these keys, with a shape of (records, bytes per value).
+#: Function that returns the values for the given keys, as an array with shape (records, value size).
 CreateValues = Callable[[Any], Any]
 
 
 def create_random_values(keys: Any, size: int = VALUE_SIZE) -> Any:
-    """Return random values."""
+    """Return one random value of ``size`` bytes for each key."""
     return np.frombuffer(np.random.default_rng(len(keys)).bytes(len(keys) * size), np.uint8).reshape(len(keys), size)
 
 
 def fill(cluster: DevCluster, topic: str, records: int, keys: int) -> str:
-    """Create a topic with records, and return its name.
+    """Create a topic, fill it with records, and return its name.
 
-    Key ``n`` is in partition ``n`` modulo 8, as a big-endian number.
+    Keys are big-endian numbers. Key ``n`` is in partition ``n`` modulo 8.
     """
     cluster.create_topic(topic, PARTITIONS)
     print(f"filling {topic} with {records:,} records", file=sys.stderr, flush=True)
@@ -50,7 +50,7 @@ def choose_keys(records: int, keys: int) -> Any:
 
 
 def produce(cluster: DevCluster, topic: str, keys: Any, create_values: CreateValues = create_random_values) -> None:
-    """Append records with these keys to a topic."""
+    """Produce records with the given keys to a topic."""
     parts = {
         TopicPartition(topic, number): split(keys[keys % PARTITIONS == number], create_values)
         for number in range(PARTITIONS)
@@ -62,13 +62,13 @@ def produce(cluster: DevCluster, topic: str, keys: Any, create_values: CreateVal
 
 
 def split(numbers: Any, create_values: CreateValues) -> Iterator[bytes]:
-    """Yield record batches with these keys."""
+    """Yield record batches with the given keys."""
     for first in range(0, len(numbers), PER_BATCH):
         yield encode_batch(numbers[first : first + PER_BATCH], create_values)
 
 
 def encode_batch(numbers: Any, create_values: CreateValues = create_random_values) -> bytes:
-    """Return a record batch of message format 2 with these keys."""
+    """Return a record batch with the given keys, in message format 2."""
     count = len(numbers)
     keys: Any = np.ascontiguousarray(numbers, dtype=">i8").view(np.uint8).reshape(count, KEY_SIZE)
     values = create_values(numbers)
@@ -101,6 +101,6 @@ def _repeat(data: bytes, count: int) -> Any:
 
 
 def _varint(number: int) -> bytes:
-    """Return a number between 64 and 8,191 in two bytes, and a smaller one in one."""
+    """Encode a number below 8,192 as a varint of one or two bytes."""
     zigzag = number * 2
     return bytes([zigzag]) if number < _ONE_BYTE else bytes([zigzag & 0x7F | 0x80, zigzag >> 7])

@@ -1,15 +1,16 @@
-"""A Spark query and a plain process share a consumer group, under load: ``make demo``.
+"""``make demo``: a Spark query and a plain Python process share a consumer group, under load.
 
 The demo starts ZooKeeper and two brokers, produces numbered records, and reads them with a Spark query. Then a plain
-process joins the group and leaves it again, while a steady load continues. At the end the demo checks that each record
-was read once. It takes about 90 seconds, and up to four minutes the first time, when it downloads the servers.
+Python process joins the group, and leaves it again, while a steady load continues. At the end, the demo checks that
+each record was read once. It takes about 90 seconds; the first run takes up to four minutes, because it downloads the
+servers.
 """
 
 from __future__ import annotations
 
 import signal
 
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing to stop yet
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C exits at once, because there is nothing to clean up yet
 
 import contextlib  # noqa: E402
 import os  # noqa: E402
@@ -28,7 +29,7 @@ from zkconsumer.devcluster import DevCluster  # noqa: E402
 
 
 def clean_up(cluster: DevCluster, folder: Path) -> None:
-    """Kill all child processes, and delete all files. It may be called again after it was interrupted."""
+    """Kill all child processes, and delete all files. If a call is interrupted, the function can be called again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     children = psutil.Process().children(recursive=True)  # Spark, its workers, and the plain process
     for child in children:
@@ -40,7 +41,7 @@ def clean_up(cluster: DevCluster, folder: Path) -> None:
 
 
 def screen_only_for_demo(log: Path) -> Screen:
-    """Redirect standard output and standard error, also of child processes, to a log file; return the screen."""
+    """Redirect the output of this process and its child processes to a log file, and return the screen."""
     screen = Screen(os.fdopen(os.dup(1), "w", encoding="utf-8"))
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for standard in (1, 2):
@@ -50,7 +51,7 @@ def screen_only_for_demo(log: Path) -> Screen:
 
 def main() -> int:
     """Run the demo, and return the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # until there is something that deletes the folder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the clean-up of the directory is guaranteed
     folder = Path(tempfile.mkdtemp(prefix="zkconsumer-demo-"))
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     log = folder.with_suffix(".log")
@@ -63,13 +64,13 @@ def main() -> int:
         finally:
             clean_up(cluster, folder)
     except KeyboardInterrupt:
-        clean_up(cluster, folder)  # the interrupt may have come at the start of the first one
+        clean_up(cluster, folder)  # Ctrl-C may have interrupted the first call
         screen.say("interrupted; all servers are stopped")
         log.unlink()
         return 130
     except Exception as error:
         sys.excepthook(type(error), error, error.__traceback__)
-        screen.say(escape(f"The demo has failed: {error}\nThe output of all programs is in {log}"))
+        screen.say(escape(f"The demo failed: {error}\nThe output of all programs is in {log}"))
         return 1
     log.unlink()
     return 0 if is_ok else 1
@@ -77,4 +78,4 @@ def main() -> int:
 
 if __name__ == "__main__":
     code = main()
-    os._exit(code)  # threads of pyspark may still wait for the JVM
+    os._exit(code)  # PySpark threads may still be waiting for the JVM

@@ -1,4 +1,4 @@
-"""Ctrl-C in the demo."""
+"""Ctrl-C handling of the demo."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import signal
 
 
 class CtrlC:
-    """Raises KeyboardInterrupt at the first Ctrl-C; further ones are ignored, so they cannot interrupt the clean-up."""
+    """Raises KeyboardInterrupt on the first Ctrl-C. Later ones are ignored, so they cannot interrupt the clean-up."""
 
     def __init__(self) -> None:
         self._is_pressed = False
 
     def handle(self) -> None:
-        """Install the signal handler; again after a library has replaced it."""
+        """Install the signal handler. Call this again after a library replaced the handler."""
         signal.signal(signal.SIGINT, self._on_signal)
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt after Ctrl-C. Python discards one that is raised in a callback of the interpreter."""
+        """Raise KeyboardInterrupt if Ctrl-C was pressed. Python discards the handler's exception during a callback."""
         if self._is_pressed:
             raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""The load of the demo: numbered records, first as fast as possible, then at a steady rate."""
+"""Load generator of the demo: produces numbered records, first as fast as possible, then at a steady rate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.load import numbered_batch
 
-#: Bytes of a value, and records of a batch in the bulk load.
+#: Value size in bytes, and number of records per batch in the bulk load.
 VALUE_SIZE, BULK_BATCH = 100, 10_000
 
 #: Batches per second and partition in the steady load.
@@ -19,12 +19,12 @@ BATCHES_PER_SECOND = 10
 
 
 class Load(threading.Thread):
-    """Produces the numbers from 0 on, in batches to each partition in turn.
+    """Thread that produces 0, 1, 2, ... in batches, round-robin over the partitions.
 
     Attributes:
         ends: end offset of each partition.
-        produced: number of records, which is also the next number.
-        bulk_done: set when the bulk load has been produced, or after an error.
+        produced: number of records produced so far, which is also the next number.
+        bulk_done: set when the bulk load was produced, or after an error.
         error: the error that stopped the thread, if any.
     """
 
@@ -41,7 +41,7 @@ class Load(threading.Thread):
 
     @property
     def total(self) -> int:
-        """Sum of all numbers."""
+        """Sum of all numbers produced so far."""
         return self.produced * (self.produced - 1) // 2
 
     def run(self) -> None:
@@ -61,7 +61,7 @@ class Load(threading.Thread):
             self.bulk_done.set()
 
     def start_steady_load(self) -> None:
-        """Produce at the steady rate from now on."""
+        """Start producing at the steady rate."""
         self._steady.set()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The members of the demo's consumer group: a Spark query, and a plain consumer in a process of its own."""
+"""The members of the demo's consumer group: a Spark query, and a plain consumer in its own process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SparkQuery:
 
         settings = {
             **zkconsumer.spark.recommended_conf(),
-            "spark.python.unix.domain.socket.enabled": "false",  # a folder with a long path must not fail the demo
+            "spark.python.unix.domain.socket.enabled": "false",  # a Unix socket would fail if its path is long
             "spark.ui.enabled": "false",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
@@ -51,12 +51,12 @@ class SparkQuery:
         """Start the query.
 
         Args:
-            options: options of the source.
-            count: receives the records of each batch.
+            options: source options.
+            count: counter to which the records of each batch are added.
         """
         from pyspark.sql import functions as f
 
-        # The last digits are enough, and cheaper to convert than the whole value.
+        # The last digits are sufficient, and cheaper to convert than the whole value.
         number = f.substring("value", -12, 12).cast("string").cast("long")
         sums = f.min("offset"), f.max("offset") + 1, f.count("*"), f.sum(number)
 
@@ -69,7 +69,7 @@ class SparkQuery:
         self._query = writer.option("checkpointLocation", str(self._folder / "checkpoint")).start()
 
     def rates(self) -> list[float]:
-        """Return the records per second of each finished batch that is not empty."""
+        """Return the throughput of each finished, non-empty batch, in records per second."""
         return [
             1000 * progress["numInputRows"] / progress["durationMs"]["triggerExecution"]
             for progress in self._query.recentProgress
@@ -77,7 +77,7 @@ class SparkQuery:
         ]
 
     def check(self) -> None:
-        """Raise the error of the query if it has failed."""
+        """Raise the query's error if the query failed."""
         if self._query is not None and self._query.exception() is not None:
             raise self._query.exception()
 
@@ -105,7 +105,7 @@ class PlainProcess:
         self._reader.start()
 
     def leave(self) -> None:
-        """Leave the group, and wait until the process has ended."""
+        """Make the process leave the group, and wait until it exits."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._reader.join(30)
@@ -116,13 +116,13 @@ class PlainProcess:
             for line in self._process.stdout or ():
                 self._count.add(PLAIN, Chunk(*json.loads(line)))
             if self._process.wait():
-                raise ZkConsumerError(f"the plain process has failed with exit code {self._process.returncode}")
+                raise ZkConsumerError(f"the plain process exited with code {self._process.returncode}")
         except BaseException as error:
             self.error = error
 
 
 class Owners:
-    """Reads from ZooKeeper which member owns each partition."""
+    """Reads the owner of each partition from ZooKeeper."""
 
     def __init__(self, zookeeper_connect: str, group: str, topic: str, partitions: int) -> None:
         self._zk = KazooClient(zookeeper_connect)
@@ -131,12 +131,12 @@ class Owners:
         self._query_id = ""
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close the ZooKeeper connection."""
         self._zk.stop()
         self._zk.close()
 
     def read(self) -> dict[int, str]:
-        """Return the member that owns each partition. The first owner is the query."""
+        """Return the owner of each partition. The first owner found is the query."""
         owners = {}
         for number, path in self._paths.items():
             try:

@@ -26,9 +26,10 @@ class Demo:
     """The phases of the demo.
 
     Args:
-        cluster: a cluster that is not running yet.
-        folder: folder for the files of Spark.
-        ctrl_c: its handler is installed again after the start of Spark, which replaces it.
+        screen: the user's terminal.
+        cluster: development cluster that was not started yet.
+        folder: directory for Spark's files.
+        ctrl_c: Ctrl-C handler, which is reinstalled after Spark starts, because Spark replaces it.
     """
 
     def __init__(self, screen: Screen, cluster: DevCluster, folder: Path, ctrl_c: CtrlC) -> None:
@@ -45,15 +46,15 @@ class Demo:
         """Run all phases, and return whether each record was read once."""
         say = self._screen.say
         say(
-            "Starting ZooKeeper, two Kafka brokers and Spark. It takes about 90 seconds in all, and up to four minutes "
-            "the first time, when the servers are downloaded. Ctrl-C ends it."
+            "Starting ZooKeeper, two Kafka brokers and Spark. The demo takes about 90 seconds; the first run takes up "
+            "to four minutes, because it downloads the servers. Press Ctrl-C to stop it."
         )
         self._start()
-        say(f"A Spark query reads {BULK_RECORDS:,} records of 100 bytes through Arrow and sums up their numbers.")
+        say(f"A Spark query reads {BULK_RECORDS:,} records of 100 bytes through Arrow, and sums their numbers.")
         self._read_bulk()
         say(
-            f"It has read {self._query.rates()[-1]:,.0f} records per second on this machine: the last batch of "
-            f"{BATCH_RECORDS:,}, after Java has compiled the code, with aggregation and checkpoint."
+            f"It read {self._query.rates()[-1]:,.0f} records per second on this machine, in the last batch of "
+            f"{BATCH_RECORDS:,} records, after JIT warm-up, including aggregation and checkpoint."
         )
         self._load.start_steady_load()
         say(
@@ -61,7 +62,7 @@ class Demo:
             "is one second. The query owns all partitions."
         )
         self._observe(8, {QUERY})
-        say("A plain Python process joins the group. It takes half of the partitions from the running query.")
+        say("A plain Python process joins the group, and takes over half of the partitions from the running query.")
         self._plain = PlainProcess(self._cluster.zookeeper_connect, GROUP, TOPIC, self._count)
         self._observe(14, {QUERY, PLAIN})
         say("The process leaves the group, and the query takes its partitions back.")
@@ -94,11 +95,11 @@ class Demo:
         }
         self._query.start(options, self._count)
         batches = BULK_RECORDS // BATCH_RECORDS
-        with self._screen.waiting("reading them"):
+        with self._screen.waiting("reading the records"):
             self._wait_for(lambda: len(self._query.rates()) >= batches, f"the query has read {BULK_RECORDS:,} records")
 
     def _observe(self, seconds: float, members: set[str]) -> None:
-        """Wait until these members own all partitions in equal parts, and show the table for some seconds."""
+        """Wait until ``members`` own equal numbers of partitions, then show the table for ``seconds``."""
         self._members = Members()
         with self._screen.live() as live:
 
@@ -129,7 +130,7 @@ class Demo:
         color = "red" if lost or duplicates else "green"
         self._screen.say(
             f"[bold {color}]{self._load.produced:,} records produced, {lost:,} lost, {duplicates:,} read twice."
-            f"[/] The plain process has read {self._count.by_member[PLAIN]:,} of them."
+            f"[/] The plain process read {self._count.by_member[PLAIN]:,} of them."
         )
         return not lost and not duplicates
 
@@ -141,11 +142,11 @@ class Demo:
         while not condition():
             self._check()
             if time.monotonic() > deadline:
-                raise ZkConsumerError(f"timed out after {TIMEOUT_S} s: {what}")
+                raise ZkConsumerError(f"timed out after {TIMEOUT_S} s waiting until {what}")
             time.sleep(0.2)
 
     def _check(self) -> None:
-        """Raise the error of a member or of the load, and KeyboardInterrupt after Ctrl-C."""
+        """Raise any error of a member or the load generator, or KeyboardInterrupt after Ctrl-C."""
         self._ctrl_c.check()
         if hasattr(self, "_query"):
             self._query.check()

@@ -1,6 +1,6 @@
-"""A plain consumer of the demo, as a process of its own.
+"""The plain consumer of the demo, which runs in its own process.
 
-It prints a JSON list for each record batch: partition, first offset, offset after the last, number of records, and sum
+It prints a JSON list for each record batch: partition, first offset, last offset plus one, number of records, and sum
 of the numbers. It leaves the group when its standard input is closed.
 """
 
@@ -35,7 +35,7 @@ def main(zookeeper_connect: str, group: str, topic: str) -> None:
             partition = batch.column("partition")[0].as_py()
             print(json.dumps([partition, first, end, batch.num_rows, pc.sum(numbers).as_py()]), flush=True)
             if leaving.is_set():
-                break  # the end of the with statement commits this batch, too, and leaves the group
+                break  # exiting the with block commits this batch, and leaves the group
 
 
 if __name__ == "__main__":

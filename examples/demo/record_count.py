@@ -1,4 +1,4 @@
-"""Counts the records that the members of the demo have read, and finds those that are lost or were read twice."""
+"""Counts the records that the demo's members read, and detects lost and duplicate records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Chunk(NamedTuple):
     """Records of one partition, with consecutive offsets.
 
     Attributes:
-        end: offset after that of the last record.
+        end: offset of the last record, plus one.
         total: sum of the numbers in the records.
     """
 
@@ -25,10 +25,10 @@ class Chunk(NamedTuple):
 
 
 class RecordCount:
-    """What all members have read. Any thread may use it.
+    """Counts the records that all members read. It is thread-safe.
 
     Attributes:
-        by_member: number of records that each member has read.
+        by_member: number of records that each member read.
     """
 
     def __init__(self) -> None:
@@ -38,9 +38,9 @@ class RecordCount:
         self._lock = threading.Lock()
 
     def add(self, member: str, chunk: Chunk) -> None:
-        """Add records that a member has read."""
+        """Add records that ``member`` read."""
         if chunk.records != chunk.end - chunk.first:
-            raise ZkConsumerError(f"{member} has read {chunk.records} records for the offsets of {chunk}")
+            raise ZkConsumerError(f"{member} read {chunk.records} records for the offsets of {chunk}")
         with self._lock:
             self.by_member[member] += chunk.records
             self._chunks.append(chunk)
@@ -48,19 +48,19 @@ class RecordCount:
 
     @property
     def positions(self) -> Counter[int]:
-        """Highest offset that has been read, plus one, by partition."""
+        """Highest offset read plus one, by partition."""
         with self._lock:
             return self._positions.copy()
 
     def lost_and_duplicates(self, ends: dict[int, int], total: int) -> tuple[int, int]:
-        """Return how many records were not read, and how many were read again.
+        """Return the number of lost records and the number of duplicate records.
 
         Args:
             ends: end offset of each partition.
-            total: sum of all numbers that were produced.
+            total: sum of all produced numbers.
 
         Raises:
-            ZkConsumerError: all offsets were read once, but the numbers are not those that were produced.
+            ZkConsumerError: each offset was read once, but the sum of the numbers is wrong.
         """
         distinct, positions = 0, Counter[int]()
         chunks = sorted(self._chunks)

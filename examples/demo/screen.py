@@ -1,4 +1,4 @@
-"""What the demo shows: a sentence for each phase, and one table of the members."""
+"""Terminal output of the demo: sentences that describe the phases, and a table of the members."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from rich.live import Live
 from rich.status import Status
 from rich.table import Table
 
-#: Seconds over which rates are measured.
+#: Interval over which rates are measured, in seconds.
 _RATE_INTERVAL_S = 3.0
 
 
 class Screen:
-    """The screen of the user; everything else that is printed goes to a log file."""
+    """The user's terminal. All other output goes to a log file."""
 
     def __init__(self, output: IO[str]) -> None:
         self._console = Console(file=output, highlight=False)
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Print a sentence with the seconds since the start."""
+        """Print a sentence, after the seconds elapsed since the demo started."""
         row = Table.grid(padding=(0, 2))
         row.add_row(f"[dim]{time.monotonic() - self._started:3.0f} s[/]", text)
         self._console.print(row)
 
     def waiting(self, what: str) -> Status:
-        """Return a context manager that shows on terminals what the demo waits for."""
+        """Return a context manager that shows on a terminal what the demo is waiting for."""
         return self._console.status(f"[dim]{what} ...[/]")
 
     @contextlib.contextmanager
     def live(self) -> Iterator[Live]:
-        """Return a display whose last content stays on the screen."""
+        """Context manager: a live display, whose last content remains on the screen."""
         with Live(console=self._console, auto_refresh=False) as live:
             yield live
         if not self._console.is_terminal:
-            self._console.print()  # rich ends the line on terminals only
+            self._console.print()  # rich ends the line only on a terminal
 
 
 class Members:
@@ -52,12 +52,12 @@ class Members:
     def table(
         self, owners: Mapping[int, str], read: Counter[str], positions: Mapping[int, int], ends: Mapping[int, int]
     ) -> Table:
-        """Return the table.
+        """Return the table of members.
 
         Args:
-            owners: member that owns each partition.
-            read: number of records that each member has read.
-            positions: next offset to be read of each partition.
+            owners: owner of each partition.
+            read: number of records that each member read.
+            positions: next offset to read in each partition.
             ends: end offset of each partition.
         """
         now = time.monotonic()
@@ -67,7 +67,7 @@ class Members:
         before, earlier = self._samples[0]
         table = Table("member")
         table.add_column("partitions", min_width=15, no_wrap=True)
-        for column in ("records/s", "read in all", "lag"):
+        for column in ("records/s", "total read", "lag"):
             table.add_column(column, justify="right", min_width=10)
         for member in sorted(read.keys() | set(owners.values()), reverse=True):
             owned = [partition for partition, owner in owners.items() if owner == member]

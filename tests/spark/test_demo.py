@@ -47,7 +47,7 @@ def test_demo_reads_each_record_once(tmp_path: Path) -> None:
     output, _ = start(tmp_path).communicate(timeout=280)
     text = " ".join(output.split())
 
-    assert re.search(r"records produced, 0 lost, 0 read twice\. The plain process has read [1-9]", text), output
+    assert re.search(r"records produced, 0 lost, 0 read twice\. The plain process read [1-9]", text), output
     assert "WARN" not in output
     assert "Traceback" not in output
     assert output.count("┏") == 3
