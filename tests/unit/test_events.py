@@ -35,7 +35,7 @@ def tables() -> list[list[list[str]]]:
     found = []
     for table in text.split(".. list-table::")[1:]:
         rows = re.split(r"^   \* - ", table, flags=re.MULTILINE)[2:]
-        found.append([[cell.strip() for cell in row.split("\n     - ")] for row in rows])
+        found.append([[" ".join(cell.split()) for cell in row.split("\n     - ")] for row in rows])
     return found
 
 
