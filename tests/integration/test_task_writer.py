@@ -149,7 +149,7 @@ def test_marker_is_committed_with_the_output(
     try:
         found = offsets.find_marker({TopicPartition(source, 0): 5}, SECOND)
         assert SECOND.is_same_batch(found)
-        with pytest.raises(StreamsError, match="for query query-1, so query other stops in its batch 9"):
+        with pytest.raises(StreamsError, match="in query query-1, so query other stops in batch 9"):
             offsets.find_marker({TopicPartition(source, 0): 5}, Marker("other", 9))
         with pytest.raises(StreamsError, match="this query is in batch 0: another application uses a copy"):
             offsets.find_marker({TopicPartition(source, 0): 5}, FIRST)
@@ -165,7 +165,7 @@ def test_committer_works_after_an_error_and_for_other_groups(settings: Settings,
     committer, reader = OffsetCommitter(), MarkedOffsets(client, group)
     try:
         committer.commit(client, group, {partition: 5}, FIRST)
-        with pytest.raises(StreamsError, match="for query query-1, so query other stops in its batch 9"):
+        with pytest.raises(StreamsError, match="in query query-1, so query other stops in batch 9"):
             committer.commit(client, group, {partition: 6}, Marker("other", 9))
         committer.commit(client, group, {partition: 7}, SECOND)
         committer.commit(client, f"{group}-2", {partition: 8}, Marker("other", 0))
@@ -183,7 +183,7 @@ def test_changed_output_of_a_repeated_batch_is_an_error(writer: Callable[..., Ta
     changed = output_of(sink, [b"2"], source=source, next_offset=5)
     writer().write(first, FIRST)
 
-    with pytest.raises(StreamsError, match="task 0_0: the repeated batch 0 has another output than before"):
+    with pytest.raises(StreamsError, match="task 0_0: the output of the repeated batch 0 differs from the committed"):
         writer().write(changed, FIRST)
     assert writer(fails_on_changed_output=False).write(changed, FIRST)
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(60)
 Options = Callable[..., dict[str, str]]
 
 UNKNOWN = [
-    ({"NAME": {"77": 1}}, "startingOffsets names partition 77 of topic 'NAME', which has the partitions 0, 1"),
+    ({"NAME": {"77": 1}}, "startingOffsets names partition 77 of topic 'NAME', which has partitions 0, 1"),
     ({"nope": {"0": 1}}, "startingOffsets names topic 'nope', but the query reads NAME"),
     ({"nope.*": "earliest"}, "startingOffsets names topic 'nope.*', but the query reads NAME"),
 ]
@@ -100,6 +100,6 @@ def test_wrong_broker_address_fails_soon(start: str, topic: Topics, options: Opt
     wrong["membership"] = "group" if start == "group" else "none"
     attempt = (lambda: batch_reader(wrong).partitions()) if start == "read" else lambda: plan(wrong)
     started = time.monotonic()
-    with pytest.raises(BrokerUnavailableError, match=r"none of the brokers in bootstrap.servers = '127.*check the"):
+    with pytest.raises(BrokerUnavailableError, match=r"no broker in bootstrap.servers='127.*check the"):
         attempt()
     assert time.monotonic() - started < 10

@@ -54,8 +54,8 @@ SITUATIONS = (
 
 #: Situations in which the second run is rejected, with the error, which names the remedy.
 REJECTED = {
-    "other group": r"the checkpoint belongs to group '.*'.* set group.id to '.*', or start with a new checkpoint",
-    "other topic": r"subscribes to none of the topics in its checkpoint.*ignoreUnsubscribedTopics=false, or start with",
+    "other group": r"the checkpoint belongs to group '.*'.* to change the group, use a new checkpointLocation",
+    "other topic": r"subscribes to none of the topics in its checkpoint.*; to read only other topics, use a new",
 }
 
 

@@ -122,7 +122,7 @@ def test_checkpoint_of_another_topology_is_rejected(app: Callable[..., StreamsAp
     source, sink = topic(PARTITIONS), topic(1)
     first = app(counting(source, sink))
     first.start()
-    with pytest.raises(StreamsError, match="runs in process .*, which holds the znode .*/application; stop it first"):
+    with pytest.raises(StreamsError, match="is already running in process .*, which holds znode .*/application; stop"):
         app(counting(source, sink)).start()
     first.close()
     changed = counting(source, sink).add_state_store(stores.key_value("more"), "count")
@@ -241,7 +241,7 @@ def test_lost_checkpoint_is_detected(
     assert running.wait(100)
 
     checkpoint.rename(checkpoint.with_name("moved"))
-    with pytest.raises(StreamsError, match="has no batches, but group .* offset 1 .* by query .*clean_up"):
+    with pytest.raises(StreamsError, match="has no batches, but group .* offset 1 .*query .*clean_up"):
         app(counting(source, sink), **settings).start()
     checkpoint.with_name("moved").rename(checkpoint)
     again = app(counting(source, sink), **settings)
@@ -283,14 +283,14 @@ def test_application_that_was_closed_or_never_started_ends(app: Callable[..., St
     source, sink = topic(PARTITIONS), topic(1)
     never_started = app(counting(source, sink))
     assert never_started.close()
-    with pytest.raises(StreamsError, match="a StreamsApp can be started once; its state is NOT_RUNNING"):
+    with pytest.raises(StreamsError, match="a StreamsApp can be started only once; its state is NOT_RUNNING"):
         never_started.start()
 
     running = app(counting(source, sink))
     running.set_state_listener(fail)
     running.set_progress_listener(fail)
     running.start()
-    with pytest.raises(StreamsError, match="a StreamsApp can be started once; its state is RUNNING"):
+    with pytest.raises(StreamsError, match="a StreamsApp can be started only once; its state is RUNNING"):
         running.start()
     with pytest.raises(
         StreamsError, match="a progress listener can be set only before the start; the state is RUNNING"

@@ -230,7 +230,7 @@ def test_checkpoints_of_others_are_rejected(
     run_to_end(make(ticking(source, sink)))
     before = list_state(checkpoint)
 
-    start_and_fail(make(ticking(source, sink), group="another"), "belongs to application '.*', got 'another'")
+    start_and_fail(make(ticking(source, sink), group="another"), "belongs to application '.*', but .* is 'another'")
     start_and_fail(make(ticking(source, topic(1))), "was written with a different topology")
     assert list_state(checkpoint) == before
     write(admin, source, b"a")
@@ -248,7 +248,7 @@ def test_supplier_that_cannot_be_pickled_is_named(app: Apps, topic: Topics, admi
     source, sink = topic(1), topic(1)
     output = output_of(sink)
     write(admin, source, b"a")
-    with pytest.raises(TopologyError, match="processor 'locked' cannot be sent to the workers: cannot pickle"):
+    with pytest.raises(TopologyError, match="processor 'locked' cannot be pickled for the workers: cannot pickle"):
         app(topologies.ticking_without_pickle(source, sink), has_zookeeper=False).start()
     run_to_end(app(ticking(source, sink), has_zookeeper=False, available_now=True))
     assert counts_of(output) == ["a = 1"]
@@ -329,7 +329,7 @@ def test_second_application_with_same_id_is_detected(
     make = partial(app, ticking(source, sink), has_zookeeper=False, processing_guarantee="exactly_once_v2")
     write(admin, source, b"a")
     run_to_end(make(available_now=True))
-    start_and_fail(make(checkpoint=folder / "new"), "has no batches, but group .* has committed offset 1")
+    start_and_fail(make(checkpoint=folder / "new"), "has no batches, but group .* has already committed offset 1")
 
     shutil.copytree(checkpoint, folder / "copy")
     first = make()
@@ -342,7 +342,7 @@ def test_second_application_with_same_id_is_detected(
         source, sink, checkpoint=str(folder / "copy"), query={"processing_guarantee": "exactly_once_v2"}
     )
     assert code == 1
-    error = "StreamsError: .*group .*: batch .* has committed offset .*: another application uses a copy"
+    error = "StreamsError: .*group .*: batch .* committed offset .*: another application uses a copy"
     assert re.search(error, log), log
     write(admin, source, b"a")
     wait_for_counts(output, "a = 1", "a = 2", "a = 3")
@@ -398,7 +398,7 @@ def test_full_disk_ends_application_and_keeps_state(
 @pytest.mark.parametrize(
     ("mount", "error"),
     [
-        ("size=64m", "worker .* has no file .*/checkpoint/zkconsumer-streams.json"),
+        ("size=64m", "file .*/checkpoint/zkconsumer-streams.json does not exist on worker"),
         ("size=64m,ro", "CANNOT_LOAD_STATE_STORE.* check that checkpoint .*/checkpoint is on storage that the driver"),
     ],
     ids=["another_directory", "read_only"],

@@ -96,7 +96,9 @@ def test_result_that_is_no_rows_is_refused(result: Any, reason: str, returning: 
 @pytest.mark.parametrize("result", ["word", {"word": "x"}, [("x",)]])
 def test_result_that_is_no_batch_is_refused(result: Any, returning: Any) -> None:
     returning(result)
-    with pytest.raises(UndecodableRecordError, match="must return a RecordBatch, an iterable of them or None, got"):
+    with pytest.raises(
+        UndecodableRecordError, match="must return a RecordBatch, an iterable of RecordBatch objects or None"
+    ):
         read(ReturnsBatches, "raise")
     assert read(ReturnsBatches, "skip") == ["good", "fine"]
 

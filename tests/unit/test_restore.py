@@ -50,8 +50,8 @@ def test_skipped_topic_and_partition_are_both_logged(caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"group.id": "h"}, "belongs to group 'g', but group.id is 'h'; set group.id to 'g'"),
-        ({"subscribe": "u"}, r"subscribes to none of the topics in its checkpoint \(t\); subscribe to one of them"),
+        ({"group.id": "h"}, "belongs to group 'g', but group.id is 'h'; to change the group, use"),
+        ({"subscribe": "u"}, r"subscribes to none of the topics in its checkpoint \(t\); to read only other topics,"),
         ({"whitelist": "u", "ignoreUnsubscribedTopics": "false"}, "requires the option subscribe; .* the topics t$"),
     ],
     ids=["other group", "other topics", "filter"],

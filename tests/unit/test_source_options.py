@@ -88,7 +88,7 @@ def test_misspelled_subscription_suggests_its_name() -> None:
         SourceOptions.parse({"zookeeper.connect": "localhost:2181", "group.id": "g", "subscibe": "orders"})
 
     missing, unknown = str(refusal.value).splitlines()
-    assert missing.startswith("no topics to read: set option subscribe to topic names separated by commas, or one of")
+    assert missing.startswith("no topics to read: set one of the options subscribe, subscribePattern, ")
     assert unknown == "unknown option 'subscibe'; did you mean 'subscribe'?"
 
 
@@ -230,7 +230,7 @@ def test_any_text_is_number_or_refused(name: str, value: str) -> None:
             {"subscribe": None, "whitelist": "''"},
             "must be a non-empty regular expression, got \"''\"",
         ),
-        ({"includeHeaders": "true", "columns": "value"}, "columns does not contain headers"),
+        ({"includeHeaders": "true", "columns": "value"}, "columns does not contain 'headers'"),
         ({"kafka.linger.ms": "1"}, "unknown property 'linger.ms'"),
         ({"kafka.group.id": "h"}, "options 'kafka.group.id' and 'group.id' are the same property"),
         ({"groupIdPrefix": "x"}, "set group.id"),
@@ -265,7 +265,7 @@ def test_error_lists_all_problems_of_options() -> None:
     assert sorted(line for line in lines if not line.startswith(("no topics to read", "option 'startingOffsets'"))) == [
         "Missing required property 'zookeeper.connect'; to read without ZooKeeper and without joining a group, set "
         "membership=none and bootstrap.servers",
-        "option 'consumer.id' cannot be set for a Spark query: each start of the query is a new consumer in the group",
+        "option 'consumer.id' cannot be set for a Spark query: each query start adds a new consumer to the group",
         "option 'maxOffsetsPerTrigger' must be an integer between 1 and 9223372036854775807, got 'many'",
         "property 'fetch.min.bytes' must be an integer between 0 and 2147483647, got 'x'",
         "unknown option 'includeheader'; did you mean 'includeHeaders'?",

@@ -162,7 +162,7 @@ def test_number_of_tasks_is_limited() -> None:
     ranges = {TopicPartition("t", 0): (0, MAX_TASKS), TopicPartition("t", 1): (3, 3)}
     assert len(split_ranges(ranges, {}, num_fetchers=1, cores=1, max_offsets=1)) == MAX_TASKS
     ranges[TopicPartition("t", 1)] = (3, 4)
-    with pytest.raises(ConfigurationError, match=f"{MAX_TASKS + 1} tasks, and the maximum is {MAX_TASKS}"):
+    with pytest.raises(ConfigurationError, match=rf"{MAX_TASKS + 1} tasks \(maximum: {MAX_TASKS}\)"):
         split_ranges(ranges, {}, num_fetchers=1, cores=1, max_offsets=1)
 
 

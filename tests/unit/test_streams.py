@@ -120,7 +120,7 @@ def test_records_are_packed_into_one_row(headers: Any) -> None:
     assert packer.decode_range(PlannedRange(TopicPartition("a", 0), 8, 3, 1_000)).to_pylist() == [
         {"task": 7, "topic": "a", "partition": 0, "first_offset": 1_000, "lag": 3, "blob": None}
     ]
-    with pytest.raises(StreamsError, match="topic 'a' has the new partition 2; the running query does not read it"):
+    with pytest.raises(StreamsError, match="topic 'a' has new partition 2, which the running query does not read"):
         packer.decode(fetched("a", 2, [0]))
 
 
@@ -338,7 +338,7 @@ def test_checkpoint_remembers_application() -> None:
 
     assert stored.partitions == 2
     assert StoredApplication.from_json(stored.to_json(), "here").continue_with("app", one, "here") == stored
-    with pytest.raises(StreamsError, match="here belongs to application 'app', got 'other'"):
+    with pytest.raises(StreamsError, match="here belongs to application 'app', but application_id is 'other'"):
         stored.continue_with("other", one, "here")
     wider = counting().resolve({"a": 3, "b": 2}).subtopologies
     with pytest.raises(StreamsError, match="sub-topology 0 has 3 partitions, but had 2, and its stores contain keys"):
@@ -440,7 +440,7 @@ def test_part_that_cannot_be_pickled_is_named() -> None:
         Topology().add_source("in", "t").add_processor("locked", create, "in").resolve({"t": 1}).subtopologies
     )
     with pytest.raises(
-        TopologyError, match="processor 'locked' cannot be sent to the workers: cannot pickle '_thread.lock'"
+        TopologyError, match="processor 'locked' cannot be pickled for the workers: cannot pickle '_thread.lock'"
     ):
         check_picklable(subtopologies, CONFIG)
 

@@ -1,4 +1,4 @@
-"""Apache Spark: the data source ``zkconsumer``, its metrics, and recommended settings.
+"""Apache Spark integration: the data source ``zkconsumer``, its metrics, and recommended settings.
 
 ::
 
@@ -47,8 +47,8 @@ __all__ = [
     "register",
 ]
 
-#: Modules of the exported names. They are imported when a name is used, because tasks import this package and need few
-#: of its modules.
+#: Module of each exported name. A module is imported when its name is first used, because tasks import this package and
+#: need few of its modules.
 _MODULES = {
     "AllowedChange": "streams.changes",
     "BatchDecoder": "executor.decoders",

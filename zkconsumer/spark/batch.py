@@ -1,4 +1,4 @@
-"""Batch reads, ``spark.read.format("zkconsumer")``: the records between two offsets of each partition.
+"""Batch reads with ``spark.read.format("zkconsumer")``: reads a range of offsets from each partition.
 
 Source: Spark 4.2 KafkaRelation, KafkaBatch.
 """
@@ -32,7 +32,7 @@ from zkconsumer.spark.planning.splitting import tasks
 
 
 class ZkConsumerBatchReader(DataSourceReader):
-    """Plans one batch in a Python process of the driver. It reads the group's offsets without joining the group."""
+    """Plans one batch in a Python process on the driver. Reads the group's offsets without joining the group."""
 
     def __init__(self, options: Mapping[str, str], cores: int, schema: StructType) -> None:
         self._options = dict(options)
@@ -40,7 +40,7 @@ class ZkConsumerBatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks.
+        """Return the tasks of the batch.
 
         Raises:
             ConfigurationError: an option names a topic or partition that does not exist, the ending offset of a
@@ -48,7 +48,7 @@ class ZkConsumerBatchReader(DataSourceReader):
                 is ``error``.
             DataLossError: a log does not contain the starting or the ending offset of its partition, and
                 ``failOnDataLoss`` is true.
-            RetriableError: none of ``bootstrap.servers`` has responded, or ZooKeeper or the brokers were unreachable
+            RetriableError: no broker in ``bootstrap.servers`` responded, or ZooKeeper or the brokers were unreachable
                 for ``clusterUnavailableTimeout``.
         """
         options = SourceOptions.parse(self._options, batch=True)
@@ -85,7 +85,7 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
     """Return the range of each partition.
 
     Args:
-        group: committed offsets of the group, negative for none; see ``Offsets.fetch``.
+        group: the group's committed offsets, negative if there is none; see ``Offsets.fetch``.
 
     Raises:
         ConfigurationError: the ending offset of a partition is lower than its starting offset.

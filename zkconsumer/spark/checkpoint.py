@@ -1,6 +1,6 @@
-"""Reads and creates checkpoints of Spark queries, of this source or of Spark's own Kafka source.
+"""Reads and creates checkpoints of Spark queries that use this source or Spark's Kafka source.
 
-A checkpoint contains a file in ``offsets`` for each planned batch, and one in ``commits`` for each finished batch.
+A checkpoint contains a file in ``offsets`` for each planned batch, and a file in ``commits`` for each finished batch.
 
 Source: Spark 4.2 OffsetSeqLog, CommitLog, StreamMetadata; KafkaSourceOffset.
 """
@@ -19,29 +19,29 @@ from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.offset import BatchOffset, check_format, offsets_of
 
-#: What parsing of other content raises.
+#: Errors that parsing raises if the content has another format.
 _MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
 
 def read(folder: Path) -> dict[TopicPartition, int]:
-    """Return the next offset to read of each partition after the last finished batch, of all Kafka sources.
+    """Return each partition's next offset after the last finished batch, for all Kafka sources of the query.
 
-    If two sources of the query read a partition, the lower offset is returned.
+    If two sources of the query read the same partition, the lower offset is returned.
 
     Raises:
-        ConfigurationError: the folder is not a checkpoint, has no finished batch, has no Kafka source, or was written
-            by a later release.
+        ConfigurationError: the directory is not a checkpoint, has no finished batch, has no Kafka source, or was
+            written by a later release.
     """
     batch = max(_numbers(folder / "commits"), default=None)
     if batch is None:
         raise ConfigurationError(
-            f"{folder} is not a checkpoint with a finished batch: the folder {folder / 'commits'} contains no batch"
+            f"{folder} is not a checkpoint with a finished batch: directory {folder / 'commits'} contains no batch"
         )
     file = folder / "offsets" / str(batch)
     try:
         version, _metadata, *sources = file.read_text().splitlines()
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{file} cannot be read: {error}") from error
+        raise ConfigurationError(f"could not read {file}: {error}") from error
     if version != "v1":
         raise ConfigurationError(f"{file} must have version 'v1', got {excerpt(version)}")
     found: dict[TopicPartition, int] = {}
@@ -62,17 +62,17 @@ def read(folder: Path) -> dict[TopicPartition, int]:
 
 
 def create(folder: Path, offsets: Mapping[TopicPartition, int], *, kind: str, group: str) -> None:
-    """Create a checkpoint from which a query resumes at these offsets.
+    """Create a checkpoint from which a query resumes at ``offsets``.
 
     Args:
-        kind: the source of the query, ``zkconsumer`` or ``kafka``.
-        group: consumer group of the query; used only with the kind ``zkconsumer``.
+        kind: source of the query, ``zkconsumer`` or ``kafka``.
+        group: consumer group of the query; used only if ``kind`` is ``zkconsumer``.
 
     Raises:
-        ConfigurationError: the folder is not empty.
+        ConfigurationError: the directory is not empty.
     """
     if folder.exists() and any(folder.iterdir()):
-        raise ConfigurationError(f"{folder} is not empty; choose a new folder for the checkpoint")
+        raise ConfigurationError(f"{folder} is not empty; choose a new directory for the checkpoint")
     if kind == "zkconsumer":
         ranges = {partition: (offset, offset) for partition, offset in offsets.items()}
         content = BatchOffset(ranges=ranges, generation=0, known=frozenset(offsets), group=group).to_json()

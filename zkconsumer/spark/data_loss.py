@@ -1,5 +1,4 @@
-"""Errors for records that were deleted before the query read them; ``failOnDataLoss`` determines whether they are
-raised.
+"""Errors for records that were deleted before the query read them (option ``failOnDataLoss``).
 
 Source: Spark 4.2 KafkaExceptions. The error conditions have Spark's names; the messages contain more detail.
 """
@@ -17,8 +16,8 @@ class DataLossError(OffsetOutOfRangeError):
     """Raised when records to be read have been deleted. The message starts with Spark's error condition.
 
     Attributes:
-        text: the message without the condition and the remedy, for the log.
-        lost: number of lost offsets by partition, as far as it is known.
+        text: the message without the condition and the remedy, for log events.
+        lost: number of lost offsets by partition, as far as known.
     """
 
     def __init__(self, condition: str, text: str, lost: Mapping[TopicPartition, int]) -> None:
@@ -61,7 +60,7 @@ def topics_deleted(topics: Set[str], lost: Mapping[TopicPartition, int]) -> Data
     """Return the error for topics that were deleted.
 
     Args:
-        lost: number of their offsets that are known to be unread, by partition.
+        lost: number of offsets of the deleted topics that are known to be unread, by partition.
     """
     names = [repr(topic) for topic in sorted(topics)]
     subject = f"topic {names[0]} was" if len(names) == 1 else f"topics {', '.join(names)} were"
@@ -74,7 +73,7 @@ def topics_deleted(topics: Set[str], lost: Mapping[TopicPartition, int]) -> Data
 
 
 def topic_recreated(topic: str, before: str, now: str, lost: Mapping[TopicPartition, int]) -> DataLossError:
-    """Return the error for a topic that was deleted and created again.
+    """Return the error for a topic that was deleted and re-created.
 
     Args:
         before: id of the deleted topic.
@@ -83,8 +82,8 @@ def topic_recreated(topic: str, before: str, now: str, lost: Mapping[TopicPartit
     """
     return DataLossError(
         "PARTITIONS_DELETED",
-        f"topic {topic!r} was deleted and re-created ({before} before, {now} now); unread records of the deleted topic "
-        "are lost, and the new topic is read from its log start offset.",
+        f"topic {topic!r} was deleted and re-created (topic id {before} before, {now} now); unread records of the "
+        "deleted topic are lost, and the new topic is read from its log start offset.",
         lost,
     )
 

@@ -1,9 +1,9 @@
 """The connection between a planning process and the driver listener, on the driver's host.
 
-The driver listener reports finished batches, which the planning process would otherwise learn at the next trigger, and
-the number of executor cores. The planning process reports which of these batches it has committed, and how many
-records have been skipped. Messages are JSON objects, one per line. Without the connection, which Spark Connect does not
-have, the planning process works as well, but later.
+The driver listener reports the number of executor cores, and finished batches, which the planning process would
+otherwise detect only at the next trigger. The planning process reports which of these batches it committed, and how
+many records were skipped. Messages are JSON objects, one per line. Without the connection, for example with Spark
+Connect, the planning process works, but commits later.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from zkconsumer.spark.keyed_server import LOOPBACK, KeyedServer, ServerAddress, 
 from zkconsumer.threads import OwnedThread
 
 _THREAD_NAME = "zkconsumer-driver-link"
-#: Maximum seconds to connect, to identify, and to send a message.
+#: Maximum seconds to connect, to authenticate, and to send a message.
 _TIMEOUT_S = 5.0
-#: Maximum number of messages that wait until the receiver has read the ones before.
+#: Maximum number of queued messages per connection.
 _MAX_QUEUED = 100
 
 
 class _Outbox:
-    """Sends messages over a connection in a thread of its own, so that no caller waits for a receiver that is stuck.
+    """Sends messages over a connection in a separate thread, so that callers do not block if the receiver hangs.
 
-    A message that cannot be sent in time ends the connection, because a part of it may have been sent. So does a full
-    queue.
+    The connection is closed if a message cannot be sent in time, because a part of it may have been sent, or if the
+    queue is full.
 
     Args:
         timeout_s: maximum seconds to send a message.
@@ -39,7 +39,7 @@ class _Outbox:
 
     def __init__(self, connection: socket.socket, *, timeout_s: float = _TIMEOUT_S) -> None:
         seconds, microseconds = divmod(round(timeout_s * 1_000_000), 1_000_000)
-        connection.settimeout(None)  # a timeout would also apply to the thread that receives
+        connection.settimeout(None)  # a timeout would also apply to the receiving thread
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", seconds, microseconds))
         self._connection = connection
         self._timeout_s = timeout_s
@@ -47,15 +47,15 @@ class _Outbox:
         self._thread = OwnedThread(self._run, f"{_THREAD_NAME}-sender", _log_crash)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the sender thread."""
         self._thread.start()
 
     def put(self, message: Any) -> None:
-        """Send a message later, unless the connection is closed."""
+        """Queue a message for sending. If the queue is full, close the connection."""
         self._put(to_line(message))
 
     def close(self) -> None:
-        """Send what is left, and wait for the thread."""
+        """Send the queued messages, and wait for the thread."""
         self._put(None)
         self._thread.join(self._timeout_s)
 
@@ -66,23 +66,23 @@ class _Outbox:
             shut_down(self._connection)
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError):  # the receiver has disconnected, or is stuck
+        with contextlib.suppress(OSError):  # the receiver disconnected, or hangs
             while (line := self._lines.get()) is not None:
                 self._connection.sendall(line)
         shut_down(self._connection)
 
 
 class PlannerConnections:
-    """The driver's end: accepts the connections of planning processes.
+    """The driver's side of the link: accepts connections from planning processes.
 
     Args:
-        on_message: called with the consumer id of a planning process and each of its messages, by one thread for each
+        on_message: called with the consumer id of a planning process and each of its messages, in one thread per
             connection.
     """
 
     def __init__(self, on_message: Callable[[str, dict[str, Any]], None]) -> None:
         self._on_message = on_message
-        self._lock = threading.Lock()  # of the dictionaries
+        self._lock = threading.Lock()  # guards the dictionaries below
         self._outboxes: dict[str, _Outbox] = {}
         self._greeting: dict[str, Any] = {}
         self._server = KeyedServer(self._receive, host=LOOPBACK, bind=LOOPBACK, name=_THREAD_NAME, timeout_s=_TIMEOUT_S)
@@ -100,7 +100,7 @@ class PlannerConnections:
             outbox.put(message)
 
     def broadcast(self, message: Mapping[str, Any]) -> None:
-        """Send a message to all planning processes, and at once to each that connects later. Does not block."""
+        """Send a message to all planning processes, including processes that connect later. Does not block."""
         with self._lock:
             self._greeting.update(message)
             for outbox in self._outboxes.values():
@@ -111,7 +111,7 @@ class PlannerConnections:
         self._server.close()
 
     def _receive(self, connection: socket.socket) -> None:
-        """Handle the messages of a planning process. The first one is its consumer id."""
+        """Handle the messages of a planning process. The first message is its consumer id."""
         received = messages(connection)
         consumer_id = next(received, None)
         if consumer_id is None:
@@ -132,13 +132,14 @@ class PlannerConnections:
 
 
 class DriverLink:
-    """The planning process's end. One thread receives the messages of the driver.
+    """The planning process's side of the link. One thread receives messages from the driver.
 
     Args:
         consumer_id: identifies the planning process.
-        cores: number of executor cores until the driver reports another one.
-        on_finished: called by the thread with the offset of a finished batch; returns whether it has been committed.
-        timeout_s: maximum seconds to connect, to send a message, and to wait for each thread at the end.
+        cores: number of executor cores, until the driver reports a new number.
+        on_finished: called with the offset of a finished batch, in the receiving thread; returns whether the batch is
+            committed.
+        timeout_s: maximum seconds to connect, to send a message, and for ``close`` to wait for each thread.
 
     Attributes:
         cores: number of executor cores.
@@ -162,7 +163,7 @@ class DriverLink:
         self._thread = OwnedThread(self._run, _THREAD_NAME, _log_crash)
 
     def connect(self, address: ServerAddress) -> None:
-        """Connect to the driver; if it is unreachable, only log a warning."""
+        """Connect to the driver; log a warning if it is unreachable."""
         try:
             connection = address.connect(self._timeout_s)
         except OSError as error:
@@ -179,7 +180,7 @@ class DriverLink:
             self._outbox.put(message)
 
     def close(self) -> None:
-        """Send what is left, close the connection, and wait for the threads."""
+        """Send the queued messages, close the connection, and wait for the threads."""
         self._is_closing = True
         if self._outbox is not None:
             self._outbox.close()
@@ -196,14 +197,14 @@ class DriverLink:
                 is_accepted = True
                 self._handle(message)
         if not (is_accepted or self._is_closing):
-            _log_unreachable("the listener belongs to another application, or has been closed")
+            _log_unreachable("the listener belongs to another application, or was closed")
 
     def _handle(self, message: Any) -> None:
         try:
             self.cores = int(message.get("cores", self.cores))
             if "finished" in message and self._on_finished(message["finished"]):
                 self.send(committed=message["number"])
-        except Exception as error:  # later messages are not affected
+        except Exception as error:  # must not affect later messages
             _log_crash(error)
 
 

@@ -1,4 +1,4 @@
-"""Public module path of ``zkconsumer.spark.dstreams.kafka_utils``. Checkpoints contain this path."""
+"""Public path of the module ``zkconsumer.spark.dstreams.kafka_utils``. Checkpoints contain this path."""
 
 from zkconsumer.spark.dstreams.kafka_utils import (
     Broker,

@@ -1,6 +1,6 @@
 """TCP servers on the driver's host whose clients authenticate with a secret key.
 
-Spark has no channel from the planning process to the driver, nor from tasks to the planning process. Therefore the
+Spark has no channel from the planning process to the driver, or from tasks to the planning process. Therefore, the
 driver and the planning process each listen on a port, and pass the port and the key to their clients through Spark.
 """
 
@@ -25,24 +25,24 @@ from zkconsumer.threads import OwnedThread
 
 LOOPBACK = "127.0.0.1"
 _KEY_BYTES = 32
-#: Maximum bytes of a message: about 100,000 ranges.
+#: Maximum message size in bytes, sufficient for about 100,000 ranges.
 _MAX_BYTES = 8 << 20
-#: Maximum number of connections that the kernel accepts before the server does.
+#: Maximum number of pending connections that the server has not accepted yet.
 _BACKLOG = 128
-#: Seconds between two checks for ``close`` where shutting down the listening socket does not interrupt ``accept``.
+#: Seconds between two checks for ``close``, in case shutting down the listening socket does not interrupt ``accept``.
 _ACCEPT_INTERVAL_S = 0.5
 
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """Address and secret key of a ``KeyedServer``; pickled with what is sent to its clients."""
+    """Address and secret key of a ``KeyedServer``; pickled and sent to its clients."""
 
     host: str
     port: int
     key: bytes = field(repr=False)
 
     def connect(self, timeout_s: float) -> socket.socket:
-        """Return a new connection, on which the key has been sent.
+        """Connect to the server, send the key, and return the connection.
 
         Raises:
             OSError: the server is unreachable.
@@ -56,7 +56,7 @@ class ServerAddress:
             raise TimeoutError(f"the host name {self.host!r} was not resolved within {timeout_s:g} s") from error
         failure = OSError(f"the host name {self.host!r} has no address")
         for number, address in enumerate(addresses):
-            try:  # an address that does not respond leaves time for the others
+            try:  # an address that does not respond leaves time for the next addresses
                 return self._connect_to(address, (deadline - time.monotonic()) / (len(addresses) - number))
             except OSError as error:
                 failure = error
@@ -76,14 +76,14 @@ class ServerAddress:
 
 
 class KeyedServer:
-    """Serves each connection with the right key in a thread of its own; other connections are closed.
+    """Serves each connection that sends the correct key in a separate thread, and closes other connections.
 
     Args:
-        serve: called with a connection, which is closed afterwards.
-        host: host name for clients.
+        serve: called with each connection, which is closed afterwards.
+        host: host name to which clients connect.
         bind: address to listen on.
-        name: name of the listening thread, and prefix of the names of the other threads.
-        timeout_s: maximum seconds to send the key, for each ``send`` and ``recv`` of ``serve``, and for ``close`` to
+        name: name of the listening thread, and prefix of the other thread names.
+        timeout_s: maximum seconds to receive the key, for each ``send`` and ``recv`` in ``serve``, and for ``close`` to
             wait for the threads.
     """
 
@@ -93,9 +93,9 @@ class KeyedServer:
         self._serve = serve
         self._timeout_s = timeout_s
         self._is_closing = threading.Event()
-        #: Connection and thread by number.
+        #: Each open connection and its thread, by connection number.
         self._connections: dict[int, tuple[socket.socket, OwnedThread]] = {}
-        self._lock = threading.Lock()  # of _connections
+        self._lock = threading.Lock()  # guards _connections
         self._listening = socket.create_server((bind, 0), backlog=_BACKLOG)
         self._listening.settimeout(_ACCEPT_INTERVAL_S)
         self.address = ServerAddress(host, self._listening.getsockname()[1], secrets.token_bytes(_KEY_BYTES))
@@ -106,11 +106,11 @@ class KeyedServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Close the port, let ``serve`` read to the end of what has arrived, and wait for the threads."""
+        """Close the port, let ``serve`` read the received data to its end, and wait for the threads."""
         if self._thread.is_alive:  # false before ``start``, and in a forked process
             deadline = time.monotonic() + self._timeout_s
             self._is_closing.set()
-            shut_down(self._listening)  # closes the port also if a forked process has a copy of it
+            shut_down(self._listening)  # closes the port even if a forked process has a copy of the socket
             self._thread.join(self._timeout_s)
             with self._lock:
                 connections = list(self._connections.values())
@@ -136,7 +136,7 @@ class KeyedServer:
                 self._connections[number] = connection, thread
             try:
                 thread.start()
-            except RuntimeError as error:  # too many threads; the client may connect again
+            except RuntimeError as error:  # too many threads; the client may reconnect
                 _log_crash(error)
                 self._forget(number)
                 connection.close()
@@ -148,7 +148,7 @@ class KeyedServer:
                     connection.settimeout(self._timeout_s)
                     self._serve(connection)
         except OSError:
-            pass  # the client has disconnected, or does not respond
+            pass  # the client disconnected, or does not respond
         finally:
             self._forget(number)
 
@@ -157,7 +157,7 @@ class KeyedServer:
             del self._connections[number]
 
     def _has_key(self, connection: socket.socket) -> bool:
-        """Return whether the connection starts with the key; all of it must arrive before the timeout."""
+        """Return whether the client sends the key, which must arrive completely before the timeout."""
         deadline = time.monotonic() + self._timeout_s
         received = b""
         while len(received) < _KEY_BYTES:
@@ -174,8 +174,8 @@ def _log_crash(error: BaseException) -> None:
 
 
 def shut_down(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
-    """End a connection; a thread that is blocked in it receives the end of the stream or an error."""
-    with contextlib.suppress(OSError):  # not connected any more
+    """Shut down a connection; a thread that is blocked on it receives the end of the stream or an error."""
+    with contextlib.suppress(OSError):  # no longer connected
         connection.shutdown(how)
 
 
@@ -189,11 +189,11 @@ def messages(connection: socket.socket) -> Iterator[Any]:
 
     Raises:
         ValueError: a line is too long, or is not JSON.
-        OSError: the connection has failed.
+        OSError: the connection failed.
     """
     with connection.makefile("rb") as lines:
         while line := lines.readline(_MAX_BYTES):
             if line.endswith(b"\n"):
                 yield json.loads(line)
             elif len(line) == _MAX_BYTES:
-                raise ValueError(f"message has more than {_MAX_BYTES} bytes")
+                raise ValueError(f"message exceeds the maximum size of {_MAX_BYTES} bytes")

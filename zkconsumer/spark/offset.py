@@ -15,41 +15,41 @@ from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.registry import OFFSET_MAX, is_valid_topic_name, parse_partition_number
 
-#: Partition to (from, until): the first offset of a batch and the one after its last.
+#: Maps partitions to (start, until): the first offset of a batch, and the offset after its last one.
 Ranges = dict[TopicPartition, tuple[int, int]]
 
-#: Version of the JSON. Offsets without a version have version 1, which has no sequence number.
+#: Version of the JSON format. Offsets without a version have version 1, which has no sequence number.
 FORMAT_VERSION = 2
 
-#: Maximum number of partitions of all topics. Clusters with ZooKeeper support about 200,000 partitions.
+#: Maximum number of partitions in an offset. ZooKeeper-based clusters support about 200,000 partitions in total.
 _MAX_PARTITIONS = 1_000_000
 
-#: Maximum number of characters of the content in an error message.
+#: Maximum number of content characters quoted in an error message.
 _EXCERPT_LENGTH = 200
 
 #: Initial offset of every query. Spark requests it again if batch 0 has not finished, so it must be constant. The
-#: offset of each batch contains the ranges of the batch.
+#: offset of each batch contains the batch's ranges.
 INITIAL: dict[str, Any] = {"version": FORMAT_VERSION, "sequence": 0, "generation": 0, "ranges": {}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOffset:
-    """The ranges of a batch, and what planning needs after a restart.
+    """The ranges of a batch, and the state that planning needs after a restart.
 
     Attributes:
-        ranges: offsets of the batch by partition.
-        generation: number of rebalances of the member when the batch was planned.
+        ranges: start and end offset of the batch, by partition.
+        generation: the member's number of rebalances when the batch was planned.
         group: consumer group of the query; None in the initial offset.
-        known: partitions that existed when the batch was planned, whichever member owned them.
-        topic_ids: id by topic, to detect re-created topics.
-        deleted_topics: the most recently deleted topics, in the order of their deletion.
+        known: partitions that existed when the batch was planned, regardless of their owner.
+        topic_ids: topic id by topic name, to detect re-created topics.
+        deleted_topics: the most recently deleted topics, in order of deletion.
         earlier_ends: end offsets of earlier batches, for partitions that this batch does not contain.
-        lags: number of offsets after the batch by partition, if the decoder receives them.
+        lags: number of offsets after the batch, by partition; empty unless the decoder receives them.
         planned_ms: time when the batch was planned, in milliseconds since the epoch; 0 without ``lags``.
-        idle: partitions that did not hold back others in event time when the batch was planned.
+        idle: partitions that were idle (see ``idleTimeout``) when the batch was planned.
         sequence: number of batches planned so far. Two batches may have the same ranges if a topic is re-created or a
-            group's offset is reset; without this number Spark would take the second offset for "no new data".
-        is_ended: whether a decoder has detected the end of the stream; no batch follows this one.
+            group's offset is reset; without this number, Spark would interpret the second offset as "no new data".
+        is_ended: whether a decoder detected the end of the stream; no batch follows this one.
     """
 
     ranges: Ranges
@@ -67,17 +67,17 @@ class BatchOffset:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> BatchOffset:
-        """Parse the result of ``to_json`` of this release or an earlier one.
+        """Parse an offset that this or an earlier release created with ``to_json``.
 
         Raises:
-            ConfigurationError: the content is not an offset, or contains impossible partition numbers.
+            ConfigurationError: the content is not an offset, or contains invalid partition numbers.
         """
         try:
             return cls._parse(content)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(
-                f"an offset in the checkpoint cannot be parsed ({_excerpt(error)}): {_excerpt(content)}. Restore the "
-                "checkpoint, or start with a new checkpointLocation"
+                f"an offset in the checkpoint cannot be parsed ({_excerpt(error)}): {_excerpt(content)}. Use a new "
+                "checkpointLocation"
             ) from error
 
     @classmethod
@@ -121,16 +121,16 @@ class BatchOffset:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """The partitions that existed when the batch was planned, including those of the batch."""
+        """The partitions that existed when the batch was planned, including the batch's partitions."""
         return self.known.union(self.ranges)
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """The end offset of each partition after this batch, including partitions that only earlier batches contain."""
+        """Each partition's end offset after this batch, including partitions that only earlier batches contain."""
         return {**self.earlier_ends, **{partition: until for partition, (_, until) in self.ranges.items()}}
 
     def end_of_stream(self) -> BatchOffset:
-        """Return the offset of the empty batch that ends the query. It follows the batch of this offset."""
+        """Return the offset of the empty batch that follows this batch and ends the query."""
         return BatchOffset(
             ranges={partition: (until, until) for partition, until in self.ends.items()},
             generation=self.generation,
@@ -151,19 +151,19 @@ def check_format(offset: Mapping[str, Any]) -> None:
     if not (isinstance(offset, Mapping) and "ranges" in offset and "generation" in offset):
         raise ConfigurationError(
             f"the checkpoint was not written by format('zkconsumer'): its last offset is {_excerpt(offset)}. "
-            "Start with a new checkpointLocation; `zkconsumer migrate-offsets --from checkpoint:DIR` copies the "
-            "offsets of a checkpoint of format('kafka')"
+            "Use a new checkpointLocation (`zkconsumer migrate-offsets --from checkpoint:DIR` copies the offsets from "
+            "a format('kafka') checkpoint)"
         )
     version = offset.get("version", 1)
     if version not in (1, FORMAT_VERSION):
         raise ConfigurationError(
-            f"the checkpoint has offset format version {_excerpt(version)}, and this release reads versions 1 to "
-            f"{FORMAT_VERSION}; upgrade zkconsumer, or start with a new checkpointLocation"
+            f"the checkpoint has offset format version {_excerpt(version)}, but this release supports versions 1 to "
+            f"{FORMAT_VERSION}; upgrade zkconsumer"
         )
 
 
 def from_offset(offset: Mapping[str, Any]) -> Ranges:
-    """Return the ranges of an offset."""
+    """Return the ranges in an offset."""
     return {
         partition: (_number(start), _number(until)) for partition, (start, until) in _by_partition(offset["ranges"])
     }
@@ -178,48 +178,48 @@ def group_by_topic(values: Mapping[TopicPartition, Any]) -> dict[str, dict[str, 
 
 
 def _partitions(topics: Mapping[str, Any]) -> frozenset[TopicPartition]:
-    """Return partitions from their JSON, the result of ``_numbers_by_topic``."""
+    """Parse partitions in the JSON format of ``_numbers_by_topic``."""
     numbers_by_topic = {_topic(topic): _partition_numbers(topic, numbers) for topic, numbers in topics.items()}
     if (count := sum(map(len, numbers_by_topic.values()))) > _MAX_PARTITIONS:
-        raise ValueError(f"{count} partitions, more than {_MAX_PARTITIONS}")
+        raise ValueError(f"{count} partitions exceed the maximum of {_MAX_PARTITIONS}")
     return frozenset(TopicPartition(topic, number) for topic, numbers in numbers_by_topic.items() for number in numbers)
 
 
 def _partition_numbers(topic: str, numbers: Any) -> Sequence[int]:
-    """Return the partition numbers of a topic from their JSON: a list, or ``n`` for the numbers from 0 to ``n - 1``.
+    """Parse the partition numbers of a topic: a list, or ``n`` for the numbers from 0 to ``n - 1``.
 
     Raises:
-        ValueError: no topic can have these partitions.
+        ValueError: the partition numbers are invalid.
     """
     if type(numbers) is int and 0 <= numbers <= _MAX_PARTITIONS:
         return range(numbers)
     if isinstance(numbers, list) and all(type(number) is int and 0 <= number < _MAX_PARTITIONS for number in numbers):
         return numbers
-    raise ValueError(f"partitions of topic {topic!r}: {_excerpt(numbers)}")
+    raise ValueError(f"invalid partitions of topic {topic!r}: {_excerpt(numbers)}")
 
 
 def offsets_of(content: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int]:
-    """Return the offsets of ``group_by_topic``.
+    """Parse offsets in the JSON format of ``group_by_topic``.
 
     Raises:
-        AttributeError, ValueError: the content is something else.
+        AttributeError, ValueError: the content has another format.
     """
     return {partition: _number(offset) for partition, offset in _by_partition(content)}
 
 
 def _by_partition(topics: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[TopicPartition, Any]]:
-    """Yield the partitions and values of the JSON that ``group_by_topic`` returns."""
+    """Yield the partitions and values from JSON in the format of ``group_by_topic``."""
     for topic, partitions in topics.items():
         for text, value in partitions.items():
             number = parse_partition_number(text)
             if number is None:
-                raise ValueError(f"partition {excerpt(text)} of topic {topic!r}")
+                raise ValueError(f"invalid partition {excerpt(text)} of topic {topic!r}")
             yield TopicPartition(_topic(topic), number), value
 
 
 def _topic(name: Any) -> str:
     if not is_valid_topic_name(name):
-        raise ValueError(f"topic name {_excerpt(name)}")
+        raise ValueError(f"invalid topic name {_excerpt(name)}")
     return str(name)
 
 
@@ -242,10 +242,10 @@ def _number(value: Any) -> int:
 
 
 def _excerpt(content: Any) -> str:
-    """Return the beginning of the representation of any JSON or error."""
+    """Return the beginning of ``repr(content)``, for JSON content or an error."""
     try:
         text = repr(content)
-    except (RecursionError, ValueError):  # nested deeply, or an integer with thousands of digits
+    except (RecursionError, ValueError):  # deeply nested, or an integer with thousands of digits
         return f"a {type(content).__name__}"
     return text if len(text) <= _EXCERPT_LENGTH else f"{text[:_EXCERPT_LENGTH]}..."
 

@@ -1,4 +1,4 @@
-"""Registration of the data source with a Spark session, and recommended settings of the session."""
+"""Registers the data source with a Spark session, and recommends session settings."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ def register(spark: Any) -> QueryListener | None:
     """Register the data source ``zkconsumer`` with a Spark session, and start a listener for its queries.
 
     Returns:
-        the listener, which commits offsets and has the metrics of the queries; each session has one. None with Spark
-        Connect, because the driver is not accessible there.
+        The session's listener, which commits offsets and provides query metrics. None with Spark Connect, because the
+        driver is not accessible.
     """
     if not hasattr(spark, "_jsparkSession"):
         spark.dataSource.register(ZkConsumerDataSource)
         return None
     context = spark.sparkContext
-    if context.master.startswith("local"):  # in a cluster, the same path can be another Python on each machine
+    if context.master.startswith("local"):  # in a cluster, each machine can have a different Python at this path
         _check_worker_python(context.pythonExec)
-    # The planning process has no SparkContext. A class that is created here is pickled by value, with its attributes.
+    # The planning process has no SparkContext, so the values are passed as attributes of a new class, which is pickled
+    # by value.
     conf = context.getConf()
     driver = conf.get("spark.driver.host"), conf.get("spark.driver.bindAddress")
     listener = _listener_of(spark)
@@ -39,7 +40,7 @@ def register(spark: Any) -> QueryListener | None:
 
 
 def _listener_of(spark: Any) -> QueryListener:
-    """Return the listener of a session; start it if there is none, or if it was closed."""
+    """Return the listener of a session; start one if there is none, or if it was closed."""
     _listeners[:] = [listener for listener in _listeners if listener.is_open]
     for listener in _listeners:
         if listener.observes(spark):
@@ -51,7 +52,7 @@ def _listener_of(spark: Any) -> QueryListener:
 
 
 def _check_worker_python(executable: str) -> None:
-    """Log a warning if Spark starts another Python than this one by default; it may lack the package."""
+    """Log a warning if Spark by default starts a different Python, which may lack the package."""
     found = shutil.which(executable)
     if "PYSPARK_PYTHON" in os.environ or (found and Path(found).parent == Path(sys.executable).parent):
         return
@@ -63,12 +64,12 @@ def _check_worker_python(executable: str) -> None:
 
 
 def recommended_conf() -> dict[str, str]:
-    """Return recommended settings of a Spark session. Together they save about 150 ms per batch.
+    """Return recommended Spark session settings, which save about 150 ms per batch in total.
 
-    - Unix domain sockets to the Python workers save about 40 ms per task. If Java's folder for temporary files has a
-      path of nearly 100 characters, set ``spark.python.unix.domain.socket.dir`` to a shorter one. pyspark 4.3 then
+    - Unix domain sockets to the Python workers save about 40 ms per task. If the path of Java's temporary directory has
+      nearly 100 characters, set ``spark.python.unix.domain.socket.dir`` to a shorter path. pyspark 4.3 then
       prints a harmless traceback (BrokenPipeError in pyspark/daemon.py) for each idle worker that it closes.
-    - Checkpoints without checksum files have half as many files, but damage to a checkpoint is detected later.
+    - Checkpoints without checksum files have half as many files, but a corrupt checkpoint is detected later.
     - Writing checkpoints through the ``FileSystem`` interface saves about 130 ms. Its rename is not atomic, which is
       safe for one driver on a local or POSIX file system, and unsafe for object stores.
     """

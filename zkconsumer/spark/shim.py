@@ -1,4 +1,4 @@
-"""Public module path of ``zkconsumer.spark.dstreams.shim``: ``python -m zkconsumer.spark.shim SCRIPT``."""
+"""Public path of the module ``zkconsumer.spark.dstreams.shim``, for ``python -m zkconsumer.spark.shim SCRIPT``."""
 
 from zkconsumer.spark.dstreams.shim import install, main
 

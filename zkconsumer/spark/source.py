@@ -1,7 +1,7 @@
 """The data source ``zkconsumer``: ``spark.readStream.format("zkconsumer")``.
 
-Spark creates a reader in two processes, and pickles one of them for the executors, so the constructor does no I/O. The
-process that plans batches joins the group when Spark first calls ``latestOffset`` or ``partitions``.
+Spark creates a reader in two processes, and pickles one of the readers for the executors, so the constructor does no
+I/O. The planning process joins the group when Spark first calls ``latestOffset`` or ``partitions``.
 
 Source: Spark 4.3 pyspark.sql.streaming.datasource, python_streaming_source_runner.
 """
@@ -33,7 +33,7 @@ from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.spark.offset import INITIAL, BatchOffset, group_by_topic
 from zkconsumer.spark.options.source_options import SourceOptions
 
-if TYPE_CHECKING:  # executors import this module, and plan no batches
+if TYPE_CHECKING:  # executors import this module, but do not plan batches
     from zkconsumer.spark.batch import ZkConsumerBatchReader
     from zkconsumer.spark.planning.planner import Planner
 
@@ -41,27 +41,27 @@ if TYPE_CHECKING:  # executors import this module, and plan no batches
 class ZkConsumerDataSource(DataSource):
     """Reads Kafka topics as a member of a ZooKeeper-coordinated consumer group.
 
-    The columns are those of Spark's own Kafka source. For the options see ``SourceOptions``.
+    The source has the same columns as Spark's Kafka source. See ``SourceOptions`` for the options.
     """
 
-    #: Cores of the session that registered the source: the default number of tasks per batch.
+    #: Default number of tasks per batch: the number of cores of the session that registered the source.
     cores = os.cpu_count() or 1
-    #: Host name of the driver for the executors, and the address that the driver binds to (None to bind to that host).
+    #: Driver host name that executors can resolve, and the driver's bind address (None to bind to that host).
     driver: tuple[str, str | None] | None = None
-    #: Address of the driver listener; None without it.
+    #: Address of the driver listener; None without a listener.
     link: ServerAddress | None = None
-    #: Whether the decoder may end the query; None until ``schema`` was called.
+    #: Whether the decoder can end the query; None until ``schema`` is called.
     _has_an_end: bool | None = None
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for ``format(...)``."""
+        """Return the data source name for ``format(...)``."""
         return "zkconsumer"
 
     def schema(self) -> Any:
-        """Validate the options, so that ``load()`` reports errors in them, and return the columns.
+        """Validate the options, so that ``load()`` reports invalid options, and return the columns.
 
-        Spark calls this for streams and for batch reads, whose options differ, and does not pass which one it is.
+        Spark calls this method for streams and for batch reads, whose options differ, without passing the kind of read.
         """
         try:
             options = SourceOptions.parse(self.options)
@@ -69,7 +69,7 @@ class ZkConsumerDataSource(DataSource):
             try:
                 options = SourceOptions.parse(self.options, batch=True)
             except ConfigurationError as batch_error:
-                # Without the traceback, which has no information for the user; Spark prints it above the message.
+                # Drop the traceback, which does not help the user; Spark would print it above the message.
                 is_batch = "option 'ending" in str(error)
                 raise (batch_error if is_batch else error).with_traceback(None) from None
         # Determined here because the planning process cannot import the files that the user passed to Spark.
@@ -83,18 +83,18 @@ class ZkConsumerDataSource(DataSource):
         return ZkConsumerBatchReader(dict(self.options), self.cores, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        """Raise an error: the source does not write."""
+        """Raise an error, because the source does not support writing."""
         del schema, overwrite
         raise ConfigurationError(
-            "format('zkconsumer') does not support writing; use format('kafka') with its jars, or a producer in "
-            "foreachBatch"
+            "format('zkconsumer') does not support writing; use format('kafka'), which requires the jars of Spark's "
+            "Kafka connector"
         )
 
     streamWriter = writer
 
     def streamReader(self, schema: StructType) -> ZkConsumerStreamReader:
         """Return the reader of a streaming query."""
-        if self._has_an_end is None:  # Spark does not call ``schema`` if the user has set one
+        if self._has_an_end is None:  # Spark does not call ``schema`` if the user set a schema
             self._has_an_end = SourceOptions.parse(self.options).has_an_end
         return ZkConsumerStreamReader(
             dict(self.options), self.cores, schema, driver=self.driver, link=self.link, has_an_end=self._has_an_end
@@ -102,13 +102,13 @@ class ZkConsumerDataSource(DataSource):
 
 
 class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Forwards Spark's calls to the ``Planner``, and receives the reports of the tasks.
+    """Forwards Spark's calls to the ``Planner``, and receives task reports.
 
     Args:
         cores: default number of tasks per batch, until the driver listener reports the number of executor cores.
         schema: schema of the DataFrame.
-        driver: host name of the driver for the executors, and the address that the driver binds to; None if unknown.
-        link: address of the driver listener; None without it.
+        driver: driver host name that executors can resolve, and the driver's bind address; None if unknown.
+        link: address of the driver listener; None without a listener.
         has_an_end: whether the decoder can end the query.
     """
 
@@ -142,8 +142,8 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the value of ``maxOffsetsPerTrigger``.
 
-        Spark calls this while it prepares the query, and then works on its plan, so the planning package is imported
-        meanwhile. Otherwise, the first batch would wait for that.
+        Spark calls this method while it prepares the query, before it processes the query plan. The planning package is
+        imported in the meantime, so that the first batch does not wait for the import.
         """
         threading.Thread(target=_import_planner, name="zkconsumer-import", daemon=True).start()
         return ReadMaxRows(SourceOptions.parse(self._raw_options).limits.max_offsets)
@@ -166,7 +166,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return planner.plan(start, is_last=True)  # Trigger.Once ignores the limits
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the end offsets, the lag and the state of the member, for Spark's progress events."""
+        """Return the end offsets, the lag and the member's state, for Spark's progress events."""
         return self._planner.latest() if self._planner is not None else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -204,7 +204,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             self._planner.finish_batch(end)
 
     def stop(self) -> None:
-        """Leave the group, which deletes its ephemeral znodes at once."""
+        """Leave the group, so that the member's ephemeral znodes are deleted immediately."""
         if self._planner is not None:
             self._planner.close()
             self._planner = None
@@ -242,7 +242,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._planner
 
     def _record_skipped(self, ranges: Iterable[SkippedRange]) -> None:
-        """Record what a task has skipped, in a thread of the ``ReportListener``."""
+        """Record the offsets that a task skipped. Called in a ``ReportListener`` thread."""
         planner, link = self._planner, self._link
         if planner is None:
             return

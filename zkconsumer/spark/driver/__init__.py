@@ -1,4 +1,4 @@
-"""What runs in Spark's driver: the query listener, which commits offsets of finished batches, and metrics.
+"""Code that runs in Spark's driver: the query listener, which commits the offsets of finished batches, and metrics.
 
-Threads of Spark's listener bus and one timer thread run it. ``zkconsumer.spark.register`` starts it.
+Spark's listener bus passes events to a thread of the query listener. ``zkconsumer.spark.register`` starts the listener.
 """

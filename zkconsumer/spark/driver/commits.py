@@ -1,4 +1,4 @@
-"""Commits offsets of completed batches in the driver, if the planning process commits them too late or not at all."""
+"""Commits the offsets of completed batches in the driver, if the planning process commits them late or not at all."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 
 _LISTENER = "zkconsumer.spark", "QueryListener"
 _SUCCEEDED = declare(
-    *_LISTENER, "CommitsSucceeded", Kind.METER, "query, groupId", "Commits of the driver listener that succeeded."
+    *_LISTENER, "CommitsSucceeded", Kind.METER, "query, groupId", "Successful commits by the driver listener."
 )
-_FAILED = declare(
-    *_LISTENER, "CommitsFailed", Kind.METER, "query, groupId", "Commits of the driver listener that failed."
-)
+_FAILED = declare(*_LISTENER, "CommitsFailed", Kind.METER, "query, groupId", "Failed commits by the driver listener.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +37,8 @@ class CompletedBatch:
 
     Attributes:
         options: options of the source.
-        end: offset of the batch, as in ``zkconsumer.spark.offset``.
-        completed_at: time when the batch was completed, in seconds since the epoch.
+        end: offset of the batch as JSON; see ``zkconsumer.spark.offset``.
+        completed_at: completion time of the batch, in seconds since the epoch.
     """
 
     options: SourceOptions
@@ -49,18 +47,18 @@ class CompletedBatch:
 
 
 class UncommittedBatches:
-    """The latest completed and uncommitted batch of each source of a query.
+    """For each source of a query, the latest batch that is completed but not committed.
 
-    The listener's thread adds batches, and the threads of ``DriverCommits`` take them.
+    The listener thread adds batches, and the ``DriverCommits`` threads take them.
 
     Args:
         query: name or id of the query.
-        sources: options of its sources.
+        sources: options of the query's sources.
 
     Attributes:
         groups: ``zookeeper.connect`` and ``group.id`` of the sources.
-        consumer_ids: present and previous consumer ids of the query. The listener's thread adds them.
-        committed: offsets that the driver has committed. One thread of ``DriverCommits`` at a time adds them.
+        consumer_ids: current and previous consumer ids of the query. The listener thread adds them.
+        committed: offsets that the driver committed. One ``DriverCommits`` thread at a time adds them.
     """
 
     def __init__(self, query: str, sources: Iterable[SourceOptions]) -> None:
@@ -75,10 +73,10 @@ class UncommittedBatches:
         return bool(self._batches)
 
     def add(self, source: int, batch: CompletedBatch) -> None:
-        """Add a batch. It replaces an earlier batch of the same source.
+        """Add a batch, which replaces an earlier batch of the same source.
 
         Args:
-            source: number of the source in the query.
+            source: index of the source in the query.
         """
         with self._lock:
             self._batches[source] = batch
@@ -90,39 +88,39 @@ class UncommittedBatches:
         return batches
 
     def remove(self, source: int, batch: CompletedBatch) -> None:
-        """Remove a batch that the planning process has committed, unless a later one was added."""
+        """Remove a batch that the planning process committed, unless a later one was added."""
         with self._lock:
             if self._batches.get(source) is batch:
                 del self._batches[source]
 
     def put_back(self, batches: Mapping[int, CompletedBatch]) -> None:
-        """Add batches again that could not be committed, unless a later batch of the same source was added."""
+        """Put back batches that could not be committed, unless a later batch of the same source was added."""
         with self._lock:
             self._batches = {**batches, **self._batches}
 
 
 class DriverCommits:
-    """Commits offsets of the driver in background threads, because ZooKeeper may be unreachable.
+    """Commits offsets in background threads of the driver, because ZooKeeper may be unreachable.
 
-    Commits of the same group run one after another.
+    Commits for the same group run sequentially.
 
-    Used by the listener's thread.
+    Used by the listener thread.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._log = get_logger("zkconsumer.spark")
-        self._threads: dict[OwnedThread, set[tuple[str, str]]] = {}  # groups by thread
+        self._threads: dict[OwnedThread, set[tuple[str, str]]] = {}  # thread -> groups for which it commits
 
     def is_committing(self, uncommitted: UncommittedBatches) -> bool:
-        """Return whether a thread commits offsets of one of the query's groups."""
+        """Return whether a thread is committing offsets for one of the query's groups."""
         return bool(self._threads_of(uncommitted))
 
     def commit(self, uncommitted: UncommittedBatches, timeout_s: float) -> None:
-        """Commit the batches of a query in a new thread, after the running commits of the same groups.
+        """Commit the batches of a query in a new thread, after running commits for the same groups have finished.
 
         Args:
-            timeout_s: seconds to retry while ZooKeeper or the brokers are unreachable.
+            timeout_s: maximum seconds to retry while ZooKeeper or the brokers are unreachable.
         """
         earlier = self._threads_of(uncommitted)
         if not (uncommitted or earlier):
@@ -142,7 +140,7 @@ class DriverCommits:
         thread.start()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until all threads have ended, for at most ``timeout_s`` seconds."""
+        """Wait at most ``timeout_s`` seconds for all threads to end."""
         deadline = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -157,7 +155,7 @@ class DriverCommits:
     def _commit_all(
         self, uncommitted: UncommittedBatches, batches: dict[int, CompletedBatch], timeout_s: float
     ) -> None:
-        """Commit batches, and remove from ``batches`` those whose commit succeeded."""
+        """Commit the batches, and remove successfully committed ones from ``batches``."""
         for source, batch in list(batches.items()):
             group = batch.options.consumer.group_id
             tags = {"query": uncommitted.query, "groupId": group}
@@ -178,18 +176,18 @@ class DriverCommits:
 def commit_batch(
     batch: CompletedBatch, consumer_ids: set[str], committed: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Commit those offsets of a batch that are higher than the group's offsets.
+    """Commit the offsets of a batch that are higher than the group's committed offsets.
 
-    Partitions that another member owns are skipped, and partitions whose offset was written after the batch was
-    completed, for example by an offset reset. With ``resumeFrom=group``, an offset below the start of the batch is
-    kept, too: it may have been reset before the restart, and the query resumes at it.
+    Skips partitions that another member owns, and partitions whose offset was written after the batch was completed,
+    for example by an offset reset. With ``resumeFrom=group``, also skips partitions whose committed offset is below the
+    start of the batch: it may have been reset before the restart, and the query resumes from it.
 
     Args:
         consumer_ids: consumer ids of the query.
-        committed: offsets that the driver committed for the query before. They do not count as an offset reset.
+        committed: offsets that the driver previously committed for the query. They are not considered an offset reset.
 
     Returns:
-        the offsets that were committed.
+        The committed offsets.
     """
     config, end = batch.options.consumer, BatchOffset.from_json(batch.end)
     connecting = Connecting.from_config(config).with_timeout(config.zookeeper_connection_timeout_s)
@@ -214,7 +212,7 @@ def commit_batch(
 def _drop_owned_by_others(
     session: ZooKeeperSession, paths: GroupPaths, partitions: Iterable[TopicPartition], consumer_ids: set[str]
 ) -> list[TopicPartition]:
-    """Return the partitions that no member owns, or a member with one of these consumer ids."""
+    """Return the partitions without an owner, and the partitions owned by one of ``consumer_ids``."""
     wanted = list(partitions)
     nodes = session.znodes.get_many([paths.owner(partition) for partition in wanted])
     return [
@@ -227,9 +225,9 @@ def _drop_owned_by_others(
 def _drop_recreated(
     cluster: Cluster, partitions: list[TopicPartition], topic_ids: Mapping[str, str]
 ) -> list[TopicPartition]:
-    """Return the partitions whose topic has not been re-created since the batch was planned.
+    """Return the partitions whose topic was not re-created since the batch was planned.
 
-    Only ids with a zxid are checked: the others are stored with the offset.
+    Only ids with a zxid are checked, because other topic ids are stored with the committed offset.
     """
     topics = {partition.topic for partition in partitions}
     checked = sorted(topic for topic in topics if created_zxid(topic_ids.get(topic, "")) is not None)
@@ -244,10 +242,10 @@ def _drop_written_since(
     time_s: float,
     committed: Mapping[TopicPartition, int],
 ) -> list[TopicPartition]:
-    """Return the partitions whose offset was not written after ``time_s``, or has the value in ``committed``.
+    """Return the partitions whose offset was not written after ``time_s``, or equals the offset in ``committed``.
 
     Args:
-        time_s: seconds since the epoch.
+        time_s: time in seconds since the epoch.
     """
     nodes = session.znodes.get_many([paths.offset(partition) for partition in partitions])
     own = {partition: b"%d" % offset for partition, offset in committed.items()}

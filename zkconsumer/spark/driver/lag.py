@@ -1,4 +1,4 @@
-"""``zkconsumer.spark.lag(query)``: the lag of a query from its progress reports, as a table or a plot in notebooks.
+"""``zkconsumer.spark.lag(query)``: computes a query's lag from its progress reports; notebooks show it as a table.
 
 Source: Spark 4.2 KafkaMicroBatchStream.metrics.
 """
@@ -16,12 +16,12 @@ from zkconsumer.spark.driver.skipped import LOST, SKIPPED, latest_counts
 
 
 class PartitionLag(NamedTuple):
-    """The position in one partition at the end of a batch.
+    """The lag of one partition at the end of a batch.
 
     Attributes:
-        time: ISO 8601 time when the batch was started, from the progress report.
+        time: start time of the batch in ISO 8601 format, from the progress report.
         offset: next offset to read.
-        end: end offset of the log when the batch was planned.
+        end: log end offset when the batch was planned.
     """
 
     time: str
@@ -38,13 +38,13 @@ class PartitionLag(NamedTuple):
 
 @dataclass(frozen=True)
 class Lag:
-    """The lag of a query after each recent batch whose progress report Spark retains.
+    """The lag of a query after each batch whose progress report Spark retains.
 
     Attributes:
         rows: lags ordered by time, topic and partition.
-        records_lost: number of offsets by partition that were deleted before the query read them, since its start.
-        records_skipped: number of offsets by partition of corrupt record batches and of records that the decoder
-            rejected, since the start of the query.
+        records_lost: number of offsets deleted before they were read, by partition, since the query started.
+        records_skipped: number of offsets skipped because a record batch was corrupt or the decoder rejected the
+            record, by partition, since the query started.
     """
 
     rows: tuple[PartitionLag, ...]
@@ -53,17 +53,17 @@ class Lag:
 
     @property
     def latest(self) -> tuple[PartitionLag, ...]:
-        """The rows of the last batch."""
+        """The lag of each partition after the last batch."""
         return tuple(row for row in self.rows if row.time == self.rows[-1].time)
 
     @property
     def total(self) -> int:
-        """The lag of all partitions after the last batch, in offsets."""
+        """The total lag after the last batch, in offsets."""
         return sum(row.lag for row in self.latest)
 
     @property
     def by_time(self) -> dict[str, int]:
-        """The lag of all partitions after each batch, in offsets."""
+        """The total lag after each batch, in offsets, by batch start time."""
         totals: dict[str, int] = {}
         for row in self.rows:
             totals[row.time] = totals.get(row.time, 0) + row.lag
@@ -73,12 +73,12 @@ class Lag:
         return f"Lag(total={self.total}, partitions={len(self.latest)}{self._skipped()})"
 
     def _skipped(self) -> str:
-        """Return the numbers of lost and skipped records as text, empty if there are none."""
+        """Return the numbers of lost and skipped records as text, or an empty string if there are none."""
         totals = {"records_lost": self.records_lost, "records_skipped": self.records_skipped}
         return "".join(f", {name}={sum(counts.values())}" for name, counts in totals.items() if counts)
 
     def _repr_html_(self) -> str:
-        """Return the last batch as an HTML table, for notebooks."""
+        """Return the lag after the last batch as an HTML table, for notebooks."""
         cells = "".join(
             f"<tr><td>{row.topic}</td><td>{row.partition}</td><td>{row.offset}</td><td>{row.end}</td><td>{row.lag}</td></tr>"
             for row in self.latest
@@ -105,7 +105,7 @@ class Lag:
 
 
 def lag(query: Any) -> Lag:
-    """Return the lag of a query that reads with ``format("zkconsumer")``, and the records that it has skipped."""
+    """Return the lag of a query that reads with ``format("zkconsumer")``, and its lost and skipped records."""
     reports = query.recentProgress
     rows = [
         row
@@ -132,9 +132,9 @@ def _rows(time: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> Itera
 
 
 def offset_object(offset: Any) -> dict[str, Any]:
-    """Return an offset of a progress report as a JSON object.
+    """Return an offset from a progress report as a JSON object.
 
-    Some releases of Spark report it as text. An offset of another source may not be an object; an empty one is
+    Some Spark releases report offsets as strings. For offsets of other sources that are not objects, an empty object is
     returned.
     """
     parsed = json.loads(offset) if isinstance(offset, str) else offset

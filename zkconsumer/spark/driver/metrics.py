@@ -1,4 +1,4 @@
-"""Metrics of queries, from their progress reports."""
+"""Query metrics, computed from progress reports."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ def _declare(name: str, meaning: str, tags: str = "query") -> Metric:
     return declare("zkconsumer.spark", "StreamingQuery", name, Kind.GAUGE, tags, meaning)
 
 
-_INPUT_RATE = _declare("InputRowsPerSecond", "Rows per second that were produced to the topics.")
-_PROCESSING_RATE = _declare("ProcessedRowsPerSecond", "Rows per second that the query has processed.")
-_BYTE_RATE = _declare("BytesPerSecond", "Bytes per second, estimated from a sample of records.")
-_LAG = _declare("Lag", "Sum of the lags of all partitions, in offsets.")
-_MEAN_LAG = _declare("AvgOffsetsBehindLatest", "Lag per partition, on average.")
+_INPUT_RATE = _declare("InputRowsPerSecond", "Rows produced to the topics per second.")
+_PROCESSING_RATE = _declare("ProcessedRowsPerSecond", "Rows processed per second.")
+_BYTE_RATE = _declare("BytesPerSecond", "Bytes processed per second, estimated by sampling records.")
+_LAG = _declare("Lag", "Total lag of all partitions, in offsets.")
+_MEAN_LAG = _declare("AvgOffsetsBehindLatest", "Average lag per partition, in offsets.")
 
-#: By key of ``latestOffset`` in a progress report: the metric, and how the values of several sources make that of their
-#: query.
+#: By ``latestOffset`` key of a progress report: the metric, and the function that combines the values of several
+#: sources.
 _BY_KEY: dict[str, tuple[Metric, Callable[[list[float]], float]]] = {
     "lag": (_LAG, sum),
-    "maxOffsetsBehindLatest": (_declare("MaxOffsetsBehindLatest", "Highest lag of a partition."), max),
-    "minOffsetsBehindLatest": (_declare("MinOffsetsBehindLatest", "Lowest lag of a partition."), min),
+    "maxOffsetsBehindLatest": (_declare("MaxOffsetsBehindLatest", "Highest lag of any partition, in offsets."), max),
+    "minOffsetsBehindLatest": (_declare("MinOffsetsBehindLatest", "Lowest lag of any partition, in offsets."), min),
     "owned": (_declare("OwnedPartitions", "Number of owned partitions."), sum),
     "rebalances": (_declare("Rebalances", "Number of rebalances since the start."), sum),
-    "rereadRecords": (_declare("RereadRecords", "Number of records that another member has read, too."), sum),
+    "rereadRecords": (_declare("RereadRecords", "Number of records that another member read again."), sum),
     "commits": (_declare("Commits", "Number of commits since the start."), sum),
-    "commitsFailed": (_declare("CommitsFailed", "Number of commits that failed since the start."), sum),
+    "commitsFailed": (_declare("CommitsFailed", "Number of failed commits since the start."), sum),
     "commitAgeSeconds": (_declare("CommitAgeSeconds", "Seconds since the last commit."), max),
-    "health": (_declare("Health", "As for a consumer."), max),
+    "health": (_declare("Health", "0 healthy, 1 rebalancing, 2 stalled, 3 disconnected, 4 failed."), max),
 }
 
-#: Metrics by key of ``latestOffset`` whose values are numbers by partition. There is one metric for the query, and one
-#: for each partition with a number.
+#: Metrics for the ``latestOffset`` keys whose values are counts by partition. There is one metric for the query, and
+#: one for each partition with a count.
 _BY_PARTITION = {
-    LOST: _declare("RecordsLost", "Offsets of deleted records that were skipped.", "query, [topic, partition]"),
-    SKIPPED: _declare("RecordsSkipped", "Offsets of corrupt records that were skipped.", "query, [topic, partition]"),
+    LOST: _declare("RecordsLost", "Number of offsets skipped because of deleted records.", "query, [topic, partition]"),
+    SKIPPED: _declare(
+        "RecordsSkipped", "Number of offsets skipped because of corrupt records.", "query, [topic, partition]"
+    ),
 }
 
 

@@ -1,10 +1,10 @@
-"""The driver's listener, which commits offsets of completed batches and collects the metrics of queries.
+"""The driver listener, which commits the offsets of completed batches and collects query metrics.
 
 The planning process learns that a batch is completed only when Spark requests the next one. With a long trigger
 interval this is late, and with ``Trigger.Once`` or a stop between two triggers it never happens. The listener therefore
-commits the offsets of a completed batch if the planning process has not done so within a second, and at once when the
-query ends. It commits only partitions that no other member owns, and never lowers an offset. It also stops
-queries whose decoder has reached the end of the stream.
+commits the offsets of a completed batch if the planning process does not do so within a second, and immediately when
+the query ends. It commits only partitions that no other member owns, and never lowers an offset. It also stops queries
+whose decoder detected the end of the stream.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from zkconsumer.threads import OwnedThread
 #: Maximum seconds to wait for the planning process to commit a completed batch.
 _COMMIT_DELAY_S = 1.0
 
-#: Seconds until a failed commit is repeated.
+#: Seconds before a failed commit is retried.
 _RETRY_INTERVAL_S = 10.0
 
 #: Maximum seconds to retry the commit of the last batch of a query while ZooKeeper is unreachable.
@@ -49,14 +49,14 @@ _LAST_COMMIT_TIMEOUT_S = 30.0
 _COMMITS_TIMEOUT_S = _LAST_COMMIT_TIMEOUT_S + 5.0
 _JOIN_TIMEOUT_S = _COMMITS_TIMEOUT_S + 5.0
 
-#: Maximum milliseconds to wait when the listener is closed for events that have not been delivered.
+#: Maximum milliseconds to wait for pending events when the listener is closed.
 _EVENTS_TIMEOUT_MS = 10_000
 
-#: Seconds between two checks whether the application has ended. With them, the number of executor cores is looked up
-#: while queries are running.
+#: Seconds between two checks whether the application has ended. While queries are running, each check also looks up
+#: the number of executor cores.
 _CHECK_INTERVAL_S = 1.0
 
-#: Takes the place of the run id in confirmations of planning processes.
+#: Replaces the run id in commit confirmations from planning processes.
 _COMMITTED = "committed"
 
 _STOP, _IDLE, _TERMINATED = object(), object(), object()
@@ -67,9 +67,9 @@ class _Query:
     """A running query.
 
     Attributes:
-        sources: options of its sources with ``format("zkconsumer")``.
-        due: time (``time.monotonic``) to commit its batches; None without batches.
-        reported: by source, the last batch that was reported to the planning process, and the number of this report.
+        sources: options of the query's ``format("zkconsumer")`` sources.
+        due: time (``time.monotonic``) at which to commit the query's batches; None if there are none.
+        reported: by source, the number of the last report to the planning process, and the reported batch.
         progress: the last progress report.
     """
 
@@ -81,26 +81,27 @@ class _Query:
     progress: Mapping[str, Any] | None = None
 
     def confirm(self, report: int) -> None:
-        """Forget the batch of a report, because the planning process has committed it."""
+        """Remove the batch of a report, because the planning process committed it."""
         for source, (number, batch) in self.reported.items():
             if number == report:
                 self.uncommitted.remove(source, batch)
 
 
 class QueryListener(StreamingQueryListener):
-    """Observes the queries of a session that read from this source. Created by ``zkconsumer.spark.register``.
+    """Observes a session's ``format("zkconsumer")`` queries. Created by ``zkconsumer.spark.register``.
 
     It is a ``MetricsSource``: ``zkconsumer.prometheus.ConsumerCollector(listener)`` exports lag, rates and commits.
-    Spark's threads put events on a queue, and one thread of the listener handles them. Other threads commit offsets.
-    The thread detects ``spark.stop()`` within a second, since PySpark has no event for it, and closes the listener.
+    Spark's threads put events on a queue, and the listener thread handles them. Other threads commit offsets. The
+    listener thread detects ``spark.stop()`` within a second, because PySpark has no event for it, and closes the
+    listener.
 
-    It has more methods than other classes, because it implements both Spark's listener and ``MetricsSource``.
+    The class has many methods, because it implements both Spark's listener interface and ``MetricsSource``.
     """
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._queries: dict[str, _Query] = {}  # by run id; only the listener's thread changes it
+        self._queries: dict[str, _Query] = {}  # by run id; only the listener thread changes it
         self._metrics = Metrics()
         self._metrics.register_gauges(self._gauges)
         self._commits = DriverCommits(self._metrics)
@@ -122,7 +123,7 @@ class QueryListener(StreamingQueryListener):
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Commit the completed batches, and stop listening. Called at the end of the interpreter, too."""
+        """Commit the completed batches, and stop listening. Also called at interpreter exit."""
         atexit.unregister(self.close)
         if self._thread.is_alive:  # false in a forked process, whose exit also calls this
             self._stop_listening()
@@ -131,22 +132,22 @@ class QueryListener(StreamingQueryListener):
 
     @property
     def is_open(self) -> bool:
-        """Whether the listener has been started, and neither closed nor ended with its application."""
+        """Whether the listener is running: it was started, and neither it nor its application was stopped."""
         return self._thread.is_alive
 
     def observes(self, spark: Any) -> bool:
-        """Return whether this is the listener of a session, of which PySpark can have several objects."""
+        """Return whether this listener observes the session of ``spark``. PySpark can have several objects for it."""
         own = self._spark
         return own.sparkContext is spark.sparkContext and bool(own._jsparkSession == spark._jsparkSession)
 
     @property
     def link(self) -> ServerAddress:
-        """The address for planning processes."""
+        """The address to which planning processes connect."""
         return self._planners.address
 
     @property
     def consumer_id(self) -> str | None:
-        """None: the listener is not a member of a group."""
+        """None, because the listener is not a group member."""
         return None
 
     @property
@@ -154,13 +155,13 @@ class QueryListener(StreamingQueryListener):
         """Metrics of the running queries, from their last progress reports, and of the listener's commits."""
         return self._metrics.snapshot()
 
-    # ---- called by threads of Spark ----
+    # ---- called by Spark's threads ----
 
     def onQueryStarted(self, event: Any) -> None:
         """Read the options of the query's sources, which later events do not contain."""
         try:
             sources = list(_read_sources(self._spark.streams.get(str(event.id))))
-        except Exception as error:  # Spark would log it without the name of the query
+        except Exception as error:  # Spark would log it without the query name
             self._log.warning("query_not_monitored", query=str(event.id), error=repr(error))
             return
         if sources:
@@ -172,7 +173,7 @@ class QueryListener(StreamingQueryListener):
         self._events.put((str(event.progress.runId), json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: Any) -> None:
-        """Stop a query that has ended: a query restarted after its end of stream has only triggers without new data."""
+        """Stop the query if it was restarted after the end of its stream, because it has no further batches."""
         self._events.put((str(event.runId), _IDLE))
 
     def onQueryTerminated(self, event: Any) -> None:
@@ -180,14 +181,14 @@ class QueryListener(StreamingQueryListener):
         self._events.put((str(event.runId), _TERMINATED))
 
     def _stop_listening(self) -> None:
-        """Receive the events that have not been delivered, and end the thread after the last one."""
+        """Receive all pending events, and end the listener thread after the last one."""
         with contextlib.suppress(Exception):  # the session may have been stopped
             self._spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_EVENTS_TIMEOUT_MS)
         with contextlib.suppress(Exception):
             self._spark.streams.removeListener(self)
         self._events.put(_STOP)
 
-    # ---- the thread ----
+    # ---- called by the listener thread ----
 
     def _run(self) -> None:
         try:
@@ -197,7 +198,7 @@ class QueryListener(StreamingQueryListener):
             self._commits.join(_COMMITS_TIMEOUT_S)
         finally:
             self._planners.close()
-            atexit.unregister(self.close)  # only now, because the end of the interpreter must wait for the commits
+            atexit.unregister(self.close)  # only now, because interpreter exit must wait for the commits
 
     def _log_crash(self, error: BaseException) -> None:
         self._log.error("query_event_failed", exc_info=error)
@@ -209,7 +210,7 @@ class QueryListener(StreamingQueryListener):
                     self._commit_due()
                 else:
                     self._handle(*item)
-            except Exception:  # other queries are not affected
+            except Exception:  # must not affect other queries
                 self._log.error("query_event_failed", exc_info=True)
 
     def _next_item(self) -> Any:
@@ -228,9 +229,9 @@ class QueryListener(StreamingQueryListener):
             return None
 
     def _handle(self, run: str, event: Any) -> None:
-        """Handle an event: a query that has started, a progress report, ``_IDLE`` or ``_TERMINATED``.
+        """Handle an event: a started query, a progress report, ``_IDLE`` or ``_TERMINATED``.
 
-        The event of ``_COMMITTED`` is the number of a batch that its planning process has committed.
+        If ``run`` is ``_COMMITTED``, the event is the number of a report whose batch the planning process committed.
         """
         if run == _COMMITTED:
             for each in self._queries.values():
@@ -272,14 +273,14 @@ class QueryListener(StreamingQueryListener):
         query.progress = progress
 
     def _receive(self, consumer_id: str, message: Mapping[str, Any]) -> None:
-        """Handle a message of a planning process, in a thread of its connection."""
+        """Handle a message from a planning process, in the thread of its connection."""
         if "committed" in message:
             self._events.put((_COMMITTED, message["committed"]))
         else:
             skipped.update(consumer_id, message)
 
     def _refresh_cores(self) -> None:
-        """Report the number of executor cores to the planning processes when it has changed."""
+        """Report the number of executor cores to the planning processes if it changed."""
         try:
             cores = int(self._spark.sparkContext.defaultParallelism)
         except Exception:  # the session is being stopped
@@ -289,14 +290,14 @@ class QueryListener(StreamingQueryListener):
             self._planners.broadcast({"cores": cores})
 
     def _is_at_end(self, run: str) -> bool:
-        """Return whether the checkpoint of a query records the end of its stream."""
+        """Return whether the query's checkpoint records the end of the stream."""
         for query in self._active(run):
             offsets = str(query._jsq.streamingQuery().committedOffsets().toString())
             return '"ended": true' in offsets or '"ended":true' in offsets
         return False
 
     def _stop_query(self, run: str) -> None:
-        """Stop a query in another thread, because Spark waits for its batch, and other queries must not."""
+        """Stop a query in a separate thread, because Spark waits for its batch, which must not delay other queries."""
         for query in self._active(run):
             OwnedThread(query.stop, "zkconsumer-query-stop", self._log_crash).start()
 
@@ -323,24 +324,24 @@ class QueryListener(StreamingQueryListener):
 
 
 def _read_sources(query: Any) -> Iterator[SourceOptions]:
-    """Yield the options of a query's sources with ``format("zkconsumer")``, from its plan."""
+    """Yield the options of a query's ``format("zkconsumer")`` sources, read from its plan."""
     leaves = query._jsq.streamingQuery().analyzedPlan().collectLeaves()
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
         if leaf.getClass().getSimpleName() != "StreamingRelationV2" or leaf.sourceName().lower() != "zkconsumer":
             continue
-        with contextlib.suppress(ConfigurationError):  # the planning process reports it
+        with contextlib.suppress(ConfigurationError):  # the planning process reports the error
             yield SourceOptions.parse(dict(leaf.extraOptions().asCaseSensitiveMap()))
 
 
 def _find_completion_time(progress: Mapping[str, Any]) -> float:
-    """Return the time when a batch was completed, in seconds since the epoch. Its report may arrive later."""
+    """Return the completion time of a batch, in seconds since the epoch. Its report may arrive later."""
     started = datetime.fromisoformat(progress["timestamp"])
     return started.timestamp() + float(progress["durationMs"].get("triggerExecution", 0)) / 1000
 
 
 def _find_options(sources: list[SourceOptions], end: Mapping[str, Any]) -> SourceOptions | None:
-    """Return the options of the source that wrote an offset, by its group and topics; None if there is none."""
+    """Find the source that wrote an offset by its group and topics; return its options, or None if there is none."""
     topics = {partition.topic for partition in from_offset(end)}
     for options in sources:
         exclude = options.consumer.exclude_internal_topics

@@ -1,6 +1,6 @@
-"""Numbers of lost and skipped records that planning processes have reported to the driver listener.
+"""Counts of lost and skipped records that planning processes reported to the driver listener.
 
-They are more recent than those of the last progress report, which Spark creates before the tasks of its batch have run.
+They are more recent than the counts in the last progress report, which Spark creates before its batch has run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from zkconsumer.message import TopicPartition
 
-#: Keys of ``latestOffset`` in progress reports, and of the messages of planning processes.
+#: Keys in ``latestOffset`` of progress reports, and in messages from planning processes.
 LOST, SKIPPED = "recordsLost", "recordsSkipped"
 
 #: Maximum number of planning processes whose last message is kept.
@@ -23,7 +23,7 @@ _messages: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
 
 
 def update(consumer_id: str, message: Mapping[str, Any]) -> None:
-    """Keep the last message of a planning process."""
+    """Store the last message from a planning process."""
     with _lock:
         _messages[consumer_id] = message
         _messages.move_to_end(consumer_id)
@@ -32,7 +32,7 @@ def update(consumer_id: str, message: Mapping[str, Any]) -> None:
 
 
 def latest_counts(report: Mapping[str, Any], key: str) -> dict[TopicPartition, int]:
-    """Return the numbers by partition of one source: the highest of its progress report and its last message.
+    """Return a source's counts by partition: the higher value from its progress report and its last message.
 
     Args:
         report: the source's ``latestOffset`` in a progress report.

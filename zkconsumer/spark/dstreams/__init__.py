@@ -1,8 +1,8 @@
-"""Spark Streaming: ``KafkaUtils`` of Spark 1 and 2.
+"""Spark Streaming (DStreams): ``KafkaUtils`` of Spark 1 and 2.
 
 It runs in the driver: Spark's job generator thread plans batches, and its listener thread completes them. Tasks call
-``fetch``. ``zkconsumer.spark.kafka_utils`` exports what applications use. Checkpoints contain the path of this package
-and these names.
+``fetch``. ``zkconsumer.spark.kafka_utils`` exports the public names. Checkpoints contain the path of this package and
+the names that it exports.
 """
 
 from zkconsumer.spark.dstreams.follower import follow

@@ -1,8 +1,8 @@
-"""The batch whose jobs Spark generates.
+"""Records the batch for which Spark is generating jobs.
 
-Usually Spark requests the RDD of a batch time while it generates the jobs of the same batch. A window with a longer
-slide interval requests the RDDs of several batch times while the jobs of a later batch are generated, which runs them.
-Spark does not pass that batch to the functions of a stream, so an additional output stream records it.
+Usually, Spark requests the RDD for a batch time while it generates the jobs of that batch. A window with a longer slide
+interval requests the RDDs for several batch times while the jobs of a later batch are generated, and the later batch
+runs them. Spark does not pass the later batch to the functions of a stream, so an additional output stream records it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _latest_ms = 0
 
 
 def record_batches(tick: DStream[Any]) -> None:
-    """Record each batch. Call it before other output streams are created, because Spark evaluates them in that order.
+    """Record each batch. Call this before creating other output streams: Spark evaluates them in creation order.
 
     Args:
         tick: any stream of the context.
@@ -28,18 +28,21 @@ def record_batches(tick: DStream[Any]) -> None:
 
 
 def record_batch(time: datetime, _tick: RDD[Any]) -> None:
-    """Record a batch. Spark submits no job for it, because the result is not an RDD. Checkpoints contain its name."""
+    """Record a batch. Spark submits no job for it, because the result is not an RDD.
+
+    Checkpoints contain the name of this function.
+    """
     global _latest_ms
     _latest_ms = round(time.timestamp() * 1000)
 
 
 def ignore(_rdd: RDD[Any]) -> None:
-    """Do nothing. Checkpoints contain its name."""
+    """Do nothing. Checkpoints contain the name of this function."""
 
 
 def find_batch(time_ms: int) -> int | None:
-    """Return the batch that runs what is planned now for a batch time.
+    """Return the time of the batch that runs a plan created now for batch time ``time_ms``.
 
-    None if batches are not recorded, because the context was recovered from a checkpoint of an earlier version.
+    Returns None if batches are not recorded, because the context was recovered from a checkpoint of an earlier version.
     """
     return _latest_ms if _latest_ms >= time_ms else None

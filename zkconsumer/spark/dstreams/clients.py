@@ -1,4 +1,4 @@
-"""Connections to brokers and groups, by source. Checkpoints do not contain them."""
+"""Each source's connections to brokers and its group. Checkpoints do not contain them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zkconsumer.spark.offset import Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning.splitting import task
 
-#: Seconds to retry while brokers are unreachable. An error while a batch is planned terminates the application.
+#: Maximum seconds to retry while brokers are unreachable. An error during planning terminates the application.
 BROKER_TIMEOUT_S = 60.0
 
 
@@ -48,14 +48,14 @@ class BrokerClient:
         self.logs = LogOffsets.from_config(self._cluster.brokers, config)
 
     def partitions(self, topics: list[str]) -> list[TopicPartition]:
-        """Return all partitions of topics.
+        """Return all partitions of ``topics``.
 
         Raises:
             ConfigurationError: a topic does not exist.
         """
         found = self._cluster.partitions(topics)
         if missing := sorted(set(topics) - found.keys()):
-            raise ConfigurationError(f"topic {missing[0]!r} does not exist; create it, or correct the argument topics")
+            raise ConfigurationError(f"topic {missing[0]!r} does not exist; check the argument 'topics'")
         return [TopicPartition(topic, number) for topic in sorted(found) for number in found[topic]]
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
@@ -71,7 +71,7 @@ class BrokerClient:
 
 
 class Client(Protocol):
-    """What a source uses to plan its batches."""
+    """A client that a source uses to plan its batches."""
 
     def close(self) -> None:
         """Close the connections."""
@@ -81,10 +81,10 @@ C = TypeVar("C", bound=Client)
 
 
 class ClientsBySource:
-    """The clients of the sources in this process. They are opened at their first use, and not after ``close``.
+    """Holds each source's client in this process. A client is opened on first use, and not after ``close``.
 
-    Thread-safe: a source plans batches in one thread, completes them in another one, and is closed by a third one. No
-    lock is held while a client is opened or closed.
+    Thread-safe: a source plans batches in one thread, completes them in another, and is closed by a third. No lock is
+    held while a client is opened or closed.
     """
 
     def __init__(self) -> None:
@@ -93,14 +93,14 @@ class ClientsBySource:
         self._closed: set[str] = set()
 
     def get(self, key: str, open_client: Callable[[], C]) -> C:
-        """Return the client of a source. The first call opens it; calls of other threads wait until it is open.
+        """Return the client of a source. The first call opens it; calls from other threads wait until it is open.
 
         Args:
             key: identifies the source.
 
         Raises:
             ClosedError: the source was closed.
-            ZkConsumerError: the client could not be opened; the next call tries again.
+            ZkConsumerError: the client could not be opened; the next call retries.
         """
         new: Future[C] = Future()
         with self._lock:
@@ -116,7 +116,7 @@ class ClientsBySource:
         return opened
 
     def close(self, key: str) -> None:
-        """Close the client of a source, now or as soon as it is open. ``get`` raises an error from now on."""
+        """Close the client of a source, now or as soon as it is open. Later calls of ``get`` raise an error."""
         with self._lock:
             self._closed.add(key)
             client = self._clients.pop(key, None)
@@ -130,11 +130,11 @@ class ClientsBySource:
 
     def _check_open(self, key: str) -> None:
         if key in self._closed:
-            raise ClosedError("the stream was closed; offsets that were not committed are read again at the next start")
+            raise ClosedError("the stream was closed; records after the last committed offset are re-read on restart")
 
 
 def _close(client: Future[Client]) -> None:
-    """Close a client that has been opened. Errors are logged, because ``Future`` would not raise them."""
+    """Close the client if it was opened. Errors are logged, because ``Future`` would not raise them."""
     if client.exception() is None:
         try:
             client.result().close()
@@ -146,7 +146,7 @@ clients = ClientsBySource()
 
 
 def consumer_config(params: Mapping[str, Any]) -> ConsumerConfig:
-    """Return the configuration of a consumer from ``kafkaParams`` of the old or the new Kafka consumer."""
+    """Return the consumer configuration for ``kafkaParams``, which are written for Kafka's old or new consumer."""
     known = {key: value for key, value in params.items() if key != "metadata.broker.list"}
     if str(known.get("auto.offset.reset", "")).lower() in ("earliest", "latest"):
         known["auto.offset.reset"] = {"earliest": "smallest"}.get(known["auto.offset.reset"].lower(), "largest")

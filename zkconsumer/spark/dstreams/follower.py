@@ -1,4 +1,4 @@
-"""Completion of batches: commits offsets, updates back-pressure, and releases resources when the context stops."""
+"""Completes batches: commits offsets, updates back-pressure, and releases resources when the context stops."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pyspark.streaming import StreamingContext, StreamingListener
 from zkconsumer.log import get_logger
 from zkconsumer.spark.dstreams.sources import Source
 
-#: Seconds between two polls of the state of a streaming context.
+#: Seconds between two polls of a streaming context's state.
 _STATE_INTERVAL_S = 0.5
 
 
 class Follower(StreamingListener):
     """Completes the batches of a source, until the streaming context stops.
 
-    Spark calls it in the thread of its listener bus. A second thread polls the state of the context, because PySpark
-    has no event for a stop.
+    Spark calls it in its listener bus thread. A second thread polls the state of the context, because PySpark has no
+    event for a stop.
     """
 
     class Java:
@@ -38,11 +38,11 @@ class Follower(StreamingListener):
         threading.Thread(target=self._close_after_stop, name="zkconsumer-dstream-watch", daemon=True).start()
 
     def onBatchSubmitted(self, batchSubmitted: Any) -> None:
-        """Record the submission of a batch."""
+        """Record that Spark submitted the jobs of a batch."""
         self._source.submit(int(batchSubmitted.batchInfo().batchTime().milliseconds()))
 
     def onBatchCompleted(self, batchCompleted: Any) -> None:
-        """Complete a batch or let it fail, and update back-pressure."""
+        """Mark a batch as completed or failed, and update back-pressure."""
         info = batchCompleted.batchInfo()
         time_ms = int(info.batchTime().milliseconds())
         try:
@@ -63,18 +63,18 @@ class Follower(StreamingListener):
             self._source.rate_limits.update(time_ms, records, processing_ms, scheduling_ms)
 
     def _remembered_ms(self) -> int:
-        """Return for how long windows and checkpoints need the batches of sources, in milliseconds.
+        """Return how long batches must be retained for windows and checkpoints, in milliseconds.
 
         Source: Spark 4.2 DStreamGraph.getMaxInputStreamRememberDuration.
         """
         return int(self._ssc._jssc.ssc().graph().getMaxInputStreamRememberDuration().milliseconds())
 
     def _settle_earlier(self, time_ms: int) -> None:
-        """Complete the earlier batches whose completion was not reported to this listener, or let them fail.
+        """Mark earlier batches as completed or failed if their completion was not reported to this listener.
 
-        The context's own progress listener has received the events that this listener missed. It receives each event
+        The context's own progress listener received the events that this listener missed. It receives each event
         first, so if a batch is not completed there, its completion will be reported to this listener. Batches are
-        submitted in the order of their times, so a batch that is unknown there will not be submitted any more.
+        submitted in time order, so a batch that is unknown to the progress listener will no longer be submitted.
         """
         jvm = self._ssc._jvm
         assert jvm is not None
@@ -100,7 +100,7 @@ class Follower(StreamingListener):
     def _is_stopped(self) -> bool:
         try:
             return str(self._ssc._jssc.getState().toString()) == "STOPPED"
-        except Exception:  # the JVM has terminated
+        except Exception:  # the JVM terminated
             return True
 
 

@@ -1,8 +1,8 @@
 """``KafkaUtils`` of Spark 1 and 2, for applications that use ``pyspark.streaming.kafka``, which Spark 3 removed.
 
-The names, arguments and results are those of pyspark 2.4.8. A stream of ``createStream`` is a member of its consumer
-group, with the requested number of thread ids per topic. It commits offsets after a batch is completed, so no
-records are lost if the driver is killed. The receiver of Spark 2 lost them without its write-ahead log. Executors fetch
+Names, arguments and results are the same as in pyspark 2.4.8. A stream from ``createStream`` is a consumer group member
+with the requested number of thread ids per topic. It commits offsets after a batch is completed, so no records are lost
+if the driver is killed, whereas Spark 2's receiver lost records unless its write-ahead log was enabled. Executors fetch
 from the brokers.
 
 Source: Spark 2.4 pyspark.streaming.kafka; org.apache.spark.streaming.kafka.KafkaUtils.
@@ -42,12 +42,12 @@ Decoder = Callable[[bytes | None], Any]
 
 
 def utf8_decoder(s: bytes | None) -> str | None:
-    """Decode a string from UTF-8; None stays None."""
+    """Decode UTF-8 bytes to a string; return None for None."""
     return None if s is None else s.decode("utf-8")
 
 
 class OffsetRange:
-    """A range of offsets of one partition, from ``fromOffset`` inclusive to ``untilOffset`` exclusive."""
+    """A range of offsets in one partition, from ``fromOffset`` inclusive to ``untilOffset`` exclusive."""
 
     def __init__(self, topic: str, partition: int, fromOffset: int, untilOffset: int) -> None:
         self.topic = topic
@@ -94,7 +94,7 @@ class Broker:
 
 
 class KafkaMessageAndMetadata:
-    """A record, as passed to a ``messageHandler``. Key and message are decoded at each access."""
+    """A record, as passed to a ``messageHandler``. Key and message are decoded on each access."""
 
     def __init__(self, topic: str, partition: int, offset: int, key: bytes | None, message: bytes | None) -> None:
         self.topic = topic
@@ -123,20 +123,20 @@ class KafkaMessageAndMetadata:
 
     @property
     def key(self) -> Any:
-        """The key, decoded."""
+        """The decoded key."""
         return self._keyDecoder(self._rawKey)
 
     @property
     def message(self) -> Any:
-        """The value, decoded."""
+        """The decoded value."""
         return self._valueDecoder(self._rawMessage)
 
 
 class KafkaRDD(RDD[Any]):
-    """An RDD of records, with their ranges of offsets."""
+    """An RDD of records that provides their offset ranges."""
 
     def offsetRanges(self) -> list[OffsetRange]:
-        """Return the ranges, one for each partition of the RDD."""
+        """Return the offset ranges, one for each partition of the RDD."""
         return list(_ranges_of.get(int(self._jrdd.id()), []))
 
 
@@ -147,13 +147,13 @@ class KafkaDStream(TransformedDStream[Any]):
     """
 
     def foreachRDD(self, func: Callable[..., None]) -> None:
-        """Apply a function to each KafkaRDD. Its arguments are the RDD, or the time and the RDD."""
+        """Call ``func(rdd)`` or ``func(time, rdd)`` for each KafkaRDD, depending on its number of parameters."""
         jfunc = TransformFunction(self._sc, _with_two_arguments(func), self._jrdd_deserializer).rdd_wrapper(_kafka_rdd)
         assert self._ssc._jvm is not None
         self._ssc._jvm.PythonDStream.callForeachRDD(self._jdstream, jfunc)
 
     def transform(self, func: Callable[..., RDD[Any]]) -> TransformedDStream[Any]:
-        """Return a DStream that applies a function to each KafkaRDD. Its arguments are as for ``foreachRDD``."""
+        """Return a DStream that applies ``func(rdd)`` or ``func(time, rdd)`` to each KafkaRDD."""
         return KafkaTransformedDStream(self, _with_two_arguments(func))
 
 
@@ -186,16 +186,17 @@ class KafkaUtils:
         keyDecoder: Decoder = utf8_decoder,
         valueDecoder: Decoder = utf8_decoder,
     ) -> DStream[Any]:
-        """Return a stream of ``(key, message)`` that is a member of a consumer group.
+        """Return a stream of ``(key, message)`` pairs that is a member of a consumer group.
 
         Args:
             zkQuorum: ``zookeeper.connect``.
             groupId: ``group.id``.
-            topics: number of threads for each topic.
-            kafkaParams: further properties of the consumer. As in Spark 2.4, the values above are added to this dict.
-            storageLevel: has no effect. Records are not stored, because they can be fetched again.
-            keyDecoder: decodes keys.
-            valueDecoder: decodes messages.
+            topics: number of threads per topic.
+            kafkaParams: additional consumer properties. As in Spark 2.4, ``zookeeper.connect``, ``group.id`` and
+                ``zookeeper.connection.timeout.ms`` are added to this dict.
+            storageLevel: ignored. Records are not stored, because they can be fetched again.
+            keyDecoder: function that decodes keys.
+            valueDecoder: function that decodes messages.
         """
         del storageLevel
         if not isinstance(topics, dict):
@@ -224,19 +225,19 @@ class KafkaUtils:
         valueDecoder: Decoder = utf8_decoder,
         messageHandler: Callable[[KafkaMessageAndMetadata], Any] | None = None,
     ) -> KafkaDStream:
-        """Return a stream of ``(key, message)`` without a consumer group and without ZooKeeper.
+        """Return a stream of ``(key, message)`` pairs that uses neither a consumer group nor ZooKeeper.
 
         Args:
-            topics: topics of which all partitions are read.
-            kafkaParams: properties of the consumer, with ``metadata.broker.list`` or ``bootstrap.servers``.
-            fromOffsets: starting offset of each partition; by default ``auto.offset.reset`` applies.
-            keyDecoder: decodes keys.
-            valueDecoder: decodes messages.
-            messageHandler: converts records; its results replace the tuples.
+            topics: topics to read, with all their partitions.
+            kafkaParams: consumer properties, including ``metadata.broker.list`` or ``bootstrap.servers``.
+            fromOffsets: starting offset of each partition; by default, ``auto.offset.reset`` applies.
+            keyDecoder: function that decodes keys.
+            valueDecoder: function that decodes messages.
+            messageHandler: function that converts records; its results replace the pairs.
 
         Raises:
-            ConfigurationError: ``kafkaParams`` contains no brokers, a topic does not exist, or the topics of
-                ``fromOffsets`` are not ``topics``.
+            ConfigurationError: ``kafkaParams`` contains no brokers, a topic does not exist, or ``fromOffsets`` and
+                ``topics`` contain different topics.
         """
         if not isinstance(topics, list):
             raise TypeError("topics should be list")
@@ -264,18 +265,18 @@ class KafkaUtils:
         valueDecoder: Decoder = utf8_decoder,
         messageHandler: Callable[[KafkaMessageAndMetadata], Any] | None = None,
     ) -> KafkaRDD:
-        """Return an RDD of ``(key, message)``, with one partition for each range.
+        """Return an RDD of ``(key, message)`` pairs, with one partition for each range.
 
         Args:
-            kafkaParams: properties of the consumer, with ``metadata.broker.list`` or ``bootstrap.servers``.
+            kafkaParams: consumer properties, including ``metadata.broker.list`` or ``bootstrap.servers``.
             offsetRanges: ranges to read.
-            leaders: known leaders by partition. Missing ones are looked up.
-            keyDecoder: decodes keys.
-            valueDecoder: decodes messages.
-            messageHandler: converts records; its results replace the tuples.
+            leaders: known leaders by partition; missing leaders are looked up.
+            keyDecoder: function that decodes keys.
+            valueDecoder: function that decodes messages.
+            messageHandler: function that converts records; its results replace the pairs.
 
         Raises:
-            ConfigurationError: ``kafkaParams`` contains no brokers, or a log does not contain a range.
+            ConfigurationError: ``kafkaParams`` contains no brokers, or a log does not contain its range.
         """
         if not isinstance(kafkaParams, dict):
             raise TypeError("kafkaParams should be dict")
@@ -298,8 +299,8 @@ class KafkaUtils:
         return _rdd(sc, tasks, list(offsetRanges), convert)
 
 
-#: The ranges of the latest KafkaRDDs in this process, by RDD id. An RDD that is passed through the JVM becomes a new
-#: Python object, without the attributes of the original.
+#: Offset ranges of the most recent KafkaRDDs in this process, by RDD id. An RDD that passes through the JVM becomes a
+#: new Python object without the attributes of the original.
 _ranges_of: OrderedDict[int, list[OffsetRange]] = OrderedDict()
 _RETAINED_RDDS = 10_000
 
@@ -312,7 +313,7 @@ def _seconds(ssc: StreamingContext) -> float:
 
 
 def _stream(ssc: StreamingContext, source: Source, convert: _Convert) -> KafkaDStream:
-    """Return the DStream of a source. Checkpoints contain its nested function as byte code."""
+    """Create the DStream of a source. Checkpoints contain the nested function as bytecode."""
 
     def batch(time: datetime, _tick: RDD[Any]) -> RDD[Any]:
         sc = SparkContext._active_spark_context
@@ -322,7 +323,7 @@ def _stream(ssc: StreamingContext, source: Source, convert: _Convert) -> KafkaDS
         spans = [OffsetRange(p.topic, p.partition, *span) for p, span in sorted(ranges.items())]
         return _rdd(sc, source.tasks(ranges), spans, convert)
 
-    # The parent stream calls the function once per batch. It is a stream of files, because other streams either need an
+    # The parent stream calls ``batch`` once per batch. It is a file stream, because other streams either need an
     # external system or cannot be recovered from a checkpoint.
     folder = tempfile.mkdtemp(prefix="zkconsumer-tick-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -369,9 +370,9 @@ def _check_ranges(client: BrokerClient, ranges: list[tuple[_TopicPartition, int,
 def _converter(
     key_decoder: Decoder, value_decoder: Decoder, handler: Callable[[KafkaMessageAndMetadata], Any] | None
 ) -> _Convert:
-    """Return the function that converts records to pairs of key and message, or to the results of the handler.
+    """Return a function that converts records to ``(key, message)`` pairs, or to handler results.
 
-    Checkpoints contain the nested functions as byte code.
+    Checkpoints contain the nested functions as bytecode.
     """
 
     def pairs(tasks: Iterator[FetchTask]) -> Iterator[Any]:
@@ -390,7 +391,7 @@ def _converter(
 
 
 def _with_two_arguments(func: Callable[..., Any]) -> Callable[[datetime, RDD[Any]], Any]:
-    """Return a function of time and RDD that calls ``func``, whose arguments are the RDD, or the time and the RDD."""
+    """Return a function of time and RDD that calls ``func(rdd)`` or ``func(time, rdd)``."""
     code: Any = getattr(func, "__code__", None)
     if code is None or code.co_argcount not in (1, 2):
         raise TypeError("func should take one or two arguments")

@@ -1,4 +1,4 @@
-"""Plans of the batches of a source, and which batches are completed."""
+"""Stores the batch plans of a source, and which batches are completed."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ _RETAINED_BATCHES = 1000
 
 
 class Ledger:
-    """The plans of a source by batch time, in milliseconds; part of a checkpoint.
+    """The plans of a source by batch time, in milliseconds. Checkpoints contain the ledger.
 
-    A plan is run by the batch of its time, or by a later one as in ``zkconsumer.spark.dstreams.batches``. It is
-    committable when it and all plans before it are completed. Otherwise the commit of a later plan would let a
-    restarted application skip a failed one.
+    A plan is run by the batch with the same time, or by a later batch; see ``zkconsumer.spark.dstreams.batches``. A
+    plan is committable when it and all earlier plans are completed. Otherwise, a restarted application would skip a
+    failed plan if a later plan was already committed.
 
-    Thread-safe: one thread plans batches, and another one completes them.
+    Thread-safe: one thread plans batches, and another thread completes them.
     """
 
     def __init__(self) -> None:
         self._plans: OrderedDict[int, Any] = OrderedDict()
         self._completed: set[int] = set()
         self._committable: set[int] = set()
-        self._batches: dict[int, int] = {}  # by time of the plan; none if the batch is not recorded
-        self._submitted: set[int] = set()  # batches
-        self._rescheduled: set[int] = set()  # batches; decided again after a recovery
-        self._restored: frozenset[int] = frozenset()  # batches
+        self._batches: dict[int, int] = {}  # plan time -> time of the batch that runs the plan, if it is recorded
+        self._submitted: set[int] = set()  # batch times
+        self._rescheduled: set[int] = set()  # batch times; not restored: rescheduling is decided again after recovery
+        self._restored: frozenset[int] = frozenset()  # batch times in the checkpoint
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        with self._lock:  # checkpoints contain these keys
+        with self._lock:  # checkpoints contain the keys below
             return {
                 "entries": self._plans.copy(),
                 "done": set(self._completed),
@@ -46,7 +46,7 @@ class Ledger:
         self._plans, self._completed, self._committable = state["entries"], state["done"], state["settled"]
         self._batches = state.get("batches", {})
         self._restored = frozenset(map(self._find_batch, self._plans))
-        # Checkpoints of earlier versions do not contain the submitted batches.
+        # Checkpoints of earlier versions do not contain submitted batches.
         self._submitted = state.get("submitted", set(self._restored))
 
     def __contains__(self, time_ms: int) -> bool:
@@ -54,20 +54,20 @@ class Ledger:
             return time_ms in self._plans
 
     def get(self, time_ms: int) -> Any:
-        """Return the plan of a batch time, or None."""
+        """Return the plan for batch time ``time_ms``, or None if there is none."""
         with self._lock:
             return self._plans.get(time_ms)
 
     def times(self, batch_ms: int) -> list[int]:
-        """Return the times of the plans that a batch runs."""
+        """Return the times of the plans that batch ``batch_ms`` runs."""
         with self._lock:
             return [time_ms for time_ms in self._plans if self._find_batch(time_ms) == batch_ms]
 
     def add(self, time_ms: int, plan: Any, batch_ms: int | None = None) -> None:
-        """Add a plan. If there are too many, remove the oldest ones that are committable.
+        """Add a plan. If there are too many plans, remove the oldest committable ones.
 
         Args:
-            batch_ms: the batch that runs the plan; None if it is not recorded.
+            batch_ms: time of the batch that runs the plan; None if it is not recorded.
         """
         with self._lock:
             self._plans[time_ms] = plan
@@ -76,7 +76,7 @@ class Ledger:
                 pass
 
     def forget_before(self, time_ms: int) -> None:
-        """Remove the plans before a time, up to the first one that is not committable."""
+        """Remove the plans before ``time_ms``, up to the first plan that is not committable."""
         with self._lock:
             while self._plans and next(iter(self._plans)) < time_ms and self._remove_oldest():
                 pass
@@ -99,7 +99,7 @@ class Ledger:
             self._batches[time_ms] = batch_ms
 
     def uncompleted(self) -> set[int]:
-        """Return the batches that are not known to be completed, without those that are rescheduled."""
+        """Return the times of batches that are not known to be completed, except rescheduled batches."""
         with self._lock:
             return {self._find_batch(time_ms) for time_ms in self._plans.keys() - self._completed} - self._rescheduled
 
@@ -110,15 +110,15 @@ class Ledger:
                 self._submitted.add(batch_ms)
 
     def was_submitted_before_recovery(self, batch_ms: int) -> bool:
-        """Return whether a batch comes from a checkpoint that was written after its jobs had been submitted."""
+        """Return whether a batch was restored from a checkpoint that was written after its jobs were submitted."""
         with self._lock:
             return batch_ms in self._restored and batch_ms in self._submitted
 
     def complete(self, batches_ms: Iterable[int]) -> list[Any]:
-        """Mark batches as completed; those without a plan are ignored.
+        """Mark batches as completed; batches without a plan are ignored.
 
         Returns:
-            the plans that have become committable, oldest first.
+            The plans that became committable, oldest first.
         """
         batches, plans = set(batches_ms), []
         with self._lock:
@@ -137,7 +137,7 @@ class Ledger:
         """Let later batch times take over the plans of a batch that was not run.
 
         Returns:
-            False if the batch is not recorded: a later batch may run its plans.
+            False if the batch is not recorded, because a later batch may run its plans.
         """
         with self._lock:
             if batch_ms not in self._batches.values():
@@ -147,13 +147,13 @@ class Ledger:
             return True
 
     def take_over(self, time_ms: int, batch_ms: int | None) -> bool:
-        """Move the first rescheduled plan to a new batch time. Its place in the order of commits stays the same.
+        """Move the first rescheduled plan to a new batch time. Its position in the commit order does not change.
 
         Args:
-            batch_ms: the batch that runs the plan now; None if it is not recorded.
+            batch_ms: time of the batch that now runs the plan; None if it is not recorded.
 
         Returns:
-            False if there is none.
+            False if there is no rescheduled plan.
         """
         with self._lock:
             uncompleted = {t: self._find_batch(t) for t in self._plans if t not in self._completed}

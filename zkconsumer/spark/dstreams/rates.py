@@ -12,13 +12,13 @@ from zkconsumer.spark.planning.batch_limiter import fair_shares
 
 
 class RateLimits:
-    """The rate limits of a source: the configured one, and the one that back-pressure computes.
+    """The rate limits of a source: the configured rate, and the rate that back-pressure computes.
 
     Rates are in records per second. Zero means no limit.
 
     Args:
         batch_s: batch interval in seconds.
-        rate_property: Spark property with the configured limit.
+        rate_property: Spark property that configures the limit.
 
     Source: Spark 2.4 RateController, DirectKafkaInputDStream.maxMessagesPerPartition.
     """
@@ -38,14 +38,14 @@ class RateLimits:
             self._estimator = jvm.org.apache.spark.streaming.scheduler.rate.RateEstimator.create(jconf, duration)
 
     def batch_limit(self) -> int | None:
-        """Return the maximum number of records of a batch, None for no limit. Both limits are for the whole source."""
+        """Return the maximum number of records per batch; None for no limit. Both rates apply to the whole source."""
         rates = [rate for rate in (self._configured, self._estimated) if rate > 0]
         return max(1, int(min(rates) * self._batch_s)) if rates else None
 
     def partition_limits(self, lags: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the number of records to read from each partition. The configured limit is for one partition.
+        """Return the number of records to read from each partition. The configured rate applies to each partition.
 
-        The rate of back-pressure is divided among partitions in fair shares; Spark divides it in proportion to the
+        The back-pressure rate is divided fairly among the partitions, whereas Spark divides it in proportion to the
         lags.
 
         Args:
@@ -60,7 +60,7 @@ class RateLimits:
         return limits
 
     def update(self, time_ms: int, records: int, processing_delay_ms: int, scheduling_delay_ms: int) -> None:
-        """Update the rate limit of back-pressure after a completed batch. Times are in milliseconds."""
+        """Update the back-pressure rate after a completed batch. All times are in milliseconds."""
         if self._estimator is None:
             return
         rate = self._estimator.compute(time_ms + processing_delay_ms, records, processing_delay_ms, scheduling_delay_ms)

@@ -1,4 +1,4 @@
-"""Reads the records of a batch in the executors."""
+"""Reads the records of a batch in executors."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
 
-#: The columns that tasks read, in the order of ``Record``.
+#: The columns that tasks read, in the field order of ``Record``.
 COLUMNS = ("key", "value", "topic", "partition", "offset")
 
 Record = tuple[bytes | None, bytes | None, str, int, int]
 
 
 def fetch(tasks: Iterator[FetchTask]) -> Iterator[Record]:
-    """Fetch the ranges of tasks and yield their records."""
+    """Fetch the ranges of ``tasks``, and yield their records."""
     for task in tasks:
         for batch in read(task):
             yield from zip(*(batch.column(name).to_pylist() for name in COLUMNS), strict=True)

@@ -1,4 +1,4 @@
-"""Runs old scripts that contain ``from pyspark.streaming.kafka import KafkaUtils``, without changes to them.
+"""Runs unmodified scripts that contain ``from pyspark.streaming.kafka import KafkaUtils``.
 
 The command is ``python -m zkconsumer.spark.shim SCRIPT``. A program that is started in another way must call
 ``install()`` before this import.
@@ -29,7 +29,7 @@ Run a script for Spark 1 or 2 that imports KafkaUtils from pyspark.streaming.kaf
 the script and its contexts; the exit code is 130. SIGINT is blocked: a handler that the script installs is not called,
 and processes that it starts ignore Ctrl-C unless they unblock the signal."""
 
-#: Maximum seconds to wait after Ctrl-C until the contexts have stopped.
+#: Maximum seconds to wait for the contexts to stop after Ctrl-C.
 _STOP_TIMEOUT_S = 30.0
 
 #: Set by Ctrl-C.
@@ -43,7 +43,7 @@ def install() -> None:
 
 
 def main() -> None:
-    """Run the script of the command line in the same way as ``python SCRIPT``."""
+    """Run the script given on the command line in the same way as ``python SCRIPT``."""
     arguments = sys.argv[1:]
     if arguments[:1] in (["-h"], ["--help"]):
         sys.stdout.write(f"{_HELP}\n")
@@ -54,7 +54,7 @@ def main() -> None:
         sys.exit(2)
     _block_ctrl_c()
     install()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's default is the first python3 of the path
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's default is the first python3 on PATH
     stopper = _stop_on_ctrl_c()
     sys.argv = arguments
     sys.path[0] = str(Path(arguments[0]).resolve().parent)
@@ -62,22 +62,22 @@ def main() -> None:
         runpy.run_path(arguments[0], run_name="__main__")
     finally:
         if _interrupted.is_set():
-            stopper.join()  # it ends the process
+            stopper.join()  # the stopper thread ends the process
 
 
 def _block_ctrl_c() -> None:
     """Block SIGINT in all threads.
 
     An exception in the main thread would interrupt py4j in the middle of a call, and Spark would log an error for each
-    job. Therefore one thread waits for the signal, and no handler is called, neither Spark's nor the script's. The
-    program is started anew with the signal blocked, because modules that are already imported have started threads.
+    job. Therefore, one thread waits for the signal, and no handler is called, neither Spark's nor the script's. The
+    program is restarted with the signal blocked, because modules that are already imported have started threads.
     """
     if signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}):
         os.execv(sys.executable, sys.orig_argv)
 
 
 def _stop_on_ctrl_c() -> threading.Thread:
-    """Start a thread that stops the contexts of the script quietly on Ctrl-C, and ends the process."""
+    """Start a thread that on Ctrl-C stops the script's contexts quietly, and ends the process."""
     thread = threading.Thread(target=_wait_for_ctrl_c, name="zkconsumer-shim-ctrl-c", daemon=True)
     thread.start()
     return thread
@@ -89,7 +89,7 @@ def _wait_for_ctrl_c() -> None:
     stopping = threading.Thread(target=_stop_contexts, name="zkconsumer-shim-stop", daemon=True)
     stopping.start()
     stopping.join(_STOP_TIMEOUT_S)
-    with contextlib.suppress(OSError):  # the reader of the output may have ended
+    with contextlib.suppress(OSError):  # the process that reads the output may have exited
         sys.stdout.flush()
     os._exit(128 + signal.SIGINT)  # the main thread would print the errors of calls to a stopped context
 

@@ -1,8 +1,8 @@
-"""The sources of the DStreams of ``KafkaUtils``, which plan the ranges of offsets of each batch.
+"""Sources of ``KafkaUtils`` DStreams, which plan the offset ranges of each batch.
 
-A source plans a batch once, at the first call for its time, and keeps the plan in a ledger. Source and ledger are part
-of the function that Spark writes into its checkpoint, so a batch that is re-run after a crash has the same ranges.
-Connections are not part of the checkpoint. The plan of a batch that was not run moves to a later batch time.
+A source plans a batch once, on the first call for its time, and keeps the plan in a ledger. Source and ledger are part
+of the function that Spark writes to its checkpoint, so a batch that is re-run after a crash has the same ranges.
+Connections are not part of the checkpoint. If a batch is not run, its plan moves to a later batch time.
 
 Source: Spark 2.4 DirectKafkaInputDStream, KafkaReceiver, ReliableKafkaReceiver.
 """
@@ -36,7 +36,7 @@ from zkconsumer.spark.planning.splitting import tasks as tasks_of
 class Source:
     """Plans batches. Used by Spark's job generator thread; ``complete`` is called by the listener thread.
 
-    Checkpoints contain the names of its attributes.
+    Checkpoints contain the attribute names.
 
     Args:
         seconds: batch interval in seconds.
@@ -44,8 +44,8 @@ class Source:
     Attributes:
         key: identifies the source in this process; a recovered source has a new key.
         seconds: batch interval in seconds.
-        has_failed: whether a batch has failed so that no further ones are planned before a restart. Not part of a
-            checkpoint.
+        has_failed: whether a batch failed, so that no further batches are planned before a restart. Not stored in
+            checkpoints.
     """
 
     has_failed = False
@@ -65,18 +65,18 @@ class Source:
 
     @cached_property
     def rate_limits(self) -> RateLimits:
-        """The limits on the size of batches."""
+        """The rate limits, which determine the batch size."""
         sc = SparkContext._active_spark_context
         assert sc is not None
         return RateLimits(sc, self.seconds, self._RATE_PROPERTY)
 
     def ranges_at(self, time_ms: int) -> Ranges:
-        """Return the ranges of a batch time; the first call plans it. Empty after a failure.
+        """Return the ranges for a batch time, which the first call plans; empty after a failure.
 
         A new batch time takes over the ranges of a batch that was not run, if there is one.
 
         Args:
-            time_ms: batch time in milliseconds since 1970.
+            time_ms: batch time in milliseconds since the epoch.
         """
         if time_ms not in self._ledger and not self.has_failed:
             batch_ms = find_batch(time_ms)
@@ -85,7 +85,7 @@ class Source:
         return self.planned_ranges(time_ms)
 
     def planned_ranges(self, time_ms: int) -> Ranges:
-        """Return the ranges of a batch time; empty if it is not in the ledger."""
+        """Return the ranges for a batch time; empty if it is not in the ledger."""
         return dict(self._ledger.get(time_ms) or {})
 
     def count_records(self, batch_ms: int) -> int:
@@ -93,7 +93,7 @@ class Source:
         return sum(total(self.planned_ranges(time_ms)) for time_ms in self._ledger.times(batch_ms))
 
     def uncompleted(self) -> set[int]:
-        """Return the planned batches that are not known to be completed, in milliseconds."""
+        """Return the times of planned batches that are not known to be completed, in milliseconds."""
         return self._ledger.uncompleted()
 
     def submit(self, batch_ms: int) -> None:
@@ -105,14 +105,14 @@ class Source:
         self._ledger.complete(batches_ms)
 
     def fail(self, batch_ms: int, reason: str) -> None:
-        """Handle a batch that failed. Spark runs it again only after a recovery."""
+        """Handle a failed batch. Spark re-runs it only after a recovery."""
         raise NotImplementedError
 
     def settle_unknown(self, batch_ms: int) -> None:
         """Complete or reschedule an earlier batch whose jobs Spark has not submitted in this process.
 
-        If they were submitted before the checkpoint was written, the batch was completed before that, because Spark
-        would have run it again otherwise. If that is not known, the batch is read again.
+        If the jobs were submitted before the checkpoint was written, the batch was completed by then: otherwise, Spark
+        would have re-run it. If this is unknown, the batch is read again.
         """
         if self._ledger.was_submitted_before_recovery(batch_ms) or not self.count_records(batch_ms):
             self.complete({batch_ms})
@@ -122,7 +122,7 @@ class Source:
             self.fail(batch_ms, "the batch was not run, because planning of another stream failed")
 
     def forget_before(self, time_ms: int) -> None:
-        """Forget completed batches that no operation requests any more, to keep checkpoints small."""
+        """Forget completed batches that are no longer needed, to keep checkpoints small."""
         self._ledger.forget_before(time_ms)
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
@@ -139,12 +139,12 @@ class Source:
 
 
 class DirectSource(Source):
-    """All partitions that the topics have when the stream is created, without a consumer group and ZooKeeper.
+    """Reads all partitions that exist when the stream is created, without a consumer group or ZooKeeper.
 
     Args:
         seconds: batch interval in seconds.
         params: the user's ``kafkaParams``.
-        positions: starting offsets; None to start according to ``auto.offset.reset``.
+        positions: starting offsets; None to use ``auto.offset.reset``.
     """
 
     _RATE_PROPERTY = "spark.streaming.kafka.maxRatePerPartition"
@@ -177,8 +177,8 @@ class DirectSource(Source):
         return self._client().tasks(ranges)
 
     def fail(self, batch_ms: int, reason: str) -> None:
-        """Go on with the next batch, as in Spark 2.4, and keep the failed one as long as completed ones."""
-        remedy = "restart the application from its checkpoint soon to run the batch again"
+        """Continue with the next batch, as in Spark 2.4, and retain the failed batch as long as completed batches."""
+        remedy = "restart the application from its checkpoint soon to re-run the batch"
         get_logger("zkconsumer.spark").error("batch_failed", batch_time_ms=batch_ms, error=reason, remedy=remedy)
         self.complete({batch_ms})
 
@@ -196,13 +196,13 @@ class DirectSource(Source):
 
 
 class GroupSource(Source):
-    """The partitions that are assigned to a member of a consumer group.
+    """Reads the partitions that are assigned to a consumer group member.
 
-    Its ledger contains offsets as in ``zkconsumer.spark.offset``, or None for a batch without new records.
+    Its ledger contains offsets as in ``zkconsumer.spark.offset``, or None for batches without new records.
 
     Args:
         seconds: batch interval in seconds.
-        topics: number of threads for each topic.
+        topics: number of threads per topic.
     """
 
     _RATE_PROPERTY = "spark.streaming.receiver.maxRate"
@@ -215,12 +215,12 @@ class GroupSource(Source):
         get_logger("zkconsumer.spark").info("stream_created", group=config.group_id, topics=sorted(topics))
 
     def planned_ranges(self, time_ms: int) -> Ranges:
-        """Return the ranges of a batch time; empty if it is not in the ledger."""
+        """Return the ranges for a batch time; empty if it is not in the ledger."""
         end = self._ledger.get(time_ms)
         return from_offset(end) if end is not None else {}
 
     def complete(self, batches_ms: Iterable[int]) -> None:
-        """Mark batches as completed, and commit the group's offsets of all batches that became committable."""
+        """Mark batches as completed, and commit the offsets of all batches that became committable."""
         for end in self._ledger.complete(batches_ms):
             if end is not None:
                 self._planner().finish_batch(end)
@@ -228,14 +228,14 @@ class GroupSource(Source):
     def fail(self, batch_ms: int, reason: str) -> None:
         """Stop planning, unless the batch had no records.
 
-        Later batches cannot be committed, because a restarted application would skip the failed one. They would all be
-        read again, and each would make the checkpoint larger.
+        Later batches cannot be committed, because a restarted application would then skip the failed batch. They would
+        all be read again, and each of them would enlarge the checkpoint.
         """
         if not self.count_records(batch_ms):
             self.complete({batch_ms})
             return
         self.has_failed = True
-        remedy = "restart the application; until then the stream reads no records, and commits none after this batch"
+        remedy = "restart the application; until then, the stream reads no records and commits no later offsets"
         get_logger("zkconsumer.spark", group=self._config.group_id).error(
             "batch_failed", batch_time_ms=batch_ms, error=reason, remedy=remedy
         )

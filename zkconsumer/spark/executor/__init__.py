@@ -1,4 +1,4 @@
-"""What runs in Spark's tasks: reads the ranges of a batch into Arrow batches.
+"""Code that runs in Spark tasks: reads the ranges of a batch into Arrow batches.
 
-A task uses the fetcher threads of ``fetcher``. It imports neither ``rebalance`` nor ``zookeeper``.
+A task uses the fetcher threads of ``fetcher``, and imports neither ``rebalance`` nor ``zookeeper``.
 """

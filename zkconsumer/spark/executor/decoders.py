@@ -1,4 +1,4 @@
-"""Interface of user-defined decoders, which convert records to rows with a schema of their own.
+"""Interface for user-defined decoders, which convert records to rows with a custom schema.
 
 ``.option("decoder", "package.module:Name")`` names a class that the driver and the executors can import. A
 ``RecordDecoder`` receives one record at a time, a ``BatchDecoder`` one Arrow batch.
@@ -31,7 +31,7 @@ class _Decoder:
     """Common base class of ``RecordDecoder`` and ``BatchDecoder``.
 
     Attributes:
-        schema: schema of the DataFrame, as Spark DDL or a ``StructType``.
+        schema: schema of the DataFrame, as a DDL string or a ``StructType``.
     """
 
     schema: ClassVar[Any]
@@ -40,8 +40,7 @@ class _Decoder:
         """Initialize the decoder. Called once per task, and in the planning process if ``event_time`` is overridden.
 
         Args:
-            options: options of the query that start with ``decoder.``, with names in lower case and without this
-                prefix.
+            options: query options that start with ``decoder.``, without this prefix and with lowercase names.
         """
 
 
@@ -50,13 +49,13 @@ class RecordDecoder(_Decoder, ABC):
 
     @abstractmethod
     def decode(self, record: MessageAndMetadata) -> Iterable[tuple[Any, ...]] | None:
-        """Return the rows of a record: tuples in the order of ``schema``, or None for no row.
+        """Return the rows of a record: tuples with the fields in ``schema`` order, or None for no rows.
 
-        ``corrupt.record.policy`` determines what happens when this method raises an exception.
+        ``corrupt.record.policy`` determines what happens if this method raises an exception.
         """
 
     def is_end_of_stream(self, row: tuple[Any, ...]) -> bool:
-        """Whether a row marks the end of the stream. The query then ends after the current batch.
+        """Whether ``row`` marks the end of the stream. If so, the query ends after the current batch.
 
         The row, and later rows of the same partition in this batch, are discarded. Not called for batch reads
         (``spark.read``), which end at the ending offsets.
@@ -65,17 +64,17 @@ class RecordDecoder(_Decoder, ABC):
         return False
 
     def event_time(self, record: MessageAndMetadata) -> int | None:
-        """Return the event time of a record in milliseconds since 1970, or None. Used by ``maxAlignmentLag``."""
+        """Return the event time of a record in milliseconds since the epoch, or None. Used by ``maxAlignmentLag``."""
         return record.timestamp if record.timestamp_type >= 0 else None
 
 
 class PlannedRange(NamedTuple):
-    """The range of a partition in a batch. A batch that Spark repeats has the same.
+    """The range of a partition in a batch. If Spark repeats the batch, the range is the same.
 
     Attributes:
-        partition: the partition.
+        partition: topic and partition number.
         until: end offset of the range.
-        lag: number of offsets after it, when the batch was planned.
+        lag: number of offsets after ``until``, when the batch was planned.
         planned_ms: time when the batch was planned, in milliseconds since the epoch.
     """
 
@@ -88,22 +87,22 @@ class PlannedRange(NamedTuple):
 class BatchDecoder(_Decoder, ABC):
     """Decodes one Arrow batch at a time.
 
-    Input batches have the columns of Spark's own Kafka source. Decoded batches have the columns of ``schema``.
+    Input batches have the columns of Spark's Kafka source. Decoded batches have the columns of ``schema``.
 
     Attributes:
-        wants_headers: whether the batches contain the column ``headers``.
+        wants_headers: whether input batches contain the column ``headers``.
     """
 
     wants_headers: ClassVar[bool] = False
 
     @abstractmethod
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch | Iterable[pa.RecordBatch] | None:
-        """Return the decoded records of one partition. The columns are cast to the types of ``schema``."""
+        """Return the decoded rows of a batch from one partition. The columns are cast to the types of ``schema``."""
 
     def decode_range(self, planned: PlannedRange) -> pa.RecordBatch | None:
-        """Return rows for the range of a partition in a batch, even if it is empty; see the option ``plannedRanges``.
+        """Return rows for a partition's range in a batch, even if it is empty; see the option ``plannedRanges``.
 
-        One task calls this for all partitions of a batch.
+        One task calls this method for all partitions of a batch.
         """
         del planned
         return None
@@ -116,10 +115,10 @@ def load(name: str) -> type[Decoder]:
     """Import a decoder class.
 
     Args:
-        name: ``package.module:Name``.
+        name: class name, as ``package.module:Name``.
 
     Raises:
-        ConfigurationError: the name cannot be imported, or is not a decoder class with a schema.
+        ConfigurationError: the class cannot be imported, or is not a decoder class with a schema.
     """
     module, colon, path = name.partition(":")
     if not colon:
@@ -129,7 +128,7 @@ def load(name: str) -> type[Decoder]:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
             f"option decoder = {name!r}: the class cannot be imported: {error}. Install its module on the driver and "
-            "the executors, or ship it with addPyFile"
+            "the executors"
         ) from error
     if not isinstance(found, type) or not issubclass(found, RecordDecoder | BatchDecoder):
         raise ConfigurationError(
@@ -159,7 +158,7 @@ def decode_record(decoder: RecordDecoder, record: MessageAndMetadata) -> Iterato
 
     Raises:
         UndecodableRecordError: the decoder raised an exception, which is the cause, or did not return tuples.
-        MemoryError: not enough memory, which is not the fault of the record.
+        MemoryError: out of memory; the record itself may be valid.
     """
     try:
         rows = decoder.decode(record)
@@ -174,14 +173,14 @@ def decode_record(decoder: RecordDecoder, record: MessageAndMetadata) -> Iterato
 
 
 def _check_rows(rows: Iterable[tuple[Any, ...]] | None) -> Iterable[tuple[Any, ...]]:
-    """Return the result of a decoder. The items of a str or dict are letters or keys, which are no rows."""
+    """Return the rows of a decoder result; reject strings and mappings, whose items are not rows."""
     if isinstance(rows, str | bytes | bytearray | Mapping):
         raise TypeError(f"decode() must return an iterable of tuples or None, got {type(rows).__name__}")
     return rows or ()
 
 
 def is_end_of_stream(decoder: RecordDecoder, row: tuple[Any, ...], record: MessageAndMetadata) -> bool:
-    """Whether a row of a record marks the end of the stream.
+    """Whether the decoder considers ``row`` the end of the stream.
 
     Raises:
         UndecodableRecordError: the decoder raised an exception, which is the cause.
@@ -202,19 +201,19 @@ def _undecodable_record_error(
 
 
 def undecodable_error(records: str, decoder: Decoder, error: Exception) -> UndecodableRecordError:
-    """Return the error for an exception of a decoder.
+    """Return the error for an exception that a decoder raised.
 
     Args:
         records: topic, partition and offsets of the records, for the message.
     """
     return UndecodableRecordError(
-        f"{records}: decoder {type(decoder).__qualname__} raised {error!r}. Fix the decoder, or set "
+        f"{records}: decoder {type(decoder).__qualname__} raised {error!r}. To continue after such records, set "
         "corrupt.record.policy to 'skip' or 'quarantine'"
     )
 
 
 def to_batch(rows: list[tuple[Any, ...]], schema: pa.Schema, partition: TopicPartition) -> pa.RecordBatch:
-    """Return rows of a partition as an Arrow batch.
+    """Convert rows of a partition to an Arrow batch.
 
     Raises:
         UndecodableRecordError: a row does not match the schema.
@@ -223,11 +222,10 @@ def to_batch(rows: list[tuple[Any, ...]], schema: pa.Schema, partition: TopicPar
         columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
         arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    except MemoryError:  # pa.ArrowMemoryError is one
+    except MemoryError:  # base class of pa.ArrowMemoryError
         raise
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise UndecodableRecordError(
-            f"topic {partition.topic!r} partition {partition.partition}: rows of the decoder do not match its schema "
-            f"({', '.join(schema.names)}): {error}. Fix the decoder, or set corrupt.record.policy to 'skip' or "
-            "'quarantine'"
+            f"topic {partition.topic!r} partition {partition.partition}: the decoder's rows do not match its schema "
+            f"({', '.join(schema.names)}): {error}"
         ) from error

@@ -19,22 +19,22 @@ if TYPE_CHECKING:  # tasks do not parse offsets
 
 @dataclass(frozen=True)
 class FetchTask(InputPartition):
-    """What one Spark task fetches; pickled to the executor that runs it.
+    """Describes what one Spark task fetches; pickled and sent to the executor that runs the task.
 
     Attributes:
-        planned: ranges of all partitions of the batch for ``BatchDecoder.decode_range``, in the first task; empty in
-            other tasks, and without the option ``plannedRanges``.
+        planned: ranges of all partitions in the batch, for ``BatchDecoder.decode_range``; empty unless this is the
+            first task and the option ``plannedRanges`` is set.
         ranges: offsets to read, by partition. All partitions had the same leader when the batch was planned.
-        leaders: id and endpoint of the leader by partition, as known when the batch was planned.
-        brokers: endpoints for metadata requests, used when a leader has changed or is unknown.
-        settings: settings of fetch requests.
+        leaders: broker id and endpoint of each partition's leader, as known when the batch was planned.
+        brokers: endpoints for metadata requests, used if a leader changed or is unknown.
+        settings: fetch request settings.
         max_chunks: maximum number of fetched chunks per partition that wait to be decoded.
         row_schema: schema of the rows, and how they are decoded.
-        check_crcs: verify the checksums of record batches.
-        fails_on_data_loss: raise an error for deleted records; if False, skip them.
+        check_crcs: whether to verify record batch checksums.
+        fails_on_data_loss: whether to raise an error for deleted records instead of skipping them.
         unavailable_timeout: maximum seconds without a fetched chunk before the task fails.
-        reports: where to report the end of the stream and skipped records; None if neither is reported.
-        can_end: the decoder can end the stream.
+        reports: address for reports of the end of the stream and of skipped records; None to report neither.
+        can_end: whether the decoder can end the stream.
     """
 
     ranges: Ranges

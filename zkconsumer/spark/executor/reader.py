@@ -31,10 +31,10 @@ from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.garbage import freeze_modules
 from zkconsumer.spark.executor.task_reports import SkippedRange, TaskReport
 
-#: Seconds without records after which the task checks whether the missing ones were deleted.
+#: Seconds without records after which the task checks whether the missing records were deleted.
 _CHECK_AFTER_S = 5.0
-#: Seconds after which missing records count as deleted. A broker that has just started, or a new leader, may report a
-#: lower log end offset for a while.
+#: Seconds after which missing records are considered deleted. A broker that just started, or a new leader, may report a
+#: lower log end offset temporarily.
 _DELETED_AFTER_S = 30.0
 
 #: Connections of this worker's earlier tasks.
@@ -45,7 +45,7 @@ def read(task: FetchTask) -> Iterator[Any]:
     """Yield the records of the task's ranges as Arrow record batches.
 
     Raises:
-        OffsetOutOfRangeError: a log does not contain an offset of its range, and ``failOnDataLoss`` is true.
+        OffsetOutOfRangeError: an offset of a range is not in the log, and ``failOnDataLoss`` is true.
         CorruptRecordError: a record batch was corrupt in two fetches, or its broker cannot read it.
         UndecodableRecordError: the decoder raised an exception.
         BrokerUnavailableError: no records arrived for ``task.unavailable_timeout`` seconds.
@@ -76,7 +76,7 @@ def read(task: FetchTask) -> Iterator[Any]:
 
 
 def _on_failure(task: FetchTask, stream: StreamQueue, info: PartitionTopicInfo, error: BaseException) -> None:
-    """Handle an error of a fetcher, in its thread: skip deleted records if the options allow it, or fail the task."""
+    """Handle a fetcher error, in the fetcher thread: skip deleted records if the options allow it, or fail the task."""
     partition, until = info.partition, info.until
     if not isinstance(error, OffsetOutOfRangeError):
         stream.fail(error)
@@ -105,13 +105,13 @@ class _TaskReader:
         self._missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
         #: Next offsets of the ranges that have not been read completely.
         self._positions = {partition: start for partition, (start, _) in task.ranges.items()}
-        #: Number of offsets by partition that had been deleted before they were read.
+        #: Number of offsets that were deleted before they were read, by partition.
         self._lost: Counter[TopicPartition] = Counter()
-        #: Number of offsets by partition of skipped corrupt record batches.
+        #: Number of offsets in skipped corrupt record batches, by partition.
         self._skipped: Counter[TopicPartition] = Counter()
         #: Topic, partition and offset of record batches that were corrupt in one fetch.
         self._corrupt: set[tuple[str, int, int]] = set()
-        #: By partition: seconds since the last chunk when its records first appeared to be deleted.
+        #: By partition: when its records first appeared to be deleted, in seconds after the last chunk.
         self._lost_since: dict[TopicPartition, float] = {}
 
     def read(self) -> Iterator[Any]:
@@ -130,7 +130,7 @@ class _TaskReader:
 
     def _read_item(self, queue: PartitionQueue, item: QueueItem) -> Iterator[Any]:
         if item.partition not in self._missing:
-            return  # fetched before the end of the stream was read
+            return  # fetched before the end of the stream was detected
         if isinstance(item, PositionChanged):
             self._lost[item.partition] += item.offset - self._positions[item.partition]
             self._advance(queue, item.partition, item.offset, is_refetch_needed=True)
@@ -150,7 +150,7 @@ class _TaskReader:
                 next_offset = error.after
                 if self._task.row_schema.policy == "skip":
                     self._skipped[partition] += min(next_offset, self._missing[partition]) - error.offset
-            self._corrupt.add(place)  # fetched again: maybe corrupted in transit
+            self._corrupt.add(place)  # fetch it again, because it may have been corrupted in transit
         if self._rows.has_ended:
             assert self._task.reports is not None
             self._task.reports.send(TaskReport(has_ended=True))
@@ -186,7 +186,7 @@ class _TaskReader:
                 self._complete(partition)
 
     def _unavailable_error(self) -> ZkConsumerError:
-        """Return the error of a task that has received no records for ``unavailable_timeout``."""
+        """Return the error for a task that received no records for ``unavailable_timeout`` seconds."""
         partition = min(self._missing)
         failure = (
             f"no records arrived for {self._task.unavailable_timeout:g} s (option clusterUnavailableTimeout); topic "
@@ -198,7 +198,7 @@ class _TaskReader:
                 return TopicAuthorizationError(f"{failure}. {problem.message}, and restart the query")
         reason = f": {problems[partition].message}" if partition in problems else ""
         return BrokerUnavailableError(
-            f"{failure}{reason}. Check that its leader is reachable from the executors, or increase the option"
+            f"{failure}{reason}. Check that the leader of the partition is reachable from the executors"
         )
 
     def _report_skipped(self) -> None:
@@ -228,17 +228,17 @@ class _LossCheck:
         self._logs = LogOffsets(lambda: task.brokers, task.settings.connecting)
 
     def losses(self, missing: Mapping[TopicPartition, int]) -> dict[TopicPartition, DataLossError]:
-        """Return the errors of partitions whose topic was deleted, or whose log ends before their range.
+        """Return an error for each partition whose topic was deleted, or whose log ends before the end of its range.
 
         Args:
-            missing: end offsets of the ranges.
+            missing: end offset of each partition's range.
         """
         try:
             topics = self._logs.topics.look_up(partition.topic for partition in missing)
             deleted = {p for p in missing if topics[p.topic].state is TopicState.DELETED}
             ends, _unavailable = self._logs.look_up(missing.keys() - deleted, protocol.LATEST)
         except ZkConsumerError:
-            return {}  # unknown; the next check tries again
+            return {}  # unknown; the next check looks it up again
         found = {p: topics_deleted({p.topic}, {}) for p in deleted}
         return found | {p: end_offset_decreased(p, missing[p], end) for p, end in ends.items() if end < missing[p]}
 

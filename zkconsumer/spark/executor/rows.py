@@ -1,4 +1,4 @@
-"""Converts chunks of the log to Arrow batches with the schema of the query's DataFrame.
+"""Converts fetched log chunks to Arrow batches with the schema of the query's DataFrame.
 
 ``corrupt.record.policy`` determines what happens to corrupt record batches and to records that the decoder rejects: the
 task fails, they are skipped, or each becomes a row in which only the column ``corrupt`` is set.
@@ -24,7 +24,7 @@ from zkconsumer.message import ARROW_SCHEMA_WITH_HEADERS, MessageAndMetadata, To
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.decoders import BatchDecoder, PlannedRange, RecordDecoder, UndecodableRecordError
 
-#: Maximum number of rows in an Arrow batch of a record decoder, and maximum number of records decoded at a time.
+#: Maximum number of rows per Arrow batch from a record decoder, and maximum number of records to decode at a time.
 _ROWS, _RECORDS = 10_000, 1024
 
 #: A rejected record: the error, and the record's topic, partition, offset, key and value.
@@ -47,12 +47,12 @@ CORRUPT_FIELD = pa.field(
 
 @dataclass(frozen=True)
 class RowSchema:
-    """The schema of the rows of a query, and how they are decoded; pickled with each task.
+    """The row schema of a query, and how its rows are decoded; pickled with each task.
 
     Attributes:
         schema: schema of the DataFrame. The column ``corrupt``, if any, is the last one.
-        decoder: name of the decoder class, or None.
-        options: options of the decoder.
+        decoder: decoder class name; None without a decoder.
+        options: decoder options.
         policy: ``corrupt.record.policy``: ``raise``, ``skip`` or ``quarantine``.
     """
 
@@ -63,15 +63,15 @@ class RowSchema:
 
     @classmethod
     def from_columns(cls, columns: tuple[str, ...]) -> RowSchema:
-        """Return the schema of columns of Spark's own source."""
+        """Return the row schema for columns of Spark's Kafka source."""
         return cls(pa.schema([ARROW_SCHEMA_WITH_HEADERS.field(name) for name in columns]))
 
     def create_reader(self, *, check_crcs: bool, can_end: bool) -> RowReader:
-        """Return the row reader of one task.
+        """Create the row reader for one task.
 
         Args:
-            check_crcs: verify the checksums of record batches.
-            can_end: the decoder can end the stream; otherwise ``is_end_of_stream`` is not called.
+            check_crcs: whether to verify record batch checksums.
+            can_end: whether the decoder can end the stream; if not, ``is_end_of_stream`` is not called.
         """
         if self.decoder is None:
             return _ColumnReader(self, check_crcs)
@@ -82,11 +82,11 @@ class RowSchema:
 
 
 class RowReader(ABC):
-    """Reads the rows of one task from chunks.
+    """Converts the chunks of one task to rows.
 
     Attributes:
         has_ended: whether the last chunk contained the end of the stream. The rest of its partition must not be read.
-        rejected: number of records by partition that the decoder rejected and ``corrupt.record.policy=skip`` skipped.
+        rejected: number of skipped records that the decoder rejected, by partition (``corrupt.record.policy=skip``).
     """
 
     def __init__(self, row_schema: RowSchema, check_crcs: bool) -> None:
@@ -106,25 +106,25 @@ class RowReader(ABC):
         """Yield the rows of a chunk.
 
         Raises:
-            CorruptRecordError: a record batch is corrupt; the rows before it have been yielded.
+            CorruptRecordError: a record batch is corrupt; the rows before it were yielded.
             UndecodableRecordError: the decoder rejected a record, and the policy is ``raise``.
         """
 
     def read_range(self, planned: PlannedRange) -> Iterator[pa.RecordBatch]:
-        """Yield the rows for the range of a partition in the batch; see ``BatchDecoder.decode_range``.
+        """Yield the rows for a partition's range in the batch; see ``BatchDecoder.decode_range``.
 
         Raises:
             ConfigurationError: the decoder is not a ``BatchDecoder``.
         """
         raise ConfigurationError(
-            f"option plannedRanges requires a decoder derived from BatchDecoder, partition {planned.partition}"
+            f"option plannedRanges requires a subclass of BatchDecoder as decoder (partition {planned.partition})"
         )
 
     def read_corrupt(self, partition: TopicPartition, error: CorruptRecordError) -> Iterator[pa.RecordBatch]:
         """Yield the rows that replace a corrupt record batch.
 
         Raises:
-            CorruptRecordError: the policy is ``raise``, or the end of the batch in the log is unknown.
+            CorruptRecordError: the policy is ``raise``, or the end offset of the record batch is unknown.
         """
         if self._policy == "raise" or error.after < 0:
             raise error
@@ -156,7 +156,7 @@ class RowReader(ABC):
         """Return rows in which only the column ``corrupt`` is set.
 
         Args:
-            found: values of the fields of the column, by row.
+            found: field values of the column ``corrupt``, one tuple per row.
         """
         names = [field.name for field in CORRUPT_FIELD.type]
         corrupt = pa.array([dict(zip(names, values, strict=True)) for values in found], CORRUPT_FIELD.type)
@@ -164,7 +164,7 @@ class RowReader(ABC):
         return pa.RecordBatch.from_arrays([*nulls, corrupt], schema=self._schema)
 
     def _add_corrupt_column(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of valid rows with a null column ``corrupt``, if the schema has one."""
+        """Return the valid rows of ``batch``, with a null column ``corrupt`` if the schema has this column."""
         if self._valid_schema is self._schema:
             return batch
         nulls = pa.nulls(batch.num_rows, CORRUPT_FIELD.type)
@@ -172,7 +172,7 @@ class RowReader(ABC):
 
 
 class _ColumnReader(RowReader):
-    """Reads rows with the columns of Spark's own source."""
+    """Reads rows with the columns of Spark's Kafka source."""
 
     def __init__(self, row_schema: RowSchema, check_crcs: bool) -> None:
         super().__init__(row_schema, check_crcs)
@@ -180,13 +180,13 @@ class _ColumnReader(RowReader):
         self._reader = ArrowReader(include_headers="headers" in self._names, check_crcs=check_crcs)
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """See ``RowReader``."""
+        """See ``RowReader.read``."""
         for batch, _ in self._reader.read(chunk):
             yield self._add_corrupt_column(batch if batch.schema.names == self._names else batch.select(self._names))
 
 
 class _RecordReader(RowReader):
-    """Reads rows through a ``RecordDecoder``."""
+    """Reads rows with a ``RecordDecoder``."""
 
     def __init__(self, row_schema: RowSchema, check_crcs: bool, decoder: RecordDecoder, can_end: bool) -> None:
         super().__init__(row_schema, check_crcs)
@@ -194,7 +194,7 @@ class _RecordReader(RowReader):
         self._can_end = can_end
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """See ``RowReader``. Rows after the end of the stream are discarded."""
+        """See ``RowReader.read``. Rows after the end of the stream are discarded."""
         self.has_ended = False
         for records, _ in read_messages(chunk, check_crcs=self._check_crcs, max_rows=_RECORDS):
             rows: list[tuple[Any, ...]] = []
@@ -216,7 +216,7 @@ class _RecordReader(RowReader):
 
     def _decode_record(self, record: MessageAndMetadata) -> list[tuple[Any, ...]]:
         rows = list(decoders.decode_record(self._decoder, record))
-        if self._policy != "raise":  # so that rows that do not match the schema reject this record only
+        if self._policy != "raise":  # so that rows that do not match the schema reject only this record
             decoders.to_batch(rows, self._valid_schema, TopicPartition(*record[:2]))
         if self._can_end:
             for index, row in enumerate(rows):
@@ -231,7 +231,7 @@ class _RecordReader(RowReader):
 
 
 class _BatchReader(RowReader):
-    """Reads rows through a ``BatchDecoder``."""
+    """Reads rows with a ``BatchDecoder``."""
 
     def __init__(self, row_schema: RowSchema, check_crcs: bool, decoder: BatchDecoder) -> None:
         super().__init__(row_schema, check_crcs)
@@ -239,7 +239,7 @@ class _BatchReader(RowReader):
         self._reader = ArrowReader(include_headers=decoder.wants_headers, check_crcs=check_crcs)
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """See ``RowReader``."""
+        """See ``RowReader.read``."""
         for batch, _ in self._reader.read(chunk):
             rejected: list[_Rejected] = []
             for decoded in self._decode(batch, rejected):
@@ -247,14 +247,14 @@ class _BatchReader(RowReader):
             yield from self._read_rejected(rejected)
 
     def read_range(self, planned: PlannedRange) -> Iterator[pa.RecordBatch]:
-        """See ``RowReader``."""
+        """See ``RowReader.read_range``."""
         decoded = self._decoder.decode_range(planned)
         if decoded is not None:
             table = pa.Table.from_batches([decoded.select(self._valid_schema.names)])
             yield from map(self._add_corrupt_column, table.cast(self._valid_schema).to_batches())
 
     def _decode(self, batch: pa.RecordBatch, rejected: list[_Rejected]) -> list[pa.RecordBatch]:
-        """Return the decoded rows of a batch. A batch that is rejected is halved to find the rejected records."""
+        """Decode a batch. If the decoder rejects it, its halves are decoded to find the rejected records."""
         try:
             result = self._decoder.decode(batch)
             decoded = [result] if isinstance(result, pa.RecordBatch) else list(result or ())
@@ -263,7 +263,7 @@ class _BatchReader(RowReader):
             for part in decoded:
                 if not isinstance(part, pa.RecordBatch):
                     raise TypeError(
-                        "decode() must return a RecordBatch, an iterable of them or None, "
+                        "decode() must return a RecordBatch, an iterable of RecordBatch objects or None, "
                         f"got {type(part).__name__} in {type(result).__name__}"
                     )
             table = pa.Table.from_batches([part.select(self._valid_schema.names) for part in decoded])

@@ -1,6 +1,6 @@
-"""Reports of tasks to the planning process: the end of the stream, and records that were skipped.
+"""Task reports to the planning process: the end of the stream, and skipped records.
 
-A task connects to the planning process if it has something to report.
+A task connects to the planning process only if it has something to report.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ACKNOWLEDGEMENT = b"ok"
 
 
 class SkippedRange(NamedTuple):
-    """What a task, or the planning process, has skipped in one range of a batch.
+    """The number of offsets that a task or the planning process skipped in one range of a batch.
 
     Attributes:
-        start: first offset of the range in its task.
-        lost: number of offsets that had been deleted before they were read.
-        skipped: number of offsets of corrupt record batches and of records that the decoder rejected.
+        start: first offset of the task's range.
+        lost: number of offsets that were deleted before they were read.
+        skipped: number of skipped offsets in corrupt record batches, and of records that the decoder rejected.
     """
 
     topic: str
@@ -46,10 +46,10 @@ class SkippedRange(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskReport:
-    """What a task reports.
+    """A task's report to the planning process.
 
     Attributes:
-        has_ended: the decoder has detected the end of the stream.
+        has_ended: whether the decoder detected the end of the stream.
         skipped: ranges with skipped records.
     """
 
@@ -58,7 +58,7 @@ class TaskReport:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> TaskReport:
-        """Return the report that ``asdict`` has converted.
+        """Create a report from the result of ``asdict``.
 
         Raises:
             TypeError, KeyError: the content is not a report.
@@ -83,20 +83,19 @@ class ReportAddress(ServerAddress):
                     raise ConnectionError("the listener belongs to another query")
         except OSError as error:
             raise BrokerUnavailableError(
-                f"could not send a report to the driver at {self.host}:{self.port}: {error!r}. If executors run on "
-                "other machines, call zkconsumer.spark.register(spark), which sets the driver's host; with Spark "
-                "Connect, set the environment variable SPARK_LOCAL_HOSTNAME of the server to a name that the executors "
-                "resolve"
+                f"could not send a report to the driver at {self.host}:{self.port}: {error!r}; call "
+                "zkconsumer.spark.register(spark), which passes the driver's host name to the executors (with Spark "
+                "Connect, set the environment variable SPARK_LOCAL_HOSTNAME on the server)"
             ) from error
 
 
 class ReportListener:
-    """Listens for the reports of tasks.
+    """Listens for task reports.
 
     Args:
-        host: host name of the driver, as executors resolve it.
+        host: driver host name that executors can resolve.
         bind: address to listen on; None for the address of ``host``.
-        on_skipped: called with skipped ranges, by a thread of the listener.
+        on_skipped: called with skipped ranges, in a listener thread.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class ReportListener:
 
     @property
     def has_ended(self) -> bool:
-        """Whether a task has reported the end of the stream."""
+        """Whether a task reported the end of the stream."""
         return self._has_ended.is_set()
 
     def close(self) -> None:
@@ -137,7 +136,7 @@ class ReportListener:
 
 
 def local_address() -> tuple[str, str | None]:
-    """Return the host name of this machine, and the address to listen on, if the driver's host is unknown.
+    """Return this machine's host name and the address to listen on, for use if the driver's host is unknown.
 
     Source: Spark 4.2 Utils.localCanonicalHostName, which also reads SPARK_LOCAL_HOSTNAME.
     """

@@ -1,4 +1,4 @@
-"""The options of the Spark source: declarations, parsing, and checks against the cluster.
+"""Options of the Spark source: declaration, parsing, and validation against the cluster.
 
-They are parsed in the driver and in the planning process. ``source``, ``batch`` and ``dstreams`` use them.
+The driver and the planning process parse them. Used by ``source``, ``batch`` and ``dstreams``.
 """

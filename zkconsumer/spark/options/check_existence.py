@@ -1,7 +1,9 @@
-"""Checks at the first start of a query, and of batch reads: brokers, topics and partitions that options name exist.
+"""Checks that the brokers, topics and partitions named in the options exist.
 
-Source: Spark 4.2 KafkaOffsetReaderAdmin, which refuses starting offsets unless they name exactly the assigned
-partitions. Here they may name some of them.
+The checks run when a query starts for the first time, and for batch reads.
+
+Source: Spark 4.2 KafkaOffsetReaderAdmin, which rejects starting offsets unless they name exactly the assigned
+partitions. Here they may name a subset.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from zkconsumer.spark.options.subscription import Subscription
 def check_brokers(config: ConsumerConfig) -> None:
     """Check that one of ``bootstrap.servers`` responds, if the property is set.
 
-    It is retried for ``zookeeper.connection.timeout.ms``. A query that has been connected before waits for
+    The request is retried for ``zookeeper.connection.timeout.ms``. A query that resumes from a checkpoint waits for
     ``clusterUnavailableTimeout`` instead, because its addresses are known to be valid.
 
     Raises:
-        BrokerUnavailableError: none of the brokers responds.
+        BrokerUnavailableError: no broker responds.
     """
     if not config.bootstrap_servers:
         return
@@ -35,22 +37,22 @@ def check_brokers(config: ConsumerConfig) -> None:
         retrying(config.zookeeper_connection_timeout_s)(lookup.metadata, parse_bootstrap(config.bootstrap_servers), [])
     except BrokerUnavailableError as error:
         raise BrokerUnavailableError(
-            f"none of the brokers in bootstrap.servers = {config.bootstrap_servers!r} has responded within "
-            f"{config.zookeeper_connection_timeout_s:g} s ({error}); check the addresses, or increase "
-            "zookeeper.connection.timeout.ms, which also applies to the first connection to brokers"
+            f"no broker in bootstrap.servers={config.bootstrap_servers!r} responded within "
+            f"{config.zookeeper_connection_timeout_s:g} s: {error}; check the addresses (the time limit is "
+            "zookeeper.connection.timeout.ms)"
         ) from error
     finally:
         lookup.close()
 
 
 def check_topics(subscription: Subscription, partitions: Collection[TopicPartition]) -> None:
-    """Check that the topics or partitions that a subscription names exist.
+    """Check that the topics or partitions named in a subscription exist.
 
     Args:
-        partitions: the subscribed partitions that exist.
+        partitions: the existing partitions that match the subscription.
 
     Raises:
-        ConfigurationError: one of them does not exist.
+        ConfigurationError: a named topic or partition does not exist.
     """
     topics = {partition.topic for partition in partitions}
     for topic in sorted({*subscription.topics, *(partition.topic for partition in subscription.assigned)}):
@@ -58,19 +60,20 @@ def check_topics(subscription: Subscription, partitions: Collection[TopicPartiti
             raise ConfigurationError(f"topic {topic!r} does not exist; create it, or correct the subscription")
     if missing := sorted(set(subscription.assigned) - set(partitions)):
         raise ConfigurationError(
-            f"option assign: topic {missing[0].topic!r} has no partition {missing[0].partition}; correct the option"
+            f"option assign: topic {missing[0].topic!r} has no partition {missing[0].partition}; remove it from the "
+            "option"
         )
 
 
 def check_offsets(offsets: StartingOffsets, partitions: Collection[TopicPartition], prefix: str = "starting") -> None:
-    """Check that starting or ending options name only topics and partitions of the query that exist.
+    """Check that starting or ending offsets name only existing partitions that the query reads.
 
     Args:
-        partitions: the subscribed partitions that exist.
-        prefix: of the option names, ``starting`` or ``ending``.
+        partitions: the existing partitions that match the subscription.
+        prefix: option name prefix, ``starting`` or ``ending``.
 
     Raises:
-        ConfigurationError: they name another topic or partition.
+        ConfigurationError: the offsets name another topic or partition.
     """
     option = f"option {prefix}OffsetsByTimestamp" if offsets.timestamps else f"option {prefix}Offsets"
     topics = sorted({partition.topic for partition in partitions})
@@ -78,19 +81,19 @@ def check_offsets(offsets: StartingOffsets, partitions: Collection[TopicPartitio
         matching = [name] if name in topics else [topic for topic in topics if matches(name, topic)]
         if not matching:
             raise ConfigurationError(
-                f"{option} names topic {name!r}, but the query reads {_list_topics(topics)}; correct the name, or "
-                "remove it from the option"
+                f"{option} names topic {name!r}, but the query reads {_list_topics(topics)}; remove the topic from "
+                "the option"
             )
         if not isinstance(wanted, dict):
             continue
         numbers = {partition.partition for partition in partitions if partition.topic in matching}
         if unknown := sorted(wanted.keys() - numbers):
             raise ConfigurationError(
-                f"{option} names partition {unknown[0]} of topic {name!r}, which has the partitions "
+                f"{option} names partition {unknown[0]} of topic {name!r}, which has partitions "
                 f"{', '.join(map(str, sorted(numbers)))}; remove it from the option"
             )
 
 
 def _list_topics(topics: list[str]) -> str:
     shown = ", ".join(topics[:10]) + (" and others" if len(topics) > 10 else "")
-    return shown or "no existing topic"
+    return shown or "no existing topics"

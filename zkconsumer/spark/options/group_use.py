@@ -1,4 +1,4 @@
-"""Whether a query joins the group, commits the group's offsets, and needs ZooKeeper."""
+"""Determines whether a query joins the group, commits offsets, and needs ZooKeeper."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class GroupUse:
     """How a query uses its group.
 
     Attributes:
-        is_member: the query joins the group (``membership``).
-        commits: the group's offsets are committed (``commitOffsets``).
-        has_zookeeper: the query connects to ZooKeeper, for membership, for offsets or to find the brokers.
+        is_member: whether the query joins the group (``membership``).
+        commits: whether the query commits the group's offsets (``commitOffsets``).
+        has_zookeeper: whether the query connects to ZooKeeper, for group membership, offsets or broker discovery.
     """
 
     is_member: bool
@@ -27,22 +27,22 @@ class GroupUse:
 
     @classmethod
     def parse(cls, reader: OptionReader, subscription: Subscription, *, batch: bool) -> GroupUse:
-        """Read ``membership`` and ``commitOffsets``, and check options that depend on them.
+        """Parse ``membership`` and ``commitOffsets``, and validate the options that depend on them.
 
         Args:
-            batch: whether the options are those of a batch read (``spark.read``).
+            batch: whether the options belong to a batch read (``spark.read``).
 
         Raises:
-            ConfigurationError: a value is not valid, or options contradict each other.
+            ConfigurationError: a value is invalid, or options conflict.
         """
         is_member = reader.get("membership", "none" if batch else None) == "group"
         if batch and is_member:
-            raise ConfigurationError("option 'membership' must be 'none' or absent for batch reads, got 'group'")
+            raise ConfigurationError("option 'membership' must be 'none' or unset for batch reads, got 'group'")
         if not batch:
             _refuse_ending(reader)
         if is_member and subscription.assigned:
             raise ConfigurationError(
-                "option assign requires membership=none, since the group assigns partitions to its members; use "
+                "option assign requires membership=none, because the group assigns partitions to its members; use "
                 "subscribe to join the group"
             )
         commits = reader.get("commitOffsets", is_member)
@@ -50,16 +50,19 @@ class GroupUse:
         has_zookeeper = is_member or commits or finds_brokers_in_zookeeper or reader.given("zookeeper.connect")
         if not has_zookeeper and reader.get("startingOffsets", "") == "group":
             raise ConfigurationError(
-                "option startingOffsets = 'group' requires the option zookeeper.connect; set it, "
-                "or start at 'earliest' or 'latest'"
+                "option startingOffsets = 'group' requires the option zookeeper.connect, because the group's offsets "
+                "are stored in ZooKeeper"
             )
         return cls(is_member, commits, has_zookeeper)
 
     def check_consumer(self, consumer: ConsumerConfig | None) -> None:
-        """Check the properties of the consumer that depend on ``membership``; None if a property is invalid.
+        """Validate the consumer properties that depend on ``membership``.
+
+        Args:
+            consumer: the consumer properties; None if they could not be parsed.
 
         Raises:
-            ConfigurationError: offsets are in Kafka, but the query does not join the group.
+            ConfigurationError: offsets are stored in Kafka, but the query does not join the group.
         """
         if consumer is not None and not self.is_member and consumer.offsets_storage != "zookeeper":
             raise ConfigurationError(
@@ -67,7 +70,7 @@ class GroupUse:
             )
 
     def consumer_defaults(self) -> dict[str, str]:
-        """Return values of required properties of the consumer that this query does not need."""
+        """Return placeholders for the required consumer properties that this query does not need."""
         defaults = {} if self.is_member or self.commits else {"group.id": "zkconsumer-spark"}
         return defaults if self.has_zookeeper else {**defaults, "zookeeper.connect": "none"}
 

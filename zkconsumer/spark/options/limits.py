@@ -1,4 +1,4 @@
-"""Limits of a batch: the options that bound its offsets and bytes, and how long it waits for more of them.
+"""Batch limits: options that limit the size of a batch, or delay a batch until it has a minimum size.
 
 Source: Spark 4.2 KafkaMicroBatchStream.
 """
@@ -20,9 +20,9 @@ class Limits:
         partition_offsets: ``maxOffsetsPerPartition``.
         min_offsets: ``minOffsetsPerTrigger``; a batch with fewer offsets is delayed.
         max_delay_s: ``maxTriggerDelay`` in seconds; maximum delay of a batch with fewer than ``min_offsets``.
-        max_bytes: ``maxBytesPerTrigger``; size of the keys and values of a batch, estimated from the next records.
-        partition_bytes: ``maxBytesPerPartition``; the same for each partition.
-        bytes_per_second: ``maxBytesPerSecond``; average rate of keys and values.
+        max_bytes: ``maxBytesPerTrigger``; maximum size of the keys and values in a batch, estimated by sampling.
+        partition_bytes: ``maxBytesPerPartition``; maximum size of each partition's keys and values in a batch.
+        bytes_per_second: ``maxBytesPerSecond``; maximum average rate of keys and values.
     """
 
     max_offsets: int
@@ -35,15 +35,15 @@ class Limits:
 
     @property
     def counts_bytes(self) -> bool:
-        """Whether the sizes of records must be known."""
+        """Whether record sizes must be known."""
         return any(limit is not None for limit in (self.max_bytes, self.partition_bytes, self.bytes_per_second))
 
     @classmethod
     def parse(cls, reader: OptionReader) -> Limits:
-        """Read the options.
+        """Parse the limit options.
 
         Raises:
-            ConfigurationError: a value is not valid, or the minimum exceeds the maximum.
+            ConfigurationError: a value is invalid, or ``minOffsetsPerTrigger`` exceeds ``maxOffsetsPerTrigger``.
         """
         max_offsets, min_offsets = reader["maxOffsetsPerTrigger"], reader["minOffsetsPerTrigger"] or 0
         if min_offsets > max_offsets:

@@ -1,4 +1,4 @@
-"""The parsed options of one query: those of the data source, and all properties of the consumer."""
+"""The parsed options of one query: data source options and consumer properties."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.spark.options.table import BY_NAME, REFUSED_PROPERTIES, REFUSED_SPARK_OPTIONS
 from zkconsumer.spark.options.types import COLUMNS
 
-#: Options that Spark passes to every source, and that this source ignores.
+#: Options that Spark passes to every source and this source ignores.
 _IGNORED = ("path",)
 
 _DECODER_PREFIX = "decoder."
@@ -32,29 +32,29 @@ _DECODER_PREFIX = "decoder."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The validated options of one query. ``options/table.py`` describes the options by name.
+    """The validated options of one query. See ``options/table.py`` for the option descriptions.
 
     Attributes:
         subscription: topics or partitions to read.
-        is_member: the query joins the group.
-        commits: the group's offsets are committed when a batch has finished.
-        has_zookeeper: False if neither membership, nor offsets, nor the brokers' addresses need ZooKeeper.
+        is_member: whether the query joins the group.
+        commits: whether the group's offsets are committed when a batch has finished.
+        has_zookeeper: whether group membership, offsets or broker discovery require ZooKeeper.
         streams: number of thread ids per topic.
         starting_offsets: options that determine where reading starts.
         ending_offsets: options that determine where a batch read ends; unused in streams.
-        keeps_unsubscribed: topics of the checkpoint are read although the query no longer subscribes to them.
-        fails_on_data_loss: raise for records that were deleted before they were read, rather than skip them.
-        limits: limits of a batch.
+        keeps_unsubscribed: whether to read topics in the checkpoint to which the query no longer subscribes.
+        fails_on_data_loss: whether to fail if records were deleted before they were read, instead of skipping them.
+        limits: batch limits.
         alignment: ``maxAlignmentLag`` in milliseconds and ``idleTimeout`` in seconds; None without alignment.
-        min_partitions: minimum number of tasks per batch; None for the number of cores, or of brokers times fetchers.
-        max_records_per_partition: maximum number of offsets of one partition in a task.
-        columns: names of the columns of the DataFrame, in this order; unused with a decoder.
-        plans_ranges: whether the decoder's ``decode_range`` is called.
-        decoder: name of the decoder class, and its options; None without a decoder.
+        min_partitions: minimum number of tasks per batch; None for the default.
+        max_records_per_partition: maximum number of offsets that a task reads from one partition; None for no limit.
+        columns: column names of the DataFrame, in order; unused with a decoder.
+        plans_ranges: whether to call the decoder's ``decode_range``.
+        decoder: decoder class name and decoder options; None without a decoder.
         corrupt_record_policy: ``raise``, ``skip`` or ``quarantine``.
         revoke_timeout_s: maximum seconds to wait for in-flight batches before a revoked partition is released.
-        unavailable_timeout: maximum seconds for which brokers may be unreachable.
-        consumer: the properties of the consumer.
+        unavailable_timeout: maximum time that brokers may be unreachable, in seconds.
+        consumer: the consumer properties.
     """
 
     subscription: Subscription
@@ -80,16 +80,16 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, batch: bool = False) -> SourceOptions:
-        """Parse and validate the options of a query. Names are case-insensitive.
+        """Parse and validate the options of a query. Option names are case-insensitive.
 
         Args:
-            options: as Spark passes them to the data source.
-            batch: whether the options are those of a batch read (``spark.read``), which does not join a group and
+            options: options as passed by Spark to the data source.
+            batch: whether the options belong to a batch read (``spark.read``), which does not join a group and
                 by default reads from the earliest to the latest offsets.
 
         Raises:
-            ConfigurationError: an option is unknown or not valid, or options contradict each other; if there are
-                several problems, each of them is on a line.
+            ConfigurationError: an option is unknown or invalid, or options conflict. The message lists all problems,
+                one per line.
         """
         problems = Problems()
         get = problems.attempt
@@ -126,7 +126,7 @@ class SourceOptions:
         return cls(**values)
 
     def for_consumer(self, consumer: ConsumerConfig, topics: Mapping[str, int]) -> SourceOptions:
-        """Return a copy of these options with other consumer properties and topics.
+        """Return a copy of these options with the given consumer properties and topics.
 
         Args:
             topics: number of thread ids by topic.
@@ -136,7 +136,7 @@ class SourceOptions:
 
     @property
     def schema(self) -> Any:
-        """The columns as Spark DDL, or as a ``StructType`` if the decoder has one."""
+        """The DataFrame schema as a DDL string, or as a ``StructType`` if the decoder declares one."""
         schema: Any = ", ".join(f"{name} {COLUMNS[name]}" for name in self.columns)
         if self.decoder is not None:
             schema = decoders.load(self.decoder[0]).schema
@@ -150,7 +150,7 @@ class SourceOptions:
         """Return the schema of the rows that tasks create.
 
         Args:
-            schema: schema of the DataFrame, as Spark passes it; None for the columns of Spark's own source.
+            schema: DataFrame schema as passed by Spark; None for the columns of Spark's Kafka source.
         """
         if schema is None:
             return RowSchema.from_columns(self.columns)
@@ -169,7 +169,7 @@ class SourceOptions:
 
 
 def _remove_kafka_prefix(options: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """Return options with names in lower case, and ``kafka.x`` of Spark's own source as the property ``x``."""
+    """Return the options with lowercase names, and without the prefix ``kafka.`` that Spark's Kafka source uses."""
     given = {name.lower(): text for name, text in options.items() if name.lower() not in _IGNORED}
     known = property_names()
     found = {name: text for name, text in given.items() if not name.startswith("kafka.")}
@@ -179,14 +179,14 @@ def _remove_kafka_prefix(options: Mapping[str, str], problems: Problems) -> dict
         elif (short := name.removeprefix("kafka.")) not in known:
             problems.add(f"unknown property {short!r} in option {name!r}{did_you_mean(short, known)}")
         elif short in given:
-            problems.add(f"options {name!r} and {short!r} are the same property; set one of them")
+            problems.add(f"options {name!r} and {short!r} are the same property; set only one of them")
         else:
             found[short] = text
     return found
 
 
 def _remove_unsupported(options: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """Return the options that a query may set."""
+    """Remove the options that a Spark query cannot set, and report them as problems."""
     unsupported = {**REFUSED_PROPERTIES, **REFUSED_SPARK_OPTIONS}
     for name in unsupported:
         if name in options:
@@ -226,20 +226,20 @@ def _read_columns(reader: OptionReader) -> tuple[str, ...]:
     if columns is None:
         return tuple(name for name in COLUMNS if has_headers or name != "headers")
     if has_headers and "headers" not in columns:
-        raise ConfigurationError("option includeHeaders is 'true', but option columns does not contain headers")
+        raise ConfigurationError("option includeHeaders is 'true', but option columns does not contain 'headers'")
     return tuple(columns)
 
 
 def _read_consumer(reader: OptionReader, use: GroupUse | None, problems: Problems) -> ConsumerConfig | None:
-    """Return the properties of the consumer: all options that the data source itself does not have."""
+    """Return the consumer properties: all options that are not data source options."""
     known = property_names()
     properties = {}
     for name, text in sorted(reader.unread().items()):
         if name in known:
             properties[name] = text
-        elif name not in BY_NAME:  # other options are unread only if there is another problem
+        elif name not in BY_NAME:  # a declared option is unread only if another problem was found
             problems.add(f"unknown option {name!r}{did_you_mean(name, known)}")
-    # Without the use of the group, a problem of its own has been added.
+    # If ``use`` is None, its own problem was already added.
     defaults = {"group.id": "none", "zookeeper.connect": "none"} if use is None else use.consumer_defaults()
     if "zookeeper.connect" not in {**defaults, **properties}:
         problems.add(

@@ -1,6 +1,6 @@
-"""Where a query starts in each partition: at its first start, after a restart, and in partitions assigned later.
+"""Determines start positions: on the first start of a query, after a restart, and in newly assigned partitions.
 
-The same class parses where a batch read ends.
+``StartingOffsets`` also holds the ending offsets of a batch read.
 
 Source: Flink 1.15 FlinkKafkaConsumerBase, StartupMode for the modes and their fallbacks; Spark 4.2
 KafkaSourceProvider.getKafkaOffsetRangeLimit for the syntax.
@@ -26,16 +26,16 @@ _MARKERS = {-1: protocol.LATEST, -2: protocol.EARLIEST}
 
 
 class StartSource(enum.Enum):
-    """What determines where reading starts in a partition. The log contains the values."""
+    """What determined the start position of a partition. Log events contain the values."""
 
     CHECKPOINT = "checkpoint"
     GROUP = "group"
     AUTO_OFFSET_RESET = "auto.offset.reset"
     #: The partition was created after the topics were last listed.
     NEW_PARTITION = "new partition"
-    #: The records at the position were lost; reading starts again at the log start offset.
+    #: The records at the position were lost; reading restarts at the log start offset.
     RECORDS_LOST = "records lost"
-    #: A starting option: ``earliest`` or ``latest``, an offset, -1 or -2, or a timestamp.
+    #: A starting option: ``earliest``, ``latest``, an offset, a marker (-1 or -2), or a timestamp.
     EARLIEST = "earliest"
     LATEST = "latest"
     OFFSET = "offset"
@@ -44,14 +44,14 @@ class StartSource(enum.Enum):
 
 
 class StartPosition(NamedTuple):
-    """Where reading starts in a partition, and why.
+    """The start position of a partition, and what determined it.
 
     Attributes:
-        source: what determines the position.
-        offset: next offset to read, -1 if it has to be looked up.
-        timestamp: what to look up: protocol.EARLIEST, protocol.LATEST, or milliseconds since 1970; None to look up the
-            value of ``auto.offset.reset``.
-        strict: fail if the partition has no record at or after ``timestamp``.
+        source: what determined the position.
+        offset: next offset to read, or -1 if it must be looked up.
+        timestamp: timestamp to look up: ``protocol.EARLIEST``, ``protocol.LATEST``, or milliseconds since the epoch;
+            None to use ``auto.offset.reset``.
+        strict: whether to fail if the partition has no record at or after ``timestamp``.
     """
 
     source: StartSource
@@ -65,14 +65,16 @@ class StartingOffsets:
     """Determines where reading starts in each partition.
 
     Attributes:
-        mode: ``group``, ``earliest`` or ``latest``, for partitions that ``named`` does not contain.
-        named: by topic or Java regular expression, either a value or values by partition. A value is a mode or an
-            offset from 0 on, or, with ``timestamps``, milliseconds since 1970. A topic name takes precedence over an
-            expression.
-        timestamps: whether ``named`` contains times, or ``timestamp`` is set.
-        timestamp: milliseconds since 1970, for partitions that ``named`` does not contain.
-        strict: fail if a partition has no record at or after its time; if False, start at its end offset.
-        restart: ``furthest``, ``checkpoint`` or ``group``: where to resume if checkpoint and group have an offset.
+        mode: ``group``, ``earliest`` or ``latest``; applies to partitions that ``named`` does not contain.
+        named: maps a topic or Java regular expression to one value, or to values by partition. A value is a mode,
+            an offset or a marker (-1 or -2), or with ``timestamps``, milliseconds since the epoch. Topic names take
+            precedence over regular expressions.
+        timestamps: whether ``named`` contains timestamps, or ``timestamp`` is set.
+        timestamp: milliseconds since the epoch; applies to partitions that ``named`` does not contain.
+        strict: whether to fail if a partition has no record at or after its timestamp, instead of starting at its
+            end offset.
+        restart: where to resume if both checkpoint and group have an offset: ``furthest``, ``checkpoint`` or
+            ``group``.
     """
 
     mode: str
@@ -84,14 +86,14 @@ class StartingOffsets:
 
     @classmethod
     def parse(cls, reader: OptionReader, *, prefix: str = "starting", default: str | None = None) -> StartingOffsets:
-        """Read the options. If several are set, the precedence is that of Spark.
+        """Parse the options. If several are set, they have the same precedence as in Spark.
 
         Args:
-            prefix: of the option names, ``starting`` or ``ending``.
-            default: the mode if no option is set; None for the declared default.
+            prefix: option name prefix, ``starting`` or ``ending``.
+            default: mode to use if no option is set; None for the declared default.
 
         Raises:
-            ConfigurationError: the value of an option is not valid.
+            ConfigurationError: an option value is invalid.
         """
         name = f"{prefix}Offsets"
         default = default or str(BY_NAME[name.lower()].default)
@@ -117,15 +119,15 @@ class StartingOffsets:
         is_first_assignment: bool,
         is_new: bool,
     ) -> StartPosition:
-        """Return where reading starts in a partition that was just assigned.
+        """Return the start position of a newly assigned partition.
 
         Args:
-            group_offset: the group's committed offset, -1 for none.
-            checkpoint_offset: next offset to read according to the checkpoint, None if it does not contain the
-                partition.
-            is_first_assignment: the query has no checkpoint, and was not assigned partitions before.
-            is_new: whether to read from the beginning if the group has no offset: the partition was created after the
-                topics were last listed, or its topic was re-created.
+            group_offset: the group's committed offset, or -1 if there is none.
+            checkpoint_offset: next offset to read according to the checkpoint; None if the checkpoint does not contain
+                the partition.
+            is_first_assignment: whether the query has no checkpoint and was never assigned partitions before.
+            is_new: whether to read from the beginning if the group has no offset, because the partition was created
+                after the topics were last listed, or its topic was re-created.
         """
         if checkpoint_offset is not None:
             is_ahead = self.restart == "furthest" and checkpoint_offset >= group_offset
@@ -144,7 +146,7 @@ class StartingOffsets:
         return StartPosition(StartSource.AUTO_OFFSET_RESET)
 
     def _start_first(self, partition: TopicPartition, group_offset: int, is_new: bool) -> StartPosition:
-        """Return the position by the starting options."""
+        """Return the start position that the starting options determine."""
         wanted = self._find_named(partition)
         timestamp = int(wanted) if self.timestamps and wanted is not None else self.timestamp
         if timestamp is not None:
@@ -167,21 +169,21 @@ class StartingOffsets:
 
 
 def matches(expression: str, topic: str) -> bool:
-    """Whether a topic or Java regular expression in a starting option matches a topic."""
+    """Whether ``expression``, a topic or Java regular expression in a starting option, matches ``topic``."""
     return Whitelist(expression).is_topic_allowed(topic, exclude_internal_topics=False)
 
 
 def resolve(
     positions: Mapping[TopicPartition, StartPosition], logs: LogOffsets, reset: int
 ) -> dict[TopicPartition, int]:
-    """Return the offsets of start positions. Requests those that are given by time from the brokers.
+    """Return the offset of each start position, looking up timestamps at the brokers.
 
     Args:
-        reset: the value of ``auto.offset.reset``: protocol.EARLIEST or protocol.LATEST.
+        reset: value of ``auto.offset.reset``: ``protocol.EARLIEST`` or ``protocol.LATEST``.
 
     Raises:
-        ConfigurationError: a partition has no record at or after its time, and its position is strict.
-        RetriableError: a partition has no leader, or the leader does not answer.
+        ConfigurationError: a partition has no record at or after its timestamp, and its position is strict.
+        RetriableError: a partition has no leader, or a leader did not respond.
     """
     by_time: dict[int, list[TopicPartition]] = {}
     for partition, position in positions.items():
@@ -195,8 +197,8 @@ def resolve(
         if positions[partition].strict:
             raise ConfigurationError(
                 f"topic {partition.topic!r} partition {partition.partition} has no record at or after timestamp "
-                f"{positions[partition].timestamp}; use an earlier timestamp, or set the option "
-                "startingOffsetsByTimestampStrategy or endingOffsetsByTimestampStrategy to 'latest' for its end offset"
+                f"{positions[partition].timestamp}; to use its end offset instead, set the option "
+                "startingOffsetsByTimestampStrategy (or endingOffsetsByTimestampStrategy) to 'latest'"
             )
     if late:
         offsets.update(logs.offsets(late, protocol.LATEST))

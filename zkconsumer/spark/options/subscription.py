@@ -1,4 +1,4 @@
-"""What a query reads: topics by name, topics by a regular expression, or single partitions.
+"""The subscription of a query: topic names, a regular expression for topics, or individual partitions.
 
 Source: Spark 4.2 ConsumerStrategy for ``subscribe``, ``subscribePattern`` and ``assign``; Kafka 1.1 TopicFilter for
 ``whitelist`` and ``blacklist``.
@@ -17,22 +17,22 @@ from zkconsumer.rebalance.topic_filter import TopicFilter
 from zkconsumer.spark.options.option_reader import OptionReader
 from zkconsumer.zookeeper.registry import Registration
 
-#: Options of which exactly one must be set.
+#: Mutually exclusive options; exactly one of them must be set.
 NAMES = ("subscribe", "subscribePattern", "assign", "whitelist", "blacklist")
 
-#: Attributes that have the values of options other than expressions.
+#: ``Subscription`` attributes for the options whose values are not regular expressions.
 _ATTRIBUTES = {"subscribe": "topics", "assign": "assigned"}
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Topics or partitions of a query; exactly one of the first three attributes is set.
+    """The topics or partitions of a query. Exactly one of ``topics``, ``filter`` and ``assigned`` is set.
 
     Attributes:
-        topics: names, from ``subscribe``.
-        filter: from ``subscribePattern``, ``whitelist`` or ``blacklist``.
+        topics: topic names, from ``subscribe``.
+        filter: topic filter, from ``subscribePattern``, ``whitelist`` or ``blacklist``.
         assigned: partitions, from ``assign``.
-        threads: number of thread ids by topic, for topics in which it differs from the option ``numStreams``.
+        threads: number of thread ids by topic; other topics use the option ``numStreams``.
     """
 
     topics: tuple[str, ...] = ()
@@ -42,16 +42,15 @@ class Subscription:
 
     @classmethod
     def parse(cls, reader: OptionReader) -> Subscription:
-        """Parse the subscription from the one of the options that is set.
+        """Parse the subscription option.
 
         Raises:
-            ConfigurationError: none of the options is set, or more than one, or its value is not valid.
+            ConfigurationError: no subscription option is set, several are set, or the value is invalid.
         """
         given = [name for name in NAMES if reader.given(name)]
         if not given:
             raise ConfigurationError(
-                "no topics to read: set option subscribe to topic names separated by commas, or one of the options "
-                "subscribePattern, whitelist, blacklist and assign"
+                "no topics to read: set one of the options subscribe, subscribePattern, whitelist, blacklist and assign"
             )
         if len(given) > 1:
             names = join_words(given, "and")
@@ -60,23 +59,23 @@ class Subscription:
         return cls(**{_ATTRIBUTES.get(name, "filter"): reader[name]})
 
     def registration(self, streams: int) -> Registration:
-        """Return the subscription for the member's registration in ZooKeeper.
+        """Return the subscription as the member registers it in ZooKeeper.
 
         Args:
-            streams: number of thread ids of a topic that ``threads`` does not contain.
+            streams: number of thread ids for topics that ``threads`` does not contain.
         """
         if self.filter is not None:
             return Registration({self.filter.regex: streams}, self.filter.pattern)
         return Registration.static({topic: self.threads.get(topic, streams) for topic in self.topics})
 
     def wants(self, topic: str, exclude_internal: bool) -> bool:
-        """Whether the query reads a topic, or some partitions of it."""
+        """Whether the query reads ``topic`` or some of its partitions."""
         if self.filter is not None:
             return self.filter.is_topic_allowed(topic, exclude_internal)
         return topic in self.topics or any(partition.topic == topic for partition in self.assigned)
 
     def partitions(self, cluster: Cluster, exclude_internal: bool) -> list[TopicPartition]:
-        """Return the subscribed partitions that exist now. Later changes are reported by the cluster's session."""
+        """Return the subscribed partitions that currently exist, and watch the cluster for changes."""
         if self.filter is not None:
             topics = self.filter.select(cluster.topics(), exclude_internal)
         else:

@@ -1,4 +1,4 @@
-"""The table of the data source's options: what the parser accepts, and what the documentation lists."""
+"""Declarations of the data source options, used by the parser and by the documentation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zkconsumer.rebalance.topic_filter import Blacklist, Whitelist
 from zkconsumer.spark.options.types import PARTITIONS, TIMES, Columns, Expression, Offsets, Timestamp, TopicNames
 from zkconsumer.zookeeper.registry import MAX_STREAMS
 
-#: Maximum number of tasks of a batch that options may require.
+#: Maximum number of tasks per batch that the options may require.
 MAX_TASKS = 100_000
 
 _FLAG = Boolean(ignores_case=True)
@@ -26,84 +26,86 @@ def _declare_offsets(name: str, where: str, default: str, default_note: str, cou
     """Return ``startingOffsets`` or ``endingOffsets``.
 
     Args:
-        where: first words of the meaning.
+        where: beginning of the option's description.
     """
     return Declared(
         name,
         Offsets(),
         default,
-        f"{where}: at the group's offsets, the log start offsets, the log end offsets, or offsets by "
-        f"partition in JSON. In JSON, -1 means latest and -2 earliest, and a Java regular expression may be used as "
-        f"topic. Partitions that it does not contain use the default.",
+        f"{where}: the group's offsets (``group``), the log start offsets (``earliest``), the log end offsets "
+        f"(``latest``), or offsets by partition in JSON. In JSON, -1 means latest and -2 means earliest, and topics "
+        f"may be Java regular expressions. Partitions that are not listed use the default.",
         counterpart,
         default_note,
     )
 
 
 def _declare_times(prefix: str, verb: str, strategy: str, strategy_counterpart: str) -> Iterator[Declared]:
-    """Yield the options that select offsets by time.
+    """Yield the options that select offsets by timestamp.
 
     Args:
-        prefix: ``starting`` or ``ending``.
-        verb: first words of the meaning.
-        strategy: first words of the meaning of the last option.
-        strategy_counterpart: counterpart of the last option.
+        prefix: option name prefix, ``starting`` or ``ending``.
+        verb: beginning of the descriptions of the timestamp options.
+        strategy: beginning of the strategy option's description.
+        strategy_counterpart: counterpart of the strategy option.
     """
     offsets, by_time, timestamp = f"{prefix}Offsets", f"{prefix}OffsetsByTimestamp", f"{prefix}Timestamp"
     yield Declared(
         timestamp,
         Timestamp(),
         None,
-        f"{verb} at the first record at or after this time. Takes precedence over ``{by_time}`` and ``{offsets}``.",
+        f"{verb} at the first record at or after this timestamp. Takes precedence over ``{by_time}`` and "
+        f"``{offsets}``.",
         f"Spark ``{timestamp}``",
     )
     yield Declared(
         by_time,
         TIMES,
         None,
-        f"{verb} at the first record at or after a time by topic or partition. Takes precedence over "
-        f"``{offsets}``; partitions that it does not contain use the default of ``{offsets}``.",
+        f"{verb} at the first record at or after a timestamp, given by topic or partition. Takes precedence over "
+        f"``{offsets}``; partitions that are not listed use the default of ``{offsets}``.",
         f"Spark ``{by_time}``",
     )
     yield Declared(
         f"{by_time}Strategy",
         _make_choice("latest", "error"),
         "latest",
-        f"{strategy} if a partition has no record at or after the time: use its end offset (``latest``), or "
+        f"{strategy} if a partition has no record at or after the timestamp: use its end offset (``latest``), or "
         "fail (``error``).",
         strategy_counterpart,
     )
 
 
-#: All options of the data source, in the order of the documentation. Every property of the consumer is an option, too.
+#: All data source options, in documentation order. Consumer properties can also be set as options.
 OPTIONS = (
     Declared(
         "subscribe",
         TopicNames(),
         None,
-        "Topics to read, separated by commas.",
+        "Comma-separated list of topics to read.",
         "Spark ``subscribe``",
-        default_note="none; exactly one of the first five options is required",
+        default_note="none; exactly one of ``subscribe``, ``subscribePattern``, ``whitelist``, ``blacklist`` and "
+        "``assign`` is required",
     ),
     Declared(
         "subscribePattern",
         Expression(Whitelist, "Java regular expression without a comma", has_commas=False),
         None,
-        "Read the topics whose whole name matches the expression.",
+        "Read the topics whose full name matches the regular expression.",
         "Spark ``subscribePattern``",
     ),
     Declared(
         "whitelist",
         Expression(Whitelist),
         None,
-        "Read the topics whose whole name matches the expression.",
+        "Read the topics whose full name matches the regular expression.",
         "Kafka 1.1 ``Whitelist``",
     ),
     Declared(
         "blacklist",
         Expression(Blacklist, may_be_empty=True),
         None,
-        "Read the topics whose whole name does not match the expression.",
+        "Read the topics whose full name does not match the regular expression.",
         "Kafka 1.1 ``Blacklist``",
     ),
     Declared(
@@ -138,12 +140,12 @@ OPTIONS = (
     ),
     _declare_offsets(
         "endingOffsets",
-        "For batch reads only: where reading ends",
+        "Where a batch read ends",
         default="latest",
         default_note="",
         counterpart="Spark ``endingOffsets``",
     ),
-    *_declare_times("ending", "For batch reads only: end", "For batch reads only: what to do", "none"),
+    *_declare_times("ending", "End a batch read", "What to do in a batch read", "none"),
     Declared(
         "resumeFrom",
         _make_choice("furthest", "checkpoint", "group"),
@@ -155,7 +157,7 @@ OPTIONS = (
         "ignoreUnsubscribedTopics",
         _FLAG,
         True,
-        "Stop reading topics of the checkpoint to which the query no longer subscribes. ``false``: continue to read "
+        "Stop reading topics in the checkpoint to which the query no longer subscribes. ``false``: continue to read "
         "them; requires ``subscribe``.",
         "Flink ``disableFilterRestoredPartitionsWithSubscribedTopics``",
     ),
@@ -171,8 +173,8 @@ OPTIONS = (
         "failOnDataLoss",
         _FLAG,
         True,
-        "Fail the query if records were deleted before they were read. ``false``: skip missing records. Losses that "
-        "are found when a batch is planned are logged by the driver, those that tasks find by the executors.",
+        "Fail the query if records were deleted before they were read. ``false``: skip missing records and log a "
+        "warning, in the driver if the loss is detected during planning, or in the executor if a task detects it.",
         "Spark ``failOnDataLoss``",
     ),
     Declared(
@@ -186,7 +188,7 @@ OPTIONS = (
         "maxOffsetsPerPartition",
         _COUNT,
         None,
-        "Maximum number of offsets of each partition in a batch.",
+        "Maximum number of offsets per partition in a batch.",
         "Spark 2.4 ``spark.streaming.kafka.maxRatePerPartition``",
     ),
     Declared(
@@ -209,20 +211,20 @@ OPTIONS = (
         "maxBytesPerTrigger",
         _COUNT,
         None,
-        "Maximum size of the keys and values of a batch in bytes, estimated from the next records.",
+        "Maximum size of the keys and values in a batch, in bytes, estimated by sampling the next records.",
     ),
     Declared(
         "maxBytesPerPartition",
         _COUNT,
         None,
-        "Maximum size of the keys and values of each partition in a batch in bytes, estimated from the next records; "
-        "at least one record.",
+        "Maximum size of each partition's keys and values in a batch, in bytes, estimated by sampling the next "
+        "records. At least one record is read.",
     ),
     Declared(
         "maxBytesPerSecond",
         _COUNT,
         None,
-        "Maximum rate of keys and values, in bytes per second, averaged over time.",
+        "Maximum average rate of keys and values, in bytes per second.",
         "Flink ``setRateLimiter``",
     ),
     Declared(
@@ -232,20 +234,20 @@ OPTIONS = (
         "Minimum number of tasks per batch. By default, a partition is divided among several tasks "
         "only if each of them reads at least 50,000 offsets.",
         "Spark ``minPartitions``",
-        default_note="number of executor cores, or of brokers times ``num.consumer.fetchers`` if that is more",
+        default_note="number of executor cores, or brokers times ``num.consumer.fetchers``, whichever is higher",
     ),
     Declared(
         "maxRecordsPerPartition",
         _COUNT,
         None,
-        "Maximum number of offsets of one partition that a task reads.",
+        "Maximum number of offsets that a task reads from one partition.",
         "Spark ``maxRecordsPerPartition``",
     ),
     Declared(
         "maxAlignmentLag",
         Duration(),
         None,
-        "Maximum difference in event time by which a partition may be ahead of the slowest active partition.",
+        "Maximum event-time difference by which a partition may be ahead of the slowest active partition.",
         "Flink watermark alignment",
     ),
     Declared(
@@ -261,29 +263,29 @@ OPTIONS = (
         "columns",
         Columns(),
         None,
-        "Columns of the DataFrame, in this order, separated by commas.",
+        "Comma-separated list of the DataFrame's columns, in order.",
         default_note="all; ``headers`` only with ``includeHeaders``",
     ),
     Declared(
         "decoder",
         Text("``package.module:Name``"),
         None,
-        "Class that converts records to rows, derived from ``RecordDecoder`` or ``BatchDecoder``. Cannot be "
-        "combined with ``columns`` and ``includeHeaders``.",
+        "Class that converts records to rows; a subclass of ``RecordDecoder`` or ``BatchDecoder``. Cannot be "
+        "combined with ``columns`` or ``includeHeaders``.",
         "Flink ``KafkaDeserializationSchema``",
     ),
     Declared(
         "decoder.*",
         Text("any"),
         None,
-        "Options that are passed to the decoder without the prefix ``decoder.``, with names in lower case.",
+        "Options passed to the decoder, without the prefix ``decoder.`` and with lowercase names.",
     ),
     Declared(
         "plannedRanges",
         _FLAG,
         False,
-        "Call the method ``decode_range`` of the decoder once for each partition of a batch, with its end offset and "
-        "the number of offsets after it. Requires a decoder derived from ``BatchDecoder``.",
+        "Call the decoder's ``decode_range`` method once per partition and batch, with the end offset of the range "
+        "and the number of offsets after it. Requires a subclass of ``BatchDecoder``.",
     ),
     Declared(
         "corrupt.record.policy",
@@ -297,42 +299,42 @@ OPTIONS = (
         "revokeTimeout",
         Duration(),
         "5s",
-        "Maximum time to wait for in-flight batches before a revoked partition is released. Keep it below the time "
-        "for which other members retry a rebalance (``rebalance.max.retries`` times ``rebalance.backoff.ms``, by "
-        "default 8 s).",
+        "Maximum time to wait for in-flight batches before a revoked partition is released. Keep it below the "
+        "rebalance retry time of the other members (``rebalance.max.retries`` times ``rebalance.backoff.ms``, 8 s by "
+        "default).",
     ),
     Declared(
         "clusterUnavailableTimeout",
         Duration(is_positive=True),
         "2m",
-        "Maximum time for which brokers may be unreachable before the query fails. The first rebalance may take this "
-        "time plus ``revokeTimeout``. A query that resumes from a checkpoint also waits this time for a connection to "
+        "Maximum time that brokers may be unreachable before the query fails. The first rebalance may take this long "
+        "plus ``revokeTimeout``. A query that resumes from a checkpoint also waits this long for a connection to "
         "ZooKeeper; a new query waits for ``zookeeper.connection.timeout.ms``.",
         "Spark ``kafkaConsumer.pollTimeoutMs``, ``fetchOffset.numRetries``",
     ),
 )
 
-#: Options by name in lower case.
+#: Options by lowercase name.
 BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
-#: Properties of the consumer that a query cannot set, with the reason. Names are in lower case.
+#: Consumer properties that a query cannot set, with the reason. Names are lowercase.
 REFUSED_PROPERTIES = {
     "auto.commit.enable": "offsets are committed when a batch has finished; use commitOffsets",
     "auto.commit.interval.ms": "offsets are committed when a batch has finished; use commitOffsets",
     "consumer.timeout.ms": "a query without new records waits; use clusterUnavailableTimeout for broker outages",
-    "consumer.id": "each start of the query is a new consumer in the group",
+    "consumer.id": "each query start adds a new consumer to the group",
 }
 
-#: Options of Spark's own source that this source does not have, with the remedy. Names are in lower case.
+#: Options of Spark's Kafka source that this source does not support, with the remedy. Names are lowercase.
 REFUSED_SPARK_OPTIONS = {
     "kafkaconsumer.polltimeoutms": "use clusterUnavailableTimeout",
     "fetchoffset.numretries": "requests to brokers are retried for clusterUnavailableTimeout",
     "fetchoffset.retryintervalms": "requests to brokers are retried for clusterUnavailableTimeout",
     "groupidprefix": "set group.id; the query joins that group",
-    "topic": "the data source cannot write",
+    "topic": "this data source is read-only",
 }
 
-#: Properties of other clients whose counterpart is another one in a Spark query. Names are in lower case.
+#: Properties of other clients that have a different counterpart in a Spark query. Names are lowercase.
 FOREIGN_OPTIONS = {
     "autocommit.enable": Counterpart(("commitOffsets",)),
     "autocommit.interval.ms": NO_COUNTERPART,

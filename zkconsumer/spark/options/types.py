@@ -1,4 +1,4 @@
-"""Types of options that properties do not have: topics, regular expressions, offsets, times and columns."""
+"""Option types that consumer properties do not use: topics, regular expressions, offsets, timestamps, columns."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import TopicFilter, Whitelist
 from zkconsumer.zookeeper.registry import OFFSET_MAX, check_topic_name
 
-#: Where reading starts or ends in a partition, unless it is an offset.
+#: Named start and end positions of a partition.
 MODES = ("group", "earliest", "latest")
 
-#: Columns of Spark's own Kafka source, with their types.
+#: Columns of Spark's Kafka source, with their types.
 COLUMNS = {
     "key": "binary",
     "value": "binary",
@@ -33,12 +33,12 @@ COLUMNS = {
 _PARTITIONS_EXAMPLE = '{"a":[0,1],"b":[2]}'
 _OFFSETS_EXAMPLE = '{"a":{"0":23,"1":-1},"b":"earliest"}'
 _TIMES_EXAMPLE = '{"a":{"0":1700000000000},"b":1700000000000}'
-_TIME = "milliseconds since 1970, not in the future"
+_TIME = "milliseconds since the epoch, not in the future"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """Names of topics, separated by commas. The value is a tuple."""
+    """A comma-separated list of topic names, parsed into a tuple."""
 
     name: ClassVar[str] = "list"
     valid: ClassVar[str] = "topic names"
@@ -47,23 +47,23 @@ class TopicNames:
     def parse(self, text: str, /) -> tuple[str, ...]:
         topics = tuple(topic.strip() for topic in text.split(",") if topic.strip())
         if not topics:
-            raise ValueError("topic names separated by commas")
+            raise ValueError("a comma-separated list of topic names")
         for topic in topics:
             try:
                 check_topic_name(topic)
             except ConfigurationError as error:
-                raise ValueError("valid topic names", str(error)) from None
+                raise ValueError("a list of valid topic names", str(error)) from None
         return topics
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A Java regular expression that selects topics. The value is a topic filter.
+    """A Java regular expression that selects topics, parsed into a topic filter.
 
     Attributes:
-        make_filter: returns the topic filter of an expression.
-        valid: the form of the expressions in words.
-        has_commas: whether an expression may contain a comma, which means ``|``.
+        make_filter: creates the topic filter for a regular expression.
+        valid: description of valid expressions.
+        has_commas: whether the expression may contain commas, which mean ``|``.
         may_be_empty: whether the expression may be empty.
     """
 
@@ -78,8 +78,8 @@ class Expression:
         if "," in text and not self.has_commas:
             raise ValueError(
                 "a regular expression without a comma",
-                "other members of the group read a comma as '|'; use '|' for alternatives, and replace a repetition "
-                "such as a{2,3} by aa|aaa",
+                "other members of the group read a comma as '|'; use '|' for alternatives, and aa|aaa instead of a "
+                "repetition such as a{2,3}",
             )
         try:
             topic_filter = self.make_filter(text)
@@ -94,7 +94,8 @@ class Expression:
 class Offsets:
     """``group``, ``earliest``, ``latest``, or offsets by partition in JSON.
 
-    The value of JSON has by topic or Java regular expression either a mode, or offsets and markers by partition.
+    JSON is parsed into a mapping from topic or Java regular expression to a mode, or to offsets and markers (-1 or -2)
+    by partition.
     """
 
     name: ClassVar[str] = "string"
@@ -109,29 +110,29 @@ class Offsets:
         except (ValueError, AttributeError, RecursionError) as error:
             raise ValueError(
                 f"'group', 'earliest', 'latest' or JSON such as {_OFFSETS_EXAMPLE}, where -1 means latest and -2 "
-                "earliest"
+                "means earliest"
             ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A past time. The value is in milliseconds since 1970."""
+    """A timestamp in milliseconds since the epoch, not in the future."""
 
     name: ClassVar[str] = "integer"
     valid: ClassVar[str] = _TIME
     is_secret: ClassVar[bool] = False
 
     def parse(self, text: str, /) -> int:
-        if not re.fullmatch(r"[0-9]{1,18}", text):  # int() accepts more
-            raise ValueError("a time in milliseconds since 1970")
+        if not re.fullmatch(r"[0-9]{1,18}", text):  # int() also accepts signs, blanks and underscores
+            raise ValueError("a timestamp in milliseconds since the epoch")
         if int(text) > time.time() * 1000:
-            raise ValueError("a past time in milliseconds since 1970")
+            raise ValueError("a past timestamp in milliseconds since the epoch")
         return int(text)
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Distinct names of columns, separated by commas and case-insensitive. The value is a tuple."""
+    """A comma-separated list of distinct, case-insensitive column names, parsed into a tuple."""
 
     name: ClassVar[str] = "list"
     valid: ClassVar[str] = ", ".join(f"``{name}``" for name in COLUMNS)
@@ -146,8 +147,8 @@ class Columns:
 
 
 def _convert_offsets(topic: str, wanted: Any) -> str | dict[int, int]:
-    """Return a mode, or offsets and markers by partition."""
-    Whitelist(topic)  # raises an error unless it is a topic or an expression
+    """Return the mode of a topic, or its offsets and markers by partition."""
+    Whitelist(topic)  # raises if the value is neither a topic name nor a valid regex
     if isinstance(wanted, str):
         if wanted.lower() not in MODES:
             raise ValueError(wanted)
@@ -158,10 +159,10 @@ def _convert_offsets(topic: str, wanted: Any) -> str | dict[int, int]:
 
 
 def _convert_times(content: Any) -> dict[str, int | dict[int, int]]:
-    """Return a time, or times by partition, by topic or expression."""
+    """Return one timestamp, or timestamps by partition, for each topic or regular expression."""
     found: dict[str, int | dict[int, int]] = {}
     for topic, wanted in content.items():
-        Whitelist(topic)  # raises an error unless it is a topic or an expression
+        Whitelist(topic)  # raises if the value is neither a topic name nor a valid regex
         if isinstance(wanted, dict):
             found[topic] = {int(number): Timestamp().parse(str(timestamp)) for number, timestamp in wanted.items()}
         else:
@@ -185,7 +186,7 @@ PARTITIONS = Json(
 )
 
 TIMES = Json(
-    'JSON with past times in milliseconds since 1970, such as {"a":{"0":1700000000000}}',
+    'JSON with past timestamps in milliseconds since the epoch, such as {"a":{"0":1700000000000}}',
     f"such as ``{_TIMES_EXAMPLE}``, {_TIME}",
     _convert_times,
 )

@@ -1,13 +1,12 @@
-"""Event-time alignment: no partition of a query is read further ahead in event time than ``maxAlignmentLag``.
+"""Event-time alignment: limits how far a partition may be ahead of the others in event time (``maxAlignmentLag``).
 
-Spark has one watermark for all partitions, which follows the partition that is furthest ahead. The unread records of a
-slower partition are then late, and are dropped. With alignment the faster partitions wait: a batch reads each partition
-up to the alignment limit, which is the earliest time of the next records of all active partitions, plus the lag. If the
-delay of ``withWatermark`` is at least the lag plus the disorder inside a partition, no row is dropped because another
-partition is ahead.
+Spark's watermark follows the partition that is furthest ahead, so unread records of slower partitions become late and
+are dropped. With alignment, faster partitions wait: a batch reads each partition only up to the alignment limit, which
+is the earliest event time of any active partition's next record, plus the lag. If the ``withWatermark`` delay is at
+least the lag plus the disorder within a partition, no row is dropped because another partition is ahead.
 
-A partition that has had no records to read for longer than ``idleTimeout`` is idle. It does not hold back the others
-until it has a record again.
+A partition that has no records to read for longer than ``idleTimeout`` is idle: it does not hold back other partitions
+until it receives a record.
 
 Source: Flink 1.15 WatermarkOutputMultiplexer, WatermarksWithIdleness for the minimum and for idleness.
 """
@@ -26,15 +25,15 @@ from zkconsumer.spark.executor.decoders import RecordDecoder, open_decoder
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning.sampling import SAMPLE_BYTES, sample
 
-#: Maximum number of partitions that are sampled at once, and for one batch unless it would be empty.
+#: Maximum number of partitions to sample at once, and per batch unless the batch would otherwise be empty.
 _SAMPLED = 64
 
-#: Maximum bytes to fetch, from a partition and in total, if brokers cannot look up the first offset after the limit.
-#: At least ``SAMPLE_BYTES`` are fetched from each partition.
+#: Maximum number of bytes to scan, per partition and in total, if brokers cannot look up the first offset after the
+#: alignment limit. At least ``SAMPLE_BYTES`` are fetched from each partition.
 _SCAN_BYTES = 1 << 20
 _SCAN_TOTAL_BYTES = 64 << 20
 
-#: Function that returns the event time of a record in milliseconds since 1970, or None if the record has none.
+#: Function that returns the event time of a record in milliseconds since the epoch, or None if it has no event time.
 EventTime = Callable[[MessageAndMetadata], int | None]
 
 
@@ -42,7 +41,7 @@ class AlignmentLimit(NamedTuple):
     """Latest event time that the next batch may read.
 
     Attributes:
-        max_event_time_ms: milliseconds since 1970, inclusive.
+        max_event_time_ms: latest event time, inclusive, in milliseconds since the epoch.
         slowest_partition: partition whose next record determines the limit.
     """
 
@@ -51,33 +50,33 @@ class AlignmentLimit(NamedTuple):
 
 
 class EventTimes:
-    """Event times of the next records of partitions, and which partitions are idle. Does no I/O.
+    """Tracks the event time of each partition's next record, and the idle partitions. Does no I/O.
 
     Args:
         lag_ms: ``maxAlignmentLag``.
-        idle_after_s: seconds without a record after which a partition is idle.
-        clock: returns the time in seconds.
-        idle: partitions that are idle until they have a record, because they were idle before a restart.
+        idle_after_s: idle timeout, in seconds.
+        clock: returns the current time in seconds.
+        idle: partitions that were idle before a restart; each stays idle until it receives a record.
 
     Attributes:
-        idle: the idle partitions at the last call of ``find_limit``.
+        idle: idle partitions as of the last ``find_limit`` call.
     """
 
     def __init__(
         self, lag_ms: int, idle_after_s: float, clock: Callable[[], float], idle: Iterable[TopicPartition] = ()
     ) -> None:
         self._lag_ms, self._idle_after_s, self._clock = lag_ms, idle_after_s, clock
-        #: Time of the next record of each partition, or of its last record if it has no next one.
+        #: Event time of each partition's next record, or of its last record if there is no next one.
         self._times: dict[TopicPartition, int] = {}
         self._empty_since: dict[TopicPartition, float] = dict.fromkeys(idle, -math.inf)
         self.idle: set[TopicPartition] = set()
 
     def find_limit(self, heads: Mapping[TopicPartition, int | None], *, closed: bool = False) -> AlignmentLimit | None:
-        """Return the limit; None if all partitions are idle, or an active one has had no record yet.
+        """Return the limit; None if all partitions are idle, or an active partition never had a record.
 
         Args:
-            heads: time of the next record of each partition, None if it has none.
-            closed: the query reads no later records, so an empty partition is idle at once.
+            heads: event time of each partition's next record, None if there is no next record.
+            closed: whether the query reads no later records, so that empty partitions are idle immediately.
         """
         now = self._clock()
         self._times = {partition: head for partition, head in self._times.items() if partition in heads}
@@ -99,10 +98,10 @@ class EventTimes:
 
 
 class Alignment:
-    """Limits what the next batch reads of each partition. Used by Spark's thread.
+    """Limits what the next batch reads from each partition. Used by Spark's thread.
 
     Args:
-        logs: looks up offsets by time, and samples records.
+        logs: looks up offsets by timestamp, and samples records.
         event_time: function of the user's decoder; None to use record timestamps, which brokers can look up.
     """
 
@@ -110,12 +109,12 @@ class Alignment:
         self._times = times
         self._logs = logs
         self._event_time = event_time
-        #: Position of the last sampled record of each partition, and its time. Until the next sample this is a lower
-        #: limit of the times of the records that follow.
+        #: Position and event time of each partition's last sampled record. Until the next sample, this time is a lower
+        #: bound for the records that follow.
         self._heads: dict[TopicPartition, tuple[int, int]] = {}
         #: Positions at which no record could be sampled, for example because it is corrupt.
         self._unreadable: dict[TopicPartition, int] = {}
-        #: A maximum event time, and the first offset after it in each partition; -1 if there was none.
+        #: By partition: a maximum event time, and the offset of the first record after it (-1 if there was none).
         self._offsets_after: dict[TopicPartition, tuple[int, int]] = {}
         self._held_by: TopicPartition | None = None
         self._is_disabled = self._has_failed = False
@@ -123,7 +122,7 @@ class Alignment:
 
     @classmethod
     def from_options(cls, options: SourceOptions, logs: LogOffsets, idle: Iterable[TopicPartition]) -> Alignment | None:
-        """Return the alignment of a query, None if ``maxAlignmentLag`` is not set.
+        """Create the alignment of a query; None if ``maxAlignmentLag`` is not set.
 
         Args:
             idle: partitions that were idle before a restart.
@@ -143,7 +142,7 @@ class Alignment:
         return frozenset(self._times.idle)
 
     def state(self) -> dict[str, Any]:
-        """Return the entries for progress reports: which partition holds back the others, and which ones are idle."""
+        """Return the progress report entries: the partition that holds back the others, and the idle partitions."""
         return {
             "eventTimeAlignment": "off" if self._is_disabled else "on",
             "eventTimeHeldBackBy": str(self._held_by) if self._held_by is not None else None,
@@ -153,13 +152,13 @@ class Alignment:
     def limit_ends(
         self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], *, closed: bool
     ) -> Mapping[TopicPartition, int]:
-        """Return the offset before which each partition may be read; its end offset if it is not held back.
+        """Return the offset up to which each partition may be read: its end offset, unless it is held back.
 
         Args:
-            closed: the query reads no records after ``ends``.
+            closed: whether the query reads no records after ``ends``.
 
         Raises:
-            RetriableError: a leader is missing or does not answer.
+            RetriableError: a partition has no leader, or a leader did not respond.
         """
         for partition in self._heads.keys() - positions.keys():
             del self._heads[partition]
@@ -194,7 +193,10 @@ class Alignment:
         *,
         closed: bool,
     ) -> tuple[AlignmentLimit | None, dict[TopicPartition, int]]:
-        """Return the limit, and the bound of each partition; the position without a limit."""
+        """Return the alignment limit, and the end offset up to which each partition may be read.
+
+        Without a limit, no partition may be read beyond its position.
+        """
         # A partition that cannot be sampled is not held back. If a record is corrupt, the task reports it.
         earliest = min((head for _, head in self._heads.values()), default=0)
         heads = {p: self._heads[p][1] if p in self._heads else earliest for p in unread}
@@ -209,10 +211,10 @@ class Alignment:
         bounds.update(self._find_bounds_after(bounds, readable, limit))
         return limit, bounds
 
-    # ---- times of the next records ----
+    # ---- event times of the next records ----
 
     def _raise_heads(self, unread: Mapping[TopicPartition, int]) -> None:
-        """Raise the times of partitions that have been read up to a limit: their next records are after it."""
+        """Raise the event times of partitions that were read up to a limit, because their next records are after it."""
         for partition, position in unread.items():
             time, offset = self._offsets_after.get(partition, (0, -1))
             if offset == position and partition in self._heads:
@@ -220,18 +222,18 @@ class Alignment:
                 self._heads[partition] = (sampled_at, max(head, time + 1))
 
     def _stale(self, unread: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Return the partitions whose next record was not sampled, in the order of the times of earlier records."""
+        """Return the partitions whose next record was not sampled, sorted by their last known event time."""
         stale = (p for p, position in unread.items() if self._heads.get(p, (-1, 0))[0] != position)
         return sorted(stale, key=lambda partition: (self._heads.get(partition, (-1, 0))[1], partition))
 
     def _sample_heads(self, unread: Mapping[TopicPartition, int], partitions: list[TopicPartition]) -> None:
-        """Sample the next records of partitions. If records have no time, disable alignment."""
+        """Sample the next records of ``partitions``. If records have no event time, disable alignment."""
         for first in range(0, len(partitions), _SAMPLED):
             positions = {p: unread[p] for p in partitions[first : first + _SAMPLED]}
             samples = sample(self._logs, positions)
             self._unreadable.update({p: position for p, position in positions.items() if p not in samples})
             for partition, sampled in samples.items():
-                # The first record that has a time counts; records without a time before it are read with it.
+                # Use the first record with an event time; earlier records without one are read together with it.
                 head = next((found for record in sampled.records if (found := self._time(record)) is not None), None)
                 if head is None:
                     self._disable(partition, sampled.start)
@@ -239,7 +241,7 @@ class Alignment:
                 self._heads[partition] = (unread[partition], head)
 
     def _sample_lowest(self, unread: Mapping[TopicPartition, int]) -> None:
-        """Sample partitions until the earliest time is the time of a next record, so that a batch can read it."""
+        """Sample partitions until the earliest event time belongs to a sampled record, so that a batch can read it."""
         tried: set[TopicPartition] = set()
         while not self._is_disabled:
             stale = [partition for partition in self._stale(unread) if partition not in tried]
@@ -256,7 +258,7 @@ class Alignment:
             topic=partition.topic,
             partition=partition.partition,
             offset=offset,
-            remedy="the records have no timestamp (written before Kafka 0.10); set a decoder that has event_time()",
+            remedy="set a decoder that implements event_time(), because the record has no timestamp (pre-0.10 format)",
         )
 
     def _time(self, record: MessageAndMetadata) -> int | None:
@@ -276,7 +278,7 @@ class Alignment:
     def _find_bounds_after(
         self, bounds: Mapping[TopicPartition, int], readable: Mapping[TopicPartition, int], limit: AlignmentLimit
     ) -> dict[TopicPartition, int]:
-        """Return lower bounds for partitions that have a record after the limit before their present bound."""
+        """Return reduced bounds for partitions that have a record after the limit but before their current bound."""
         found: dict[TopicPartition, int] = {}
         scanned = dict(readable)
         if self._event_time is None:
@@ -285,7 +287,7 @@ class Alignment:
             for partition in self._unreadable.keys() & found.keys():
                 if found[partition] == readable[partition]:
                     del found[partition]
-            # In a log that is not ordered by time the first record after the limit may have been read already.
+            # If a log is not ordered by timestamp, the first record after the limit may have been read already.
             scanned = {p: position for p, position in readable.items() if 0 <= after[p] < position}
         size = max(SAMPLE_BYTES, min(_SCAN_BYTES, _SCAN_TOTAL_BYTES // max(1, len(scanned))))
         for partition, sampled in sample(self._logs, scanned, size).items():
@@ -298,8 +300,8 @@ class Alignment:
         return found
 
     def _look_up(self, partitions: Mapping[TopicPartition, int], limit: AlignmentLimit) -> dict[TopicPartition, int]:
-        """Return the first offset after the limit in each partition, -1 if there is none."""
-        # A result of -1 is looked up again, because a record after the limit may have been written since.
+        """Return the offset of the first record after the limit in each partition, or -1 if there is none."""
+        # A result of -1 is looked up again, because a record after the limit may have been written since then.
         wanted = [
             partition
             for partition in partitions

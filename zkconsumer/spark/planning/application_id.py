@@ -12,10 +12,10 @@ from zkconsumer.zookeeper.registry import new_consumer_id
 
 
 def with_application(config: ConsumerConfig, application: int | None) -> ConsumerConfig:
-    """Return the settings with a new consumer id that ends in ``-spark<application>``.
+    """Return ``config`` with a new consumer id that ends in ``-spark<application>``.
 
     Args:
-        application: number of the application, unique on this host; None if it is unknown, to keep the consumer id.
+        application: application number, unique on this host; None to keep the consumer id.
     """
     if application is None:
         return config
@@ -26,7 +26,7 @@ def with_application(config: ConsumerConfig, application: int | None) -> Consume
 def other_members_of_application(
     consumer_id: str, group_id: str, application: int, thread_ids: Iterable[str]
 ) -> set[str]:
-    """Return the consumer ids of an application's other queries on this host, from the thread ids of a group."""
+    """Return the consumer ids of the application's other queries on this host, given the group's thread ids."""
     host = re.escape(socket.gethostname())
     pattern = re.compile(rf"{re.escape(group_id)}_{host}-\d+-[0-9a-f]+-spark{application}")
     return {other for thread in thread_ids if pattern.fullmatch(other := thread.rpartition("-")[0])} - {consumer_id}

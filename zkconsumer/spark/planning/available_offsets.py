@@ -1,4 +1,4 @@
-"""Start and end offsets of the partitions whose leaders respond, so that the others do not stop a query."""
+"""Looks up the offsets of available partitions, so that unavailable partitions do not block a query."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from zkconsumer.message import TopicPartition
 
 #: Minimum seconds before an unavailable partition is looked up again.
 _RETRY_INTERVAL_S = 1.0
-#: Minimum seconds before the next request to a silent leader, for each second that it takes: planning waits meanwhile.
+#: Minimum seconds before the next request to an unresponsive leader, per second that the last request blocked planning.
 _RETRY_FACTOR = 10.0
 
 
 class AvailableOffsets:
-    """Looks up offsets, and leaves out partitions without a responding leader. Used by Spark's thread.
+    """Looks up offsets, and omits partitions whose leaders do not respond. Used by Spark's thread.
 
     Args:
-        clock: returns the seconds of a monotonic clock.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(self, logs: LogOffsets, log: Logger, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._logs = logs
         self._log = log
-        #: By unavailable partition: the error, and the time of the clock for the next look-up.
+        #: By unavailable partition: the error, and the ``clock`` time of the next lookup.
         self._unavailable: dict[TopicPartition, tuple[ZkConsumerError, float]] = {}
-        self._since: dict[TopicPartition, float] = {}  # seconds since the epoch
+        #: When each partition became unavailable, in seconds since the epoch.
+        self._since: dict[TopicPartition, float] = {}
 
     @property
     def unavailable(self) -> list[TopicPartition]:
-        """The partitions without a responding leader; ``find`` does not return offsets of them."""
+        """The partitions whose leaders do not respond; ``find`` returns no offsets for them."""
         return sorted(self._unavailable)
 
     def health_reasons(self) -> list[HealthReason]:
-        """Return why the query is not healthy: partitions are unavailable."""
+        """Return the reasons why partitions are unavailable; empty if all are available."""
         return merge_reasons(
             HealthReason(
                 HealthState.STALLED,
@@ -51,18 +52,18 @@ class AvailableOffsets:
         )
 
     def retain(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget unavailable partitions that are not among these, because they are no longer read."""
+        """Forget unavailable partitions that are not in ``partitions``, because they are no longer read."""
         for partition in self._unavailable.keys() - set(partitions):
             del self._unavailable[partition]
 
     def find(self, partitions: Iterable[TopicPartition], timestamp: int, *, all_: bool) -> dict[TopicPartition, int]:
-        """Return an offset of each available partition; see ``LogOffsets.offsets``.
+        """Return the offset of each available partition at ``timestamp``; see ``LogOffsets.offsets``.
 
         Args:
-            all_: fail if a partition is unavailable.
+            all_: whether to fail if any partition is unavailable.
 
         Raises:
-            RetriableError: no partition is available, or not all of them are and ``all_`` is set.
+            RetriableError: no partition is available, or ``all_`` is set and a partition is unavailable.
         """
         now = self._clock()
         wanted = set(partitions)

@@ -1,8 +1,8 @@
-"""Decides how many offsets of each partition a batch reads: limits, fair shares, and waiting for a minimum.
+"""Determines how many offsets a batch reads from each partition: limits, fair shares, and the minimum batch size.
 
 Source: Spark 4.2 KafkaMicroBatchStream for the options. The shares differ on purpose: Spark divides a batch in
-proportion to the unread offsets, so a partition with few of them waits as long as the one with the most. Here all
-partitions get equal shares, and what a partition does not need is divided among the others (max-min fairness).
+proportion to the unread offsets, so a partition with few unread offsets waits as long as the one with the most. Here
+all partitions get equal shares, and unused shares are divided among the other partitions (max-min fairness).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class BatchLimiter:
     """Applies the limits to each batch of a query. Used by Spark's thread.
 
     Args:
-        clock: returns the time in seconds.
+        clock: returns the current time in seconds.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
@@ -29,12 +29,12 @@ class BatchLimiter:
         self._planned_at = self._updated_at = clock()
         #: Exponential moving average of bytes per offset.
         self._sizes: dict[TopicPartition, float] = {}
-        #: Number of the batch for which a partition was last sampled.
+        #: Number of the batch for which each partition was last sampled.
         self._sampled_at: dict[TopicPartition, int] = {}
         self._batch = 0
-        #: Bytes of a partition's share that were too few for one record; added to its share of the next batch.
+        #: Unused shares that were too small for one record, in bytes; added to the partition's next share.
         self._saved: dict[TopicPartition, float] = {}
-        #: Bytes that may be read now under ``maxBytesPerSecond``; negative after a batch that was larger than
+        #: Number of bytes that ``maxBytesPerSecond`` currently allows; negative after a batch that was larger than
         #: estimated.
         self._credit = float(limits.bytes_per_second or 0)
 
@@ -47,16 +47,15 @@ class BatchLimiter:
         backlog: int,
         sizes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],
     ) -> dict[TopicPartition, int]:
-        """Return the number of offsets that the next batch reads of each partition; empty to wait for more.
+        """Return the number of offsets that the next batch reads from each partition; empty to wait for more records.
 
         Args:
-            available: number of offsets that each partition may read.
-            max_offsets: maximum number of offsets of the batch; None to apply no limit, neither of offsets nor of
-                bytes.
-            at_once: do not wait for ``minOffsetsPerTrigger``, because the query is about to end.
-            backlog: number of unread offsets, including those that event-time alignment holds back.
-            sizes: returns bytes per offset of the next records of partitions; called only if bytes are limited, with
-                up to 64 partitions.
+            available: number of offsets that may be read from each partition.
+            max_offsets: maximum number of offsets in the batch; None to apply neither offset limits nor byte limits.
+            at_once: whether to skip the wait for ``minOffsetsPerTrigger``, because the query is about to end.
+            backlog: number of unread offsets, including offsets that event-time alignment holds back.
+            sizes: estimates the bytes per offset of each given partition by sampling; called only if a byte limit is
+                set, with at most 64 partitions.
         """
         now = self._clock()
         self._credit += (now - self._updated_at) * (self.limits.bytes_per_second or 0)
@@ -85,14 +84,14 @@ class BatchLimiter:
         return shares
 
     def _to_sample(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions to sample: those that were not sampled for the longest time."""
+        """Return the partitions to sample: the least recently sampled ones."""
         oldest = sorted(partitions, key=lambda partition: (self._sampled_at.get(partition, -1), partition))[:_SAMPLED]
         self._batch += 1
         self._sampled_at.update(dict.fromkeys(oldest, self._batch))
         return oldest
 
     def _size_of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
-        """Return the estimated bytes per offset: those of the partition, or else the average of all partitions."""
+        """Return the estimated bytes per offset of each partition; the overall average if it was never sampled."""
         average = sum(self._sizes.values()) / len(self._sizes) if self._sizes else 1.0
         return {partition: max(1.0, self._sizes.get(partition, average)) for partition in partitions}
 
@@ -101,7 +100,7 @@ class BatchLimiter:
             self._sizes[partition] = (size + self._sizes.get(partition, size)) / 2
 
     def _within_bytes(self, available: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the number of offsets by partition that the limits of bytes allow: at least one offset in total."""
+        """Return the number of offsets that the byte limits allow per partition; at least one in total."""
         limits = self.limits
         size_of = self._size_of(available)
         if limits.partition_bytes is not None:

@@ -19,10 +19,10 @@ from zkconsumer.spark.planning.starting_positions import StartingPositions
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch was planned.
+    """A planned batch.
 
     Attributes:
-        end: its offset for Spark's offset log.
+        end: the batch's offset for Spark's offset log.
     """
 
     end: dict[str, Any]
@@ -30,16 +30,16 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class NothingToRead:
-    """There are no unread records, or fewer than the limits require; a query that ends has read everything."""
+    """No batch: there are no unread records, or too few of them. A bounded query has then read everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanAgain:
-    """It is not known yet whether there is something to read, or it may be read a little later."""
+    """No batch yet: it is unknown whether there are unread records, or a limit delays reading them."""
 
 
 class BatchPlanner:
-    """Plans batches of the partitions that the query owns. Used by Spark's thread."""
+    """Plans batches for the partitions that the query owns. Used by Spark's thread."""
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class BatchPlanner:
         """Plan the batch after ``start``.
 
         Args:
-            max_offsets: maximum number of offsets of the batch; None for no limit.
-            is_last: the query runs only this batch (Trigger.Once), so the batch must contain all unread offsets.
+            max_offsets: maximum number of offsets in the batch; None for no limit.
+            is_last: whether the query runs only this batch (Trigger.Once), so that it must contain all unread offsets.
 
         Raises:
             DataLossError: records were deleted, and ``failOnDataLoss`` is set.
-            ZkConsumerError: ZooKeeper or the brokers do not answer.
+            ZkConsumerError: ZooKeeper or the brokers did not respond.
         """
         is_ending = self._ends.has_target or is_last
         self._topics.check()
@@ -93,7 +93,7 @@ class BatchPlanner:
         return self._create_batch(start, ranges, ends if self._stores_lags else {})
 
     def _plan_without_positions(self) -> NothingToRead | PlanAgain:
-        """Return whether a query that ends has read everything.
+        """Determine whether a bounded query that has no positions has read everything.
 
         Raises:
             ZooKeeperUnavailableError: the query may own partitions again after the next rebalance.
@@ -107,17 +107,17 @@ class BatchPlanner:
     def _create_batch(
         self, start: Mapping[str, Any], ranges: Ranges, ends: Mapping[TopicPartition, int]
     ) -> Batch | PlanAgain:
-        """Return a batch with the ranges, unless all of its partitions were revoked meanwhile.
+        """Return a batch of ``ranges``, unless all of its partitions were revoked in the meantime.
 
         Args:
-            ends: log end offsets of the partitions whose lags the offset of the batch contains.
+            ends: log end offsets from which the lags in the batch's offset are computed; empty to omit the lags.
 
         Raises:
             ZooKeeperUnavailableError: another member may own the partitions.
         """
         member = self._query.member
-        if not member.holds_lease:  # the member's thread may be blocked
-            raise ZooKeeperUnavailableError("ZooKeeper has not confirmed the session in time; no batch is planned")
+        if not member.holds_lease:  # the member thread may be blocked, and may not have reported the loss yet
+            raise ZooKeeperUnavailableError("ZooKeeper did not confirm the session in time; no batch was planned")
         ranges, existing, earlier_ends = self._tracker.plan(ranges)
         if not ranges:
             return PlanAgain()

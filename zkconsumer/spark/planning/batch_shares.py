@@ -1,4 +1,4 @@
-"""How many offsets of each partition a batch reads: event-time alignment, then the limits of the options."""
+"""Divides a batch among the partitions: applies event-time alignment, then the batch limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zkconsumer.spark.planning.batch_limiter import BatchLimiter
 from zkconsumer.spark.planning.progress import Progress
 from zkconsumer.spark.planning.sampling import sample
 
-#: Offsets by partition: positions, end offsets, or numbers of offsets.
+#: Maps partitions to positions, end offsets, or numbers of offsets.
 Offsets = Mapping[TopicPartition, int]
 
 
@@ -21,9 +21,9 @@ class BatchShares:
     """Divides each batch among the partitions. Used by Spark's thread.
 
     Args:
-        alignment: None without event-time alignment.
-        logs: samples the sizes of records.
-        progress: reports the sizes of the records that are read.
+        alignment: event-time alignment; None to disable it.
+        logs: samples record sizes for the byte limits.
+        progress: samples record sizes for progress reports.
     """
 
     def __init__(self, limits: Limits, alignment: Alignment | None, logs: LogOffsets, progress: Progress) -> None:
@@ -40,14 +40,14 @@ class BatchShares:
     def find_available(
         self, positions: Offsets, ends: Offsets, *, aligns: bool, closed: bool
     ) -> dict[TopicPartition, int]:
-        """Return the number of offsets that each partition may read.
+        """Return the number of offsets that may be read from each partition.
 
         Args:
-            aligns: whether event-time alignment may hold partitions back.
-            closed: the query reads no records after ``ends``.
+            aligns: whether event-time alignment may hold back partitions.
+            closed: whether the query reads no records after ``ends``.
 
         Raises:
-            RetriableError: a leader is missing or does not answer.
+            RetriableError: a partition has no leader, or a leader did not respond.
         """
         if self._alignment is not None and aligns:
             limits = self._alignment.limit_ends(positions, ends, closed=closed)
@@ -58,15 +58,15 @@ class BatchShares:
     def divide(
         self, available: Offsets, positions: Offsets, ends: Offsets, max_offsets: int | None, *, at_once: bool
     ) -> dict[TopicPartition, int]:
-        """Return the number of offsets that the batch reads of each partition; empty to wait for more.
+        """Return the number of offsets that the batch reads from each partition; empty to wait for more records.
 
         Args:
-            available: number of offsets that each partition may read.
-            max_offsets: maximum number of offsets of the batch; None for no limit.
-            at_once: do not wait for ``minOffsetsPerTrigger``, because the query is about to end.
+            available: number of offsets that may be read from each partition.
+            max_offsets: maximum number of offsets in the batch; None for no limit.
+            at_once: whether to skip the wait for ``minOffsetsPerTrigger``, because the query is about to end.
 
         Raises:
-            RetriableError: a leader is missing or does not answer.
+            RetriableError: a partition has no leader, or a leader did not respond.
         """
 
         def sample_sizes(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:

@@ -1,4 +1,4 @@
-"""Checks that a checkpoint belongs to the query, and adjusts the subscription to it."""
+"""Checks that a checkpoint belongs to the query, and restores the subscription from it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> 
     With ``ignoreUnsubscribedTopics=false``, all topics of the checkpoint are added to the subscription.
 
     Raises:
-        ConfigurationError: the checkpoint was written by a query of another group or for other topics, by another data
-            source, or by a later release.
+        ConfigurationError: the checkpoint was written for another group or other topics, by another data source, or by
+            a later release.
     """
     check_format(offset)
     subscription, last = options.subscription, BatchOffset.from_json(offset)
     if (group := last.group) not in (None, options.consumer.group_id):
         raise ConfigurationError(
-            f"the checkpoint belongs to group {group!r}, but group.id is {options.consumer.group_id!r}; set group.id "
-            f"to {group!r}, or start with a new checkpointLocation"
+            f"the checkpoint belongs to group {group!r}, but group.id is {options.consumer.group_id!r}; to change the "
+            "group, use a new checkpointLocation"
         )
     topics = {partition.topic for partition in last.partitions}
     exclude_internal = options.consumer.exclude_internal_topics
@@ -40,17 +40,17 @@ def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> 
         return Subscription(topics=(*subscription.topics, *unsubscribed))
     if unsubscribed and len(unsubscribed) == len(topics):
         raise ConfigurationError(
-            f"the query subscribes to none of the topics in its checkpoint ({', '.join(unsubscribed)}); subscribe to "
-            "one of them, set ignoreUnsubscribedTopics=false, or start with a new checkpointLocation"
+            f"the query subscribes to none of the topics in its checkpoint ({', '.join(unsubscribed)}); to read only "
+            "other topics, use a new checkpointLocation"
         )
     log = get_logger("zkconsumer.spark", group=options.consumer.group_id)
     if unsubscribed:
-        log.warning("checkpoint_topics_ignored", topics=unsubscribed, reason="the query does not subscribe to them")
+        log.warning("checkpoint_topics_ignored", topics=unsubscribed, reason="the query no longer subscribes to them")
     unassigned = [p for p in sorted(last.partitions) if p.topic not in unsubscribed and p not in subscription.assigned]
     if subscription.assigned and unassigned:
         log.warning(
             "checkpoint_partitions_ignored",
             partitions=[str(partition) for partition in unassigned],
-            reason="option assign does not list them",
+            reason="option assign does not contain these partitions",
         )
     return subscription

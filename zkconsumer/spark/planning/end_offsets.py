@@ -1,4 +1,4 @@
-"""Log end offsets, up to which the next batches may read."""
+"""Looks up log end offsets, which limit the next batches."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from zkconsumer.spark.planning.available_offsets import AvailableOffsets
 from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
 
-#: Minimum seconds for which end offsets are reused while there are no new records, and seconds between two attempts to
-#: plan a batch. Spark requests an offset about 90 times per second.
+#: Minimum seconds to reuse end offsets while there are no new records, and minimum interval between two attempts to
+#: plan a batch, in seconds. Spark requests an offset about 90 times per second.
 IDLE_INTERVAL_S = 0.05
 
-#: Maximum share of a core that look-ups use while there are no new records. With many partitions, end offsets are
+#: Maximum share of one core to use for lookups while there are no new records. With many partitions, end offsets are
 #: reused for longer, up to ``_MAX_IDLE_INTERVAL_S``.
 _IDLE_CPU_SHARE = 0.05
 _MAX_IDLE_INTERVAL_S = 1.0
@@ -27,12 +27,12 @@ class EndOffsets:
     """Looks up end offsets, and stores the target of a bounded query (Trigger.AvailableNow). Used by Spark's thread.
 
     Args:
-        unavailable_timeout_s: seconds after which records count as lost if their log has become shorter.
+        unavailable_timeout_s: seconds after which records are considered lost if the log end offset decreased.
 
     Attributes:
-        latest: last known end offsets of the partitions of the last look-up.
-        has_target: whether the query ends at the end offsets of its first look-up.
-        target: these end offsets; None until they have been looked up.
+        latest: last known end offsets of the partitions in the last lookup.
+        has_target: whether the query is bounded: it ends at the end offsets of its first lookup.
+        target: end offsets at which a bounded query ends; None until they are looked up.
         is_idle: whether the last plan found no records to read.
     """
 
@@ -60,20 +60,20 @@ class EndOffsets:
         self._behind_since: float | None = None
 
     def fix_target(self) -> None:
-        """End the query at the end offsets that the next look-up returns."""
+        """End the query at the end offsets that the next lookup returns."""
         self.has_target, self.target = True, None
 
     def reset_target(self) -> None:
-        """Look up the target of a bounded query again, because a log that it refers to was replaced."""
+        """Discard the target of a bounded query, because a log was replaced; the next lookup sets it again."""
         self.target = None
 
     def look_up(self, positions: Mapping[TopicPartition, int], *, is_ending: bool) -> Mapping[TopicPartition, int]:
-        """Return the end offsets for the next batch, for the partitions of ``positions`` and possibly others.
+        """Return the end offsets for the next batch; they can include partitions that are not in ``positions``.
 
-        Partitions whose leaders do not respond are absent, unless the query is ending and must read them.
+        Partitions whose leaders do not respond are omitted, unless the query is ending and must read all partitions.
 
         Raises:
-            RetriableError: no leader responds, or the query is ending and not all of them do.
+            RetriableError: no leader responded, or the query is ending and a leader did not respond.
         """
         if self.target is not None:
             return self.target
@@ -91,9 +91,9 @@ class EndOffsets:
         return self._available
 
     def detect_decrease(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
-        """Return whether a log ends before its position, which a leader change can cause for a short time.
+        """Return whether a log end offset is below the position, which a leader change can cause temporarily.
 
-        If this lasts longer than ``clusterUnavailableTimeout``, the partitions start again at their log start offsets.
+        If this lasts longer than ``clusterUnavailableTimeout``, the partitions restart at their log start offsets.
 
         Raises:
             DataLossError: the timeout has expired, and ``failOnDataLoss`` is set.

@@ -1,4 +1,4 @@
-"""What planning uses of the member of a query."""
+"""Interface of a query's group member, as used by planning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zkconsumer.metadata.base import Cluster
 
 
 class Member(Protocol):
-    """A ``GroupMember``, or a ``StandaloneMember`` with ``membership=none``. Any thread may use it."""
+    """Interface of ``GroupMember``, and of ``StandaloneMember`` with ``membership=none``. Any thread may use it."""
 
     @property
     def consumer_id(self) -> str:
@@ -23,15 +23,15 @@ class Member(Protocol):
 
     @property
     def assignment(self) -> Mapping[TopicPartition, str]:
-        """The partitions that the member owns, with their thread ids."""
+        """The partitions that the member owns, and their thread ids."""
 
     @property
     def group_assignment(self) -> Mapping[TopicPartition, str]:
-        """The partitions of the whole group, with their thread ids."""
+        """The partitions of all group members, and their thread ids."""
 
     @property
     def holds_lease(self) -> bool:
-        """Whether no other member can own the partitions of ``assignment`` yet."""
+        """Whether the lease is held, so that no other member can own the partitions in ``assignment``."""
 
     @property
     def rebalances(self) -> int:
@@ -39,11 +39,11 @@ class Member(Protocol):
 
     @property
     def discoveries(self) -> int:
-        """Number of times that topics and partitions were read."""
+        """Number of times that topics and partitions were listed."""
 
     @property
     def unbalanced_since(self) -> float | None:
-        """Time (``time.monotonic``) since which rebalances fail; None if the last one succeeded."""
+        """Time (``time.monotonic``) at which rebalances started to fail; None if the last one succeeded."""
 
     def start(self, connect_timeout_s: float = 0.0) -> None:
         """Connect, and wait for the first assignment; see ``GroupMember.start``."""
@@ -52,10 +52,10 @@ class Member(Protocol):
         """Release all partitions, and close the connections."""
 
     def health_reasons(self) -> list[HealthReason]:
-        """Return why the member does not own its partitions, or does not commit; empty if it does."""
+        """Return why the member does not own its partitions or cannot commit; empty if it is healthy."""
 
     def wake(self) -> None:
-        """Try again to release revoked partitions."""
+        """Wake up the member, so that it retries the release of revoked partitions."""
 
     def commit(
         self,

@@ -13,12 +13,12 @@ release     unassigned  unassigned  unassigned  unassigned
 lose        unassigned  unassigned  unassigned  unassigned
 ==========  ==========  ==========  ==========  ==========
 
-A dash marks an event that cannot happen in that state. ``TRANSITIONS`` is the same table.
+A dash marks an event that cannot happen in that state. ``TRANSITIONS`` contains the same table.
 
-Three properties are not part of the state, because they remain valid when the ownership ends. A batch stays in flight
-when the ZooKeeper session is lost, so a partition that is claimed again may still be in that batch. The end of the last
-batch, and whether the partition existed and was assigned before, determine where a partition resumes when it is
-assigned again.
+Three properties are not part of the state, because they outlive the ownership. A batch stays in flight when the
+ZooKeeper session is lost, so a partition that is claimed again may still be in that batch. The end of the last batch,
+and whether the partition existed and was assigned before, determine where the partition resumes when it is assigned
+again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from zkconsumer.broker import protocol
 from zkconsumer.spark.options.starting_offsets import StartPosition, StartSource
 
-#: Where a partition resumes when its unread records were lost.
+#: Start position of a partition whose unread records were lost.
 AT_LOG_START = StartPosition(StartSource.RECORDS_LOST, timestamp=protocol.EARLIEST)
 
 
@@ -42,7 +42,7 @@ class PartitionState(enum.Enum):
     CLAIMED = "claimed"
     #: Owned, with a position; the next batch may contain it.
     READY = "ready"
-    #: Owned, but another member waits for it. It is released when its batch is finished and committed.
+    #: Owned, but another member is waiting for it. Released when its batch is finished and committed.
     REVOKING = "revoking"
 
 
@@ -51,22 +51,22 @@ class PartitionEvent(enum.Enum):
 
     #: The group assigned the partition to this query.
     ASSIGN = "assign"
-    #: The offset of its start position was found.
+    #: The offset of the partition's start position was found.
     RESOLVE = "resolve"
-    #: Its records were lost; it starts again at its log start offset.
+    #: The partition's records were lost; it restarts at its log start offset.
     RESET = "reset"
-    #: The group assigned it to another member, which waits for it.
+    #: The group assigned the partition to another member, which is waiting for it.
     REVOKE = "revoke"
-    #: This query released it.
+    #: This query released the partition.
     RELEASE = "release"
-    #: The ZooKeeper session that owned it expired or was closed.
+    #: The ZooKeeper session that owned the partition expired or was closed.
     LOSE = "lose"
 
 
 _U, _C = PartitionState.UNASSIGNED, PartitionState.CLAIMED
 _R, _V = PartitionState.READY, PartitionState.REVOKING
 
-#: The next state by event and present state; an absent state means that the event cannot happen in it.
+#: Next state by event and current state. If a state is missing, the event cannot happen in it.
 TRANSITIONS: dict[PartitionEvent, dict[PartitionState, PartitionState]] = {
     PartitionEvent.ASSIGN: {_U: _C, _C: _C, _R: _C, _V: _V},
     PartitionEvent.RESOLVE: {_C: _R, _V: _V},
@@ -82,17 +82,17 @@ class PartitionRecord:
     """State and positions of one partition. Guarded by the lock of the ``PartitionTracker``.
 
     Attributes:
-        state: ownership; see the module's table.
-        committed: committed offset of the group as last known, -1 for none; valid while owned.
+        state: ownership state; see the table in the module docstring.
+        committed: last known committed offset of the group, or -1 if there is none; valid while owned.
         start: unresolved start position; set in CLAIMED, and possibly in REVOKING.
         position: start offset of the next batch; set in READY, and possibly in REVOKING.
-        uncommitted_until: end offset of finished batches that is not committed yet; None unless owned.
-        in_flight: range [start, end) of a batch that is not known to have finished.
-        lost_range: range [start, end) of records that a batch contains and that were not committed when the session
-            ended; None once the partition is assigned again.
-        planned_until: end offset of the last batch of this query that contained the partition.
+        uncommitted_until: end offset of finished batches, until it is committed; None unless owned.
+        in_flight: range [start, end) of the last batch, until the batch is known to have finished.
+        lost_range: range [start, end) of batch records that were not committed when the session ended; None after the
+            partition is assigned again.
+        planned_until: end offset of this query's last batch that contained the partition.
         stale_planned_until: ``planned_until`` of a deleted topic, until the position in the re-created topic is set. A
-            committed offset up to this one may belong to the deleted topic.
+            committed offset up to this value may belong to the deleted topic.
         exists: whether the partition existed when partitions were last listed.
         was_assigned: whether the partition was assigned, or in a batch, since the query started.
     """
@@ -120,7 +120,7 @@ class PartitionRecord:
         """Mark the partition as owned; ``resolve`` sets its position.
 
         Returns:
-            number of records in ``lost_range`` that another member has read and committed.
+            Number of records in ``lost_range`` that another member has read and committed.
         """
         self._apply(PartitionEvent.ASSIGN)
         lost, self.lost_range = self.lost_range, None
@@ -129,7 +129,7 @@ class PartitionRecord:
         return 0 if lost is None else max(0, min(committed, lost[1]) - lost[0])
 
     def resolve(self, offset: int) -> None:
-        """Set the position. Unless it comes from the checkpoint, it counts as the committed offset."""
+        """Set the position. Unless it comes from the checkpoint, also treat it as the committed offset."""
         self._apply(PartitionEvent.RESOLVE)
         assert self.start is not None
         if self.start.source is not StartSource.CHECKPOINT:
@@ -137,13 +137,13 @@ class PartitionRecord:
         self.start, self.position, self.stale_planned_until = None, offset, None
 
     def reset(self) -> None:
-        """Start again at the log start offset."""
+        """Restart at the log start offset."""
         self._apply(PartitionEvent.RESET)
         self.start, self.position = AT_LOG_START, None
         self.uncommitted_until = None
 
     def revoke(self) -> None:
-        """Plan no more batches of the partition, because another member waits for it."""
+        """Stop planning batches for the partition, because another member is waiting for it."""
         self._apply(PartitionEvent.REVOKE)
 
     def release(self) -> tuple[int | None, tuple[int, int] | None]:
@@ -187,8 +187,8 @@ class PartitionRecord:
     def mark_in_flight(self, start: int, until: int) -> None:
         """Record the range of a batch that is about to run: a new batch, or one that is replayed after a restart.
 
-        The batch after a replayed one starts at its end. If the committed offset is outside the replayed range, another
-        member or a tool has changed it, and ``resumeFrom`` determines where the next batch starts.
+        The next batch starts where a replayed batch ends. If the committed offset is outside the replayed range,
+        another member or a tool changed it, and ``resumeFrom`` determines where the next batch starts.
         """
         pending = self.start
         if pending is not None and pending.source is StartSource.GROUP and start <= pending.offset <= until:
@@ -198,7 +198,7 @@ class PartitionRecord:
             self.in_flight = (start, until)
 
     def finish(self, start: int, until: int, *, commits: bool, restart: str) -> None:
-        """Record that a batch with the range has finished. Spark may report a batch again after the next was planned.
+        """Record that the batch with this range finished. Spark may repeat the report after the next batch is planned.
 
         Args:
             commits: whether offsets of finished batches are committed.
@@ -217,20 +217,20 @@ class PartitionRecord:
             self.uncommitted_until = until if self.uncommitted_until is None else max(until, self.uncommitted_until)
 
     def record_commit(self, offset: int) -> None:
-        """Record the committed offset of the group."""
+        """Record the group's committed offset."""
         if self.is_owned:
             self.committed = max(offset, self.committed)
         if self.uncommitted_until is not None and self.uncommitted_until <= offset:
             self.uncommitted_until = None
 
     def forget_batches(self) -> None:
-        """Forget the end offsets of batches, because the topic was re-created."""
+        """Forget the end offsets of earlier batches, because the topic was re-created."""
         self.exists = False
         if self.planned_until is not None:
             self.stale_planned_until, self.planned_until, self.was_assigned = self.planned_until, None, False
 
     def _was_set_back(self, start: int, until: int, restart: str) -> bool:
-        """Whether the position was reset below the end of a finished batch; the batch must not be committed then."""
+        """Whether the position was reset below the end of a finished batch, so that the batch must not be committed."""
         if self.start is not None:  # the next position is not resolved yet
             is_reset = self.start.source is StartSource.RECORDS_LOST
             is_group_rewound = self.start.source is StartSource.GROUP and restart == "group"

@@ -1,7 +1,7 @@
-"""Partitions of a query: which are owned, where each resumes, and which batch contains them.
+"""Tracks the partitions of a query: ownership, positions, and in-flight batches.
 
-Two threads call it: Spark's thread plans batches, the member's thread acquires and releases partitions. Each method is
-one atomic step under the lock, and none does I/O.
+Spark's thread plans batches with it, and the member thread acquires and releases partitions. Each method runs
+atomically under one lock and does no I/O.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from zkconsumer.spark.planning.partition_state import AT_LOG_START, PartitionRec
 
 
 class PartitionTracker:
-    """One ``PartitionRecord`` for each known partition, whether it is owned or not.
+    """Holds a ``PartitionRecord`` for each known partition, owned or not.
 
-    The table of states and transitions is in ``partition_state``.
+    See ``partition_state`` for the states and transitions.
 
-    An acquired partition needs a position before a batch can contain it. The planner takes ``pending_starts``, looks
-    the offsets up without holding the lock, and passes them to ``set_positions``. A partition that another member waits
-    for gets no new batch, and is released once its last batch is finished and committed. Partitions of deleted topics
-    get no new batch either.
+    An acquired partition needs a position before a batch can contain it. The planner takes ``pending_starts``, looks up
+    the offsets without holding the lock, and passes them to ``set_positions``. No batches are planned for partitions
+    that another member is waiting for; they are released once their last batch is finished and committed. No batches
+    are planned for partitions of deleted topics.
 
-    It has more methods than other classes, because each operation on the partitions needs its lock.
+    The class has many methods, because every operation on the partitions needs its lock.
 
     Args:
         commits: whether offsets of finished batches are committed.
@@ -51,7 +51,7 @@ class PartitionTracker:
             return {partition: record.state for partition, record in self._records.items() if record.is_owned}
 
     def planned_until(self) -> dict[TopicPartition, int]:
-        """Return the end offset of the last batch that contained each partition."""
+        """Return the end offset of each partition's last batch."""
         with self._lock:
             return {p: record.planned_until for p, record in self._records.items() if record.planned_until is not None}
 
@@ -65,7 +65,7 @@ class PartitionTracker:
             }
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the start offset of the next batch in each partition that it may contain."""
+        """Return the next batch's start offset for each partition that the batch may contain."""
         with self._lock:
             return {
                 partition: record.position
@@ -85,7 +85,7 @@ class PartitionTracker:
             )
 
     def lost_records(self) -> int:
-        """Return the number of records in batches that the next owners read again, because the session ended."""
+        """Return the number of batch records that the next owners read again, because the session ended."""
         with self._lock:
             return sum(
                 record.lost_range[1] - record.lost_range[0]
@@ -106,11 +106,11 @@ class PartitionTracker:
                 self._records[partition].advance(until)
 
     def plan(self, ranges: Ranges) -> tuple[Ranges, set[TopicPartition], dict[TopicPartition, int]]:
-        """Plan a batch. Partitions that were revoked since ``positions`` was called are left out.
+        """Plan a batch. Partitions that were revoked since ``positions`` was called are omitted.
 
         Returns:
-            The ranges of the batch, empty if they have no offsets; all partitions that exist; and the end offsets of
-            earlier batches in partitions that this batch does not contain.
+            The ranges of the batch, empty if they contain no offsets; all existing partitions; and the end offsets of
+            earlier batches for partitions that this batch does not contain.
         """
         with self._lock:
             ranges = {
@@ -145,7 +145,7 @@ class PartitionTracker:
             return sum(record.uncommitted_until is not None for record in self._records.values())
 
     def uncommitted(self) -> dict[TopicPartition, int]:
-        """Return the offsets to commit: those of finished batches in partitions that are still owned."""
+        """Return the offsets to commit: the end offsets of finished batches, for partitions that are still owned."""
         with self._lock:
             return {
                 p: record.uncommitted_until
@@ -154,7 +154,7 @@ class PartitionTracker:
             }
 
     def record_commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Record committed offsets; return whether another member waits for a partition."""
+        """Record committed offsets; return whether another member is waiting for a partition."""
         with self._lock:
             for partition, offset in offsets.items():
                 self._records[partition].record_commit(offset)
@@ -188,12 +188,12 @@ class PartitionTracker:
                     self._records[partition].resolve(offsets[partition])
 
     def set_deleted_topics(self, topics: Iterable[str]) -> None:
-        """Replace the set of topics that count as deleted."""
+        """Replace the set of deleted topics."""
         with self._lock:
             self._deleted = frozenset(topics)
 
     def reset_topics(self, topics: Collection[str]) -> None:
-        """Start again at the log start offsets of re-created topics, and forget where earlier batches ended."""
+        """Restart re-created topics at their log start offsets, and forget where earlier batches ended."""
         with self._lock:
             for partition, record in self._records.items():
                 if partition.topic in topics:
@@ -202,7 +202,7 @@ class PartitionTracker:
                         record.reset()
 
     def forget_topics(self, topics: Collection[str]) -> set[str]:
-        """Forget the partitions of deleted topics, and return the topics; those with owned partitions are kept."""
+        """Forget the partitions of deleted topics without owned partitions, and return these topics."""
         with self._lock:
             owned = {partition.topic for partition, record in self._records.items() if record.is_owned}
             forgotten = {*topics} - owned
@@ -211,7 +211,7 @@ class PartitionTracker:
             return forgotten
 
     def reset_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Start again at the log start offsets of partitions whose logs end before their positions."""
+        """Restart partitions at their log start offsets, because their logs end before their positions."""
         with self._lock:
             for partition in partitions:
                 record = self._records[partition]
@@ -225,10 +225,10 @@ class PartitionTracker:
         """Mark partitions as owned, and set their start positions.
 
         Args:
-            existing: all subscribed partitions that exist.
+            existing: all existing partitions to which the query subscribes.
 
         Returns:
-            number of records in batches of this query that other members have read, too, since the session ended.
+            Number of records in this query's batches that other members also read since the session ended.
         """
         reread = 0
         with self._lock:
@@ -236,7 +236,7 @@ class PartitionTracker:
                 record = self._records[partition]
                 if record.stale_planned_until is not None and claim.offset <= record.stale_planned_until:
                     start = AT_LOG_START
-                elif record.was_assigned and record.planned_until is not None:  # another member may have read it since
+                elif record.was_assigned and record.planned_until is not None:  # another member may have read further
                     start = StartPosition(StartSource.CHECKPOINT, max(record.planned_until, claim.offset))
                 else:
                     start = self._starts.start_position(
@@ -258,10 +258,10 @@ class PartitionTracker:
         """Release partitions.
 
         Args:
-            final: release them even if a batch is in flight or not committed.
+            final: whether to release them even if a batch is in flight or not committed.
 
         Returns:
-            None if a batch is in flight or not committed; otherwise the offsets to commit, and the ranges in flight.
+            None if a batch is in flight or not committed; otherwise the offsets to commit, and the in-flight ranges.
         """
         with self._lock:
             records = {partition: self._records[partition] for partition in partitions}

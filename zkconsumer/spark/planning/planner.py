@@ -1,9 +1,9 @@
-"""Plans the batches of a query, from the partitions that its member of the group owns.
+"""Plans the batches of a query from the partitions that its group member owns.
 
-It runs in the process that Spark starts for a streaming source. The offsets of batches in Spark's checkpoint are
-authoritative. The group's offsets in ZooKeeper follow: they are committed once a batch has finished. Spark reports that
-by requesting the end of the next batch: it calls ``latestOffset(start)`` only when the batch that ends at ``start`` is
-in its commit log.
+The planner runs in the process that Spark starts for a streaming source. The batch offsets in Spark's checkpoint are
+authoritative; the group's offsets in ZooKeeper are committed after a batch has finished. Spark reports this by
+requesting the end of the next batch: it calls ``latestOffset(start)`` only after the batch that ends at ``start`` is in
+its commit log.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector for the group; Spark 4.3 MicroBatchExecution for the order of calls.
 """
@@ -40,16 +40,16 @@ from zkconsumer.spark.planning.topic_states import TopicStates
 class Planner:
     """Plans batches for Spark.
 
-    Spark's thread calls it. The thread of the ``DriverLink`` calls only ``finish_reported_batch``, and the threads of
-    the ``ReportListener`` use only ``skipped``.
+    Spark's thread calls the methods. The ``DriverLink`` thread calls only ``finish_reported_batch``, and the
+    ``ReportListener`` threads use only ``skipped``.
 
     Attributes:
-        query: the query as a member of its group.
-        skipped: counts of the records that the query has skipped; thread-safe.
+        query: the query's group membership and partitions.
+        skipped: counts the records that the query skips; thread-safe.
 
     Args:
         seen: an offset from Spark's offset log.
-        application: number of the application, unique on this host; None if it is unknown.
+        application: application number, unique on this host; None if it is unknown.
 
     Raises:
         ConfigurationError: the checkpoint belongs to another query.
@@ -80,7 +80,7 @@ class Planner:
             stores_lags=options.plans_ranges,
         )
         self._failing_since: float | None = None
-        self._problem: Problem | None = None  # while planning fails
+        self._problem: Problem | None = None  # set while planning fails
 
     @property
     def consumer_id(self) -> str:
@@ -92,12 +92,12 @@ class Planner:
         self.query.start()
 
     def close(self) -> None:
-        """Leave the group at once. A batch in flight is replayed from the checkpoint at the next start."""
+        """Leave the group immediately. An in-flight batch is replayed from the checkpoint when the query restarts."""
         self.query.close()
         self._logs.close()
 
     def prepare_for_available_now(self) -> None:
-        """End the query at the end offsets that the next plan finds (Trigger.AvailableNow)."""
+        """End the query at the end offsets that the next call of ``plan`` finds (Trigger.AvailableNow)."""
         self._ends.fix_target()
 
     def record_offset(self, offset: Mapping[str, Any]) -> None:
@@ -108,7 +108,7 @@ class Planner:
         """Record a batch that is about to run: a new batch, or one that is replayed after a restart.
 
         Returns:
-            The ranges of the batch, without those of topics that have been deleted or re-created.
+            The ranges of the batch, without deleted or re-created topics.
 
         Raises:
             DataLossError: a topic was deleted or re-created, and ``failOnDataLoss`` is set.
@@ -127,7 +127,7 @@ class Planner:
         return ranges
 
     def finish_batch(self, offset: Mapping[str, Any]) -> None:
-        """Record that a batch has finished, and commit its offsets. Never raises: a later call retries the commit.
+        """Record that a batch has finished, and commit its offsets. Never raises: a later call retries a failed commit.
 
         For a bounded query this may be the last call, so it retries for up to ``clusterUnavailableTimeout``.
         """
@@ -142,9 +142,9 @@ class Planner:
             commit()
 
     def finish_reported_batch(self, offset: Mapping[str, Any]) -> bool:
-        """Record a batch of which the driver reports that it has finished; return whether its offsets are committed.
+        """Record a batch that the driver reported as finished; return whether its offsets are committed.
 
-        Called by the thread of the ``DriverLink``, before Spark's thread calls ``finish_batch``.
+        Called by the ``DriverLink`` thread, before Spark's thread calls ``finish_batch``.
         """
         self._commits.commit_reported(offset)
         owned = self.query.tracker.states().keys()
@@ -154,12 +154,12 @@ class Planner:
         """Return the end of the next batch, or ``start`` if there is nothing to read.
 
         Args:
-            max_offsets: maximum number of offsets of the batch; None for no limit.
-            is_last: the query runs only this batch (Trigger.Once), so it does not wait for more records.
+            max_offsets: maximum number of offsets in the batch; None for no limit.
+            is_last: whether the query runs only this batch (Trigger.Once), so that it does not wait for more records.
 
         Raises:
             DataLossError: records were deleted, and ``failOnDataLoss`` is set.
-            ClosedError: the query was stopped before it has read everything.
+            ClosedError: the query was stopped before it had read everything.
             ZkConsumerError: planning failed for ``clusterUnavailableTimeout``, for example because the brokers were
                 unreachable, or the member failed.
         """
@@ -201,7 +201,7 @@ class Planner:
         return tuple(sorted({endpoint.with_versions_from(known) for endpoint in known}, key=str))
 
     def latest(self) -> dict[str, Any]:
-        """Return the last end offsets, the lag and the state of the member, for Spark's progress events."""
+        """Return the last known end offsets, the lag and the member's state, for Spark's progress events."""
         tracker = self.query.tracker
         report = self._progress.report(
             self._ends.latest,
@@ -217,7 +217,7 @@ class Planner:
         return report if self._alignment is None else {**report, **self._alignment.state()}
 
     def health(self) -> Health:
-        """Return the health of the query's member, of its planning and of its commits."""
+        """Return the health of the query: its member, its planning and its commits."""
         reasons = [*self.query.member.health_reasons(), *self._available.health_reasons()]
         problems = self._problem, self._commits.problem
         reasons += [problem.reason() for problem in problems if problem is not None]
@@ -238,5 +238,5 @@ class Planner:
             failure = f"no batch could be planned for {timeout_s:g} s (option clusterUnavailableTimeout): {error}"
             if isinstance(error, AuthorizationError):
                 raise type(error)(f"{failure}, and restart the query") from error
-            remedy = "Check that ZooKeeper and the brokers are running, or increase the option"
+            remedy = "Check that ZooKeeper and the brokers are running"
             raise ZkConsumerError(f"{failure}. {remedy}") from error

@@ -1,4 +1,4 @@
-"""Commits the group's offsets of finished batches, in the planning process."""
+"""Commits the offsets of finished batches for the group, in the planning process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from zkconsumer.spark.planning.query_member import QueryMember
 class PlannerCommits:
     """Commits the offsets of finished batches that the tracker reports as uncommitted.
 
-    Used by Spark's thread, and by the thread of the ``DriverLink``. One of them commits at a time, and no lock is held
-    meanwhile.
+    Used by Spark's thread and the ``DriverLink`` thread. Only one of them commits at a time, without holding a lock.
 
     Attributes:
-        problem: why the last commit failed; None if it succeeded. Written by the thread that commits.
+        problem: why the last commit failed; None if it succeeded. Written by the committing thread.
     """
 
     def __init__(self, query: QueryMember, progress: Progress) -> None:
@@ -27,27 +26,27 @@ class PlannerCommits:
         self._tracker = query.tracker
         self._progress = progress
         self._log = query.log
-        #: Maximum seconds for one commit, including the rest of a running rebalance.
+        #: Maximum seconds for one commit, including the remainder of a running rebalance.
         self._timeout_s = query.config.zookeeper_connection_timeout_s
         self.problem: Problem | None = None
         self._is_committing = False
-        self._changed = threading.Condition()  # of _is_committing
+        self._changed = threading.Condition()  # guards _is_committing
 
     @property
     def is_pending(self) -> bool:
-        """Whether a commit is still needed: offsets are uncommitted, or the last rebalance has failed."""
+        """Whether a commit is still needed: offsets are uncommitted, or the last rebalance failed."""
         return bool(self._tracker.uncommitted()) or self._member.unbalanced_since is not None
 
     def commit(self, offset: Mapping[str, Any]) -> None:
         """Record that the batch of ``offset`` has finished, and try once to commit. Never raises.
 
-        Returns at once if the other thread is committing, because Spark's thread must not wait for it. If that commit
-        does not include the batch, the next call commits it.
+        Returns immediately if the other thread is committing, because Spark's thread must not wait for it. If that
+        commit does not include the batch, the next call commits it.
         """
         self._commit_after(offset, max_wait_s=0.0)
 
     def commit_reported(self, offset: Mapping[str, Any]) -> None:
-        """Do the same as ``commit``, but wait for the other thread if it is committing."""
+        """Record a finished batch and commit, like ``commit``, but wait if the other thread is committing."""
         self._commit_after(offset, max_wait_s=self._timeout_s)
 
     def _commit_after(self, offset: Mapping[str, Any], *, max_wait_s: float) -> None:

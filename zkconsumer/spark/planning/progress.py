@@ -1,4 +1,4 @@
-"""Progress of a query: counters of the planner, and the report that Spark adds to its progress events."""
+"""Progress of a query: the planner's counters, and the report that Spark adds to its progress events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAMPLED_PARTITIONS = 4
 
 
 class Progress:
-    """Counts commits and samples record sizes. Only Spark's thread samples; the thread that commits counts."""
+    """Counts commits and samples record sizes. Only Spark's thread samples; the committing thread counts."""
 
     def __init__(self, logs: LogOffsets) -> None:
         self._logs = logs
@@ -67,13 +67,13 @@ class Progress:
         """Return the report for Spark's progress events.
 
         Args:
-            ends: log end offsets of the last look-up.
-            planned_until: end offset of the last batch of each partition.
+            ends: log end offsets from the last lookup.
+            planned_until: end offset of each partition's last batch.
             owned: number of owned partitions.
-            rebalances: number of rebalances of the member.
+            rebalances: the member's number of rebalances.
             health: health of the query.
-            reread_records: number of records in batches of this query that other members read again.
-            skipped: numbers of lost and skipped records.
+            reread_records: number of records in this query's batches that other members read again.
+            skipped: counters of lost and skipped records.
         """
         lags = [max(0, end - planned_until.get(partition, end)) for partition, end in ends.items()] or [0]
         records_lost, records_skipped = skipped.counts

@@ -1,4 +1,4 @@
-"""A query as a member of its group: the partitions that it owns, and when it releases them."""
+"""Joins the group for a query, and acquires and releases the query's partitions."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from zkconsumer.spark.planning.standalone_member import StandaloneMember
 
 
 class QueryMember(PartitionHandler):
-    """Owns the member of a query, and the tracker of its partitions.
+    """Owns a query's group member and partition tracker.
 
-    The member's thread calls the methods of ``PartitionHandler`` from ``start`` on; Spark's thread calls the others.
-    They share the tracker, which has a lock. Without a lock, Spark's thread reads ``_failure``, ``_revoked_during`` and
-    the number of reread records, which only the member's thread writes.
+    After ``start``, the member thread calls the ``PartitionHandler`` methods, and Spark's thread calls the others. Both
+    use the tracker, which has a lock. Spark's thread reads ``_failure``, ``_revoked_during`` and ``_reread_records``
+    without a lock, because only the member thread writes them.
 
     Args:
         seen: an offset from Spark's offset log. The ranges of the last batch must be known before partitions are
-            claimed, so that a release of one of them waits for the batch.
-        application: number of the application, unique on this host; None if it is unknown.
+            claimed, so that their release waits for the batch.
+        application: application number, unique on this host; None if it is unknown.
 
     Attributes:
-        config: the properties of the consumer, with the consumer id of the application.
-        member: joins the group.
+        config: consumer properties, with a consumer id that contains the application number.
+        member: the group member.
         tracker: states of the partitions.
         stopping: set when the query is being stopped.
         log: logger with the group and the consumer id.
@@ -66,7 +66,7 @@ class QueryMember(PartitionHandler):
     def start(self) -> None:
         """Join the group.
 
-        A query that resumes waits up to ``clusterUnavailableTimeout`` for ZooKeeper and the brokers, since it was
+        A query that resumes waits up to ``clusterUnavailableTimeout`` for ZooKeeper and the brokers, because it was
         connected to them before. A new query waits for ``zookeeper.connection.timeout.ms``, because the addresses may
         be wrong.
 
@@ -103,61 +103,60 @@ class QueryMember(PartitionHandler):
             self.log.warning(
                 "duplicate_query_detected",
                 members=sorted(members),
-                remedy="queries with the same group.id share the partitions; set a different group.id for each query "
-                "that must read all of them. If a query was stopped just before, ignore this warning: it may not have "
-                "left the group yet",
+                remedy="set a different group.id for each query that must read all partitions, because queries with "
+                "the same group.id share them; ignore this warning if the other query was just stopped",
             )
 
     def close(self) -> None:
-        """Leave the group at once. A batch in flight is replayed from the checkpoint at the next start."""
+        """Leave the group immediately. An in-flight batch is replayed from the checkpoint when the query restarts."""
         self.stopping.set()
         self.member.wake()
         self.member.close()
 
     def wants(self, topic: str) -> bool:
-        """Whether the query subscribes to a topic."""
+        """Whether the query subscribes to ``topic``."""
         return self._subscription.wants(topic, self.config.exclude_internal_topics)
 
     def _find_existing(self) -> set[TopicPartition]:
-        """Return the subscribed partitions that exist."""
-        # With the roundrobin strategy the group's assignment contains topics that only other members read.
+        """Return the existing partitions to which the query subscribes."""
+        # With the roundrobin strategy, the group's assignment contains topics that only other members read.
         return {partition for partition in self.member.group_assignment if self.wants(partition.topic)}
 
     def check_failure(self) -> None:
-        """Raise the error that ended the member, if there is one."""
+        """Raise the error that terminated the member, if there is one."""
         if self._failure is not None:
             raise self._failure
 
     @property
     def has_failed(self) -> bool:
-        """Whether an error has ended the member."""
+        """Whether an error terminated the member."""
         return self._failure is not None
 
     def wait(self, interval_s: float) -> None:
-        """Block before something is tried again.
+        """Block for ``interval_s`` seconds before a retry.
 
         Raises:
             ClosedError: the query is being stopped.
         """
         if self.stopping.wait(interval_s):
-            raise ClosedError("the query has been stopped; no further batch is planned")
+            raise ClosedError("the query was stopped; no further batch is planned")
 
     def is_reassigning(self) -> bool:
-        """Whether partitions are moving: revoked in an unfinished rebalance, or acquired without a position yet."""
-        # The order matters: the second check sees partitions that are acquired after the first one.
+        """Whether partitions were revoked in an unfinished rebalance, or were acquired and have no position yet."""
+        # The order matters: the second check sees partitions that are acquired after the first check.
         return self._is_rebalancing() or self.tracker.is_moving()
 
     def _is_rebalancing(self) -> bool:
         return self._revoked_during == self.member.rebalances
 
     def count_reread_records(self) -> int:
-        """Return the number of records in batches of this query that other members read again.
+        """Return the number of records in this query's batches that other members read again.
 
-        They were in flight when a partition was released early, or not committed when the session ended.
+        The records were in flight when a partition was released early, or not committed when the session ended.
         """
         return self._reread_records + (0 if self._is_rebalancing() else self.tracker.lost_records())
 
-    # ---- PartitionHandler, in the member's thread ----
+    # ---- PartitionHandler methods, called by the member thread ----
 
     def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Mark partitions as owned. The checkpoint and the committed offsets determine their start positions."""
@@ -166,20 +165,20 @@ class QueryMember(PartitionHandler):
     def on_partitions_revoked(
         self, partitions: Set[TopicPartition], final: bool
     ) -> Mapping[TopicPartition, int] | None:
-        """Release partitions when their batch has finished and is committed, or at once with ``final``."""
+        """Release partitions after their batch has finished and is committed, or immediately with ``final``."""
         self._revoked_during = self.member.rebalances
         is_closing = self.stopping.is_set()
         released = self.tracker.release(partitions, final=final or is_closing)
         if released is None:
             return None
         offsets, in_flight = released
-        if in_flight and not is_closing:  # when closed, the query replays the batch at its next start
+        if in_flight and not is_closing:  # after a close, the query replays the batch when it restarts
             self._reread_records += total(in_flight)
             self.log.warning(
                 "partitions_released_early",
                 ranges={str(p): list(span) for p, span in sorted(in_flight.items())},
                 records=total(in_flight),
-                remedy="the next owner reads these records again; make batches shorter than revokeTimeout",
+                remedy="reduce the batch duration below revokeTimeout, or these records are re-read by the next owner",
             )
         return offsets
 
@@ -201,7 +200,7 @@ class QueryMember(PartitionHandler):
 
 
 def _new_member(options: SourceOptions, subscription: Subscription, handler: PartitionHandler) -> Member:
-    """Return a member of the group, or with ``membership=none`` a reader of all partitions."""
+    """Create a group member, or with ``membership=none`` a member that owns all partitions."""
     if options.is_member:
         return create_member(
             options.consumer,

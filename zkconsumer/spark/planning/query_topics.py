@@ -1,4 +1,4 @@
-"""What follows when a topic of a query is deleted or re-created."""
+"""Handles deleted and re-created topics of a query."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from zkconsumer.spark.planning.query_member import QueryMember
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
 from zkconsumer.spark.planning.topic_ids import TopicIds
 
-#: Maximum number of deleted topics that are remembered. If one of them is created again, its records are read from the
-#: beginning, whatever offsets were committed for the deleted topic.
+#: Maximum number of deleted topics to remember. If one of them is re-created, it is read from the beginning, regardless
+#: of the offsets that were committed for the deleted topic.
 _MAX_DELETED_TOPICS = 20
 
 
 class QueryTopics:
-    """Detects deleted and re-created topics, and resets the positions of the latter. Used by Spark's thread.
+    """Detects deleted and re-created topics, and resets the positions of re-created topics. Used by Spark's thread.
 
     Args:
-        unavailable_timeout_s: maximum seconds for which ZooKeeper and the brokers may be unreachable.
+        unavailable_timeout_s: maximum time that ZooKeeper and the brokers may be unreachable, in seconds.
     """
 
     def __init__(
@@ -44,25 +44,25 @@ class QueryTopics:
 
     @property
     def ids(self) -> dict[str, str]:
-        """The ids by topic; topics without an id are absent."""
+        """The topic ids by topic name; topics without an id are omitted."""
         return self._states.ids
 
     @property
     def deleted(self) -> list[str]:
-        """The last deleted topics, in the order of their deletion."""
+        """The most recently deleted topics, in order of deletion."""
         return self._states.deleted
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether a topic is missing, but does not count as deleted yet."""
+        """Whether a topic is missing, but not considered deleted yet."""
         return self._topic_ids.is_uncertain
 
     def check(self) -> None:
-        """Detect deleted and re-created topics. The latter are read again from their log start offsets.
+        """Detect deleted and re-created topics. Re-created topics are read from their log start offsets.
 
         Raises:
             DataLossError: a topic was deleted or re-created, and ``failOnDataLoss`` is set.
-            RetriableError: ZooKeeper or the brokers do not answer.
+            RetriableError: ZooKeeper or the brokers did not respond.
         """
         changes = self._topic_ids.check(filter(self._query.wants, self._tracker.topics()))
         self._forget_deleted_topics()
@@ -77,22 +77,22 @@ class QueryTopics:
             self._tracker.reset_topics(changes.recreated)
 
     def _forget_deleted_topics(self) -> None:
-        """Forget all but the last deleted topics, so that the offset does not grow with the number of deletions."""
+        """Forget all but the most recently deleted topics, so that the offset does not grow with each deletion."""
         excess = len(self._states.deleted) - _MAX_DELETED_TOPICS
         if excess > 0:
             for topic in self._tracker.forget_topics(self._states.deleted[:excess]):
                 self._states.forget(topic)
 
     def _count_unread(self, topics: Set[str]) -> dict[TopicPartition, int]:
-        """Return the number of unread offsets of each partition of topics, according to the last known end offsets."""
+        """Return the number of unread offsets in each partition of ``topics``, based on the last known end offsets."""
         planned_until, ends = self._tracker.planned_until(), self._ends.latest
         return {p: ends[p] - planned_until[p] for p in planned_until.keys() & ends.keys() if p.topic in topics}
 
     def find_replaced(self, ids: Mapping[str, str]) -> set[str]:
-        """Return the topics that were deleted, or re-created since they had these ids.
+        """Return the deleted topics, and the topics that were re-created since they had the given ids.
 
-        Blocks until the topics have been checked, for up to ``clusterUnavailableTimeout`` if ZooKeeper or the brokers
-        do not answer.
+        Blocks until the topics are checked, for up to ``clusterUnavailableTimeout`` if ZooKeeper or the brokers do not
+        respond.
 
         Raises:
             DataLossError: see ``check``.

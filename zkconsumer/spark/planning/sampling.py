@@ -1,4 +1,4 @@
-"""Samples the next records of partitions, for their times and sizes."""
+"""Samples the next records of partitions to determine their event times and sizes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: Default maximum number of bytes of a sample, per partition.
+#: Default maximum sample size per partition, in bytes.
 SAMPLE_BYTES = 64 << 10
 
-#: Maximum number of fetches for one sample; more than one is needed if a fetch returns only markers.
+#: Maximum number of fetches for one sample. Several are needed if a fetch returns only transaction markers.
 _FETCHES = 8
 
 #: Maximum number of bytes to fetch if the first record batch is larger than a sample.
@@ -24,11 +24,12 @@ _LARGE_BATCH_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Records of a partition from ``start`` on.
+    """Consecutive records of a partition.
 
     Attributes:
         start: first offset of the sample.
-        until: offset after the sample. Some offsets in between may have no record, such as transaction markers.
+        until: offset after the sample. Some offsets between ``start`` and ``until`` may have no record, for example
+            transaction markers.
         records: the records, at least one.
     """
 
@@ -38,7 +39,7 @@ class Sample:
 
     @property
     def bytes_per_offset(self) -> float:
-        """Bytes of keys and values per offset."""
+        """Average size of key and value per offset, in bytes."""
         size = sum(len(record.key or b"") + len(record.value or b"") for record in self.records)
         return size / max(1, self.until - self.start)
 
@@ -46,13 +47,13 @@ class Sample:
 def sample(
     logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int = SAMPLE_BYTES
 ) -> dict[TopicPartition, Sample]:
-    """Return the next records of each partition. Partitions without a next record, or with a corrupt one, are absent.
+    """Return the next records of each partition. Partitions whose next record is missing or corrupt are omitted.
 
     Args:
-        size: bytes to fetch from each partition; a larger first record batch is fetched as a whole.
+        size: maximum bytes to fetch from each partition; a larger first record batch is fetched as a whole.
 
     Raises:
-        RetriableError: a leader is missing or does not answer.
+        RetriableError: a partition has no leader, or a leader did not respond.
     """
     found: dict[TopicPartition, Sample] = {}
     wanted = dict(positions)
@@ -72,7 +73,7 @@ def sample(
 
 
 def _fetch_chunks(logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int) -> dict[TopicPartition, Chunk]:
-    """Fetch at each position; a record batch that is larger than ``size`` is fetched on its own."""
+    """Fetch a chunk at each position. A record batch that is larger than ``size`` is fetched separately."""
     chunks: dict[TopicPartition, Chunk] = {}
     answers = logs.fetch(positions, size)
     for partition, position in positions.items():

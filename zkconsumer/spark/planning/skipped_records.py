@@ -1,4 +1,4 @@
-"""Counts the records that a query has skipped, during planning and in its tasks."""
+"""Counts the records that a query skips, during planning and in its tasks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from zkconsumer.spark.offset import Ranges
 
 
 class SkippedRecords:
-    """Numbers of lost and skipped offsets by partition, since the query started.
+    """Counts lost and skipped offsets by partition, since the query started.
 
-    Spark's thread reports what planning skips, and threads of the ``ReportListener`` what tasks have skipped. A task
-    can be run several times; the last report of each range of the present batch counts.
+    Spark's thread reports records that planning skips, and ``ReportListener`` threads report records that tasks skip.
+    Tasks can run several times; only the last report for each range of the current batch counts.
 
     Args:
-        fails_on_data_loss: raise an error for lost records instead of logging and counting them.
+        fails_on_data_loss: whether to raise an error for lost records instead of logging and counting them.
     """
 
     def __init__(self, log: Logger, *, fails_on_data_loss: bool) -> None:
@@ -43,7 +43,7 @@ class SkippedRecords:
             self._lost.update(loss.lost)
 
     def start_batch(self, ranges: Ranges) -> None:
-        """Count reports of the ranges of this batch from now on. Spark may run a batch several times."""
+        """Start counting reports for the batch with these ranges. Spark may run a batch several times."""
         with self._lock:
             if ranges == self._ranges:
                 return
@@ -51,7 +51,7 @@ class SkippedRecords:
             self._ranges, self._of_batch = dict(ranges), {}
 
     def record(self, ranges: Iterable[SkippedRange]) -> None:
-        """Log and count what was skipped in ranges of the present batch."""
+        """Log and count the records that were skipped in ranges of the current batch."""
         lost: dict[str, int] = {}
         skipped: dict[str, int] = {}
         with self._lock:
@@ -65,13 +65,15 @@ class SkippedRecords:
                     if count:
                         counts[str(partition)] = counts.get(str(partition), 0) + count
         if lost:
-            self._log.warning("records_lost", counts=lost, records=sum(lost.values()), reason="skipped by a task")
+            self._log.warning(
+                "records_lost", counts=lost, records=sum(lost.values()), reason="deleted before they were read"
+            )
         if skipped:
             self._log.warning("records_skipped", counts=skipped, records=sum(skipped.values()))
 
     @property
     def counts(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
-        """The numbers of lost and of skipped offsets by partition; partitions without any are absent."""
+        """The number of lost offsets and of skipped offsets by partition; partitions without any are omitted."""
         with self._lock:
             return self._totals()
 

@@ -17,7 +17,7 @@ from zkconsumer.spark.offset import Ranges, total
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.table import MAX_TASKS
 
-#: Minimum number of offsets per task when a partition is split: a core reads about as many while Spark starts a task.
+#: Minimum number of offsets per task when a partition is split; a core reads about as many while Spark starts a task.
 _MIN_TASK_OFFSETS = 50_000
 
 
@@ -35,13 +35,13 @@ def tasks(
     """Yield the tasks of a batch.
 
     Args:
-        leaders: the known leaders, with their node ids.
+        leaders: the known leaders, with their broker ids.
         brokers: brokers to which tasks may send metadata requests.
-        cores: number of cores of the executors.
-        row_schema: schema of the rows; None for the columns of Spark's own source.
-        reports: where tasks report the end of the stream and skipped records; None if tasks report neither.
-        can_end: the decoder can end the stream. Records after the end must not be read, so each partition is read by
-            one task.
+        cores: number of executor cores.
+        row_schema: schema of the rows; None for the columns of Spark's Kafka source.
+        reports: address to which tasks report the end of the stream and skipped records; None to report neither.
+        can_end: whether the decoder can end the stream. Records after the end must not be read, so each partition is
+            read by one task.
     """
     config = options.consumer
     for group in split_ranges(
@@ -66,7 +66,7 @@ def task(
     reports: ReportAddress | None = None,
     can_end: bool = False,
 ) -> FetchTask:
-    """Return the task that fetches all of the ranges; see ``tasks`` for the arguments."""
+    """Create the task that fetches all of the ranges; see ``tasks`` for the arguments."""
     config = options.consumer
     return FetchTask(
         ranges=ranges,
@@ -93,16 +93,16 @@ def split_ranges(
     max_offsets: int | None = None,
     may_split: bool = True,
 ) -> list[Ranges]:
-    """Return the ranges of each task: non-empty ranges grouped by (broker, fetcher id), large ones split.
+    """Return the ranges of each task: non-empty ranges are grouped by (broker, fetcher id), and large ones are split.
 
-    By default, there are as many tasks as cores, or as brokers times fetchers if that is more, unless there are fewer
-    pieces: a partition is one piece, or several pieces of at least 50,000 offsets.
+    By default, there are as many tasks as cores, or as brokers times fetchers if that is higher. There are fewer tasks
+    if the partitions are too few and too small to be split into pieces of at least 50,000 offsets.
 
     Args:
-        cores: number of cores of the executors.
+        cores: number of executor cores.
         min_tasks: minimum number of tasks, even if the ranges are small; None for the default.
-        max_offsets: maximum number of offsets of a partition in one task.
-        may_split: whether several tasks may read a partition.
+        max_offsets: maximum number of offsets that a task reads from one partition; None for no limit.
+        may_split: whether several tasks may read one partition.
 
     Raises:
         ConfigurationError: ``max_offsets`` would require more than 100,000 tasks.
@@ -115,9 +115,9 @@ def split_ranges(
     groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=wanted) + pieces
     if not may_split or len(groups) >= wanted:
         return groups
-    # There are fewer groups than tasks, so each group has one partition.
+    # There are fewer groups than wanted tasks, so each group has one partition.
     smallest = 1 if min_tasks else _MIN_TASK_OFFSETS
-    numbers = itertools.count()  # so that groups are never compared
+    numbers = itertools.count()  # tie-breaker, so that groups are never compared
     heap = [(-total(group), next(numbers), group) for group in groups]
     heapq.heapify(heap)
     while heap and len(heap) < wanted and -heap[0][0] >= 2 * smallest:
@@ -130,13 +130,12 @@ def split_ranges(
 
 
 def _split_off(ranges: Ranges, max_offsets: int) -> tuple[Ranges, list[Ranges]]:
-    """Return the last piece of each range, and the pieces of ``max_offsets`` before them."""
+    """Split off pieces of ``max_offsets`` from each range; return the remaining ranges, and the pieces."""
     count = sum(-(-max(0, until - start) // max_offsets) for start, until in ranges.values())
     if count > MAX_TASKS:
         raise ConfigurationError(
             f"option maxRecordsPerPartition = {max_offsets} would divide a batch of {total(ranges)} offsets into "
-            f"{count} tasks, and the maximum is {MAX_TASKS}; increase the option. A lower "
-            "maxOffsetsPerTrigger makes later batches smaller"
+            f"{count} tasks (maximum: {MAX_TASKS}); increase the option"
         )
     remaining: Ranges = {}
     pieces: list[Ranges] = []
@@ -153,8 +152,8 @@ def group_ranges(
 ) -> list[Ranges]:
     """Return the non-empty ranges grouped by (broker, fetcher id).
 
-    If these groups are fewer than ``min_groups``, the partitions of each broker are divided evenly among ``min_groups``
-    groups, or one group per partition.
+    If there are fewer than ``min_groups`` groups, each broker's partitions are divided evenly so that there are
+    ``min_groups`` groups, or one group per partition.
     """
     wanted = {partition: span for partition, span in sorted(ranges.items()) if span[0] < span[1]}
     by_fetcher: dict[tuple[int, int], list[TopicPartition]] = {}
@@ -172,7 +171,7 @@ def group_ranges(
 
 
 def _split_groups(groups: Sequence[list[TopicPartition]], count: int, ranges: Ranges) -> list[list[TopicPartition]]:
-    """Return ``count`` groups: each of the given groups, which are fewer, divided into one or more parts."""
+    """Divide the groups into smaller ones, so that there are ``count`` groups in total."""
     parts = [1] * len(groups)
     heap = [(-float(len(group)), number) for number, group in enumerate(groups)]
     heapq.heapify(heap)
@@ -188,5 +187,5 @@ def _split_groups(groups: Sequence[list[TopicPartition]], count: int, ranges: Ra
 
 
 def _node(partition: TopicPartition, leaders: Mapping[TopicPartition, tuple[int, Endpoint]]) -> int:
-    """Return the node id of the leader, -1 if it is unknown."""
+    """Return the leader's broker id, or -1 if it is unknown."""
     return leaders[partition][0] if partition in leaders else -1

@@ -1,6 +1,6 @@
 """Owns all partitions of a subscription without joining a group (``membership=none``).
 
-``StandaloneMember`` has the methods of ``GroupMember``, so batches are planned in the same way. It acquires new
+``StandaloneMember`` has the same methods as ``GroupMember``, so batches are planned in the same way. It acquires new
 partitions, releases deleted ones, and reads and commits the group's offsets if the options require it.
 """
 
@@ -34,18 +34,18 @@ _NO_THREAD = "standalone"
 class StandaloneMember:
     """Owns all partitions of a subscription. One thread lists the partitions and commits offsets.
 
-    That thread writes all public attributes, and replaces ``assignment`` as a whole; any thread may read them.
+    Only that thread writes the public attributes, and it replaces ``assignment`` as a whole; any thread may read them.
 
     Args:
-        handler: called by this thread.
-        has_offsets: whether the group's offsets are read and committed.
-        unavailable_timeout_s: maximum seconds to wait at the start for ZooKeeper or the brokers.
+        handler: notified of acquired and released partitions, by the member's thread.
+        has_offsets: whether to read and commit the group's offsets.
+        unavailable_timeout_s: maximum seconds to wait for ZooKeeper or the brokers at startup.
 
     Attributes:
-        assignment: all partitions.
-        rebalances: number of changes of the set of partitions.
+        assignment: all partitions, each mapped to a placeholder thread id.
+        rebalances: number of changes to the set of partitions.
         discoveries: number of times that the partitions were listed.
-        unbalanced_since: time (``time.monotonic``) since which partitions cannot be listed; None if they can.
+        unbalanced_since: time (``time.monotonic``) at which listing partitions started to fail; None if it succeeds.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class StandaloneMember:
         self.rebalances = 0
         self.discoveries = 0
         self.unbalanced_since: float | None = None
-        self._problem: Problem | None = None  # while the partitions cannot be listed
+        self._problem: Problem | None = None  # set while the partitions cannot be listed
         self._config = config
         self._subscription = subscription
         self._handler = handler
         self._unavailable_timeout_s = unavailable_timeout_s
-        self._mailbox = Mailbox("the query has been stopped; offsets can no longer be committed")
+        self._mailbox = Mailbox("the query was stopped; offsets can no longer be committed")
         self._session: ZooKeeperSession | None = None
         self._offsets: ZooKeeperOffsets | None = None
         if has_offsets or not config.bootstrap_servers:
@@ -84,7 +84,7 @@ class StandaloneMember:
 
     @property
     def holds_lease(self) -> bool:
-        """Always true: no other member takes the partitions over."""
+        """Always true, because no other member takes over the partitions."""
         return True
 
     @property
@@ -99,7 +99,7 @@ class StandaloneMember:
             connect_timeout_s: see ``ZooKeeperSession.start``.
 
         Raises:
-            ZkConsumerError: ZooKeeper or the brokers do not answer.
+            ZkConsumerError: ZooKeeper or the brokers did not respond.
         """
         if self._session is not None:
             self._session.start(connect_timeout_s)
@@ -121,14 +121,14 @@ class StandaloneMember:
             self._session.close()
 
     def health_reasons(self) -> list[HealthReason]:
-        """Return why the partitions cannot be listed; empty if they can. See ``GroupMember``."""
+        """Return why partitions cannot be listed or are stalled; empty if the member is healthy."""
         problem, problems = self._problem, self.cluster.problems
         reasons = [] if problem is None else [problem.reason()]
         assigned = sorted(self.assignment)
         return [*reasons, *stalled_partitions((p, problems[p.topic]) for p in assigned if p.topic in problems)]
 
     def wake(self) -> None:
-        """Do nothing: no other member waits for a partition."""
+        """Do nothing, because no other member waits for a partition."""
 
     def commit(
         self,
@@ -137,7 +137,7 @@ class StandaloneMember:
         allow_lower: bool = False,
         timeout_s: float | None = None,
     ) -> dict[TopicPartition, int]:
-        """Commit offsets of the group and return the committed offsets; see ``GroupMember.commit``."""
+        """Commit offsets for the group, and return the committed offsets; see ``GroupMember.commit``."""
 
         def work() -> dict[TopicPartition, int]:
             wanted = dict(offsets() if callable(offsets) else offsets)
@@ -159,13 +159,13 @@ class StandaloneMember:
             if next_discovery is not None and time.monotonic() >= next_discovery:
                 next_discovery = self._discover()
             timeout_s = None if next_discovery is None else max(0.0, next_discovery - time.monotonic())
-            # The partitions are listed before commits behind an event, which may be that of a re-created topic.
+            # After an event, list the partitions before later commits: the event may mean that a topic was re-created.
             if self._mailbox.process(timeout_s, until=lambda _event: True):
                 next_discovery = 0.0
         self._end(ClosedError("the query was stopped before it had listed the partitions"))
 
     def _end(self, error: BaseException, failure: ZkConsumerError | None = None) -> None:
-        """Reject all further commits, and make a start that still waits raise the error."""
+        """Reject all further commits, and make a pending ``start`` raise the error."""
         self._mailbox.close(failure)
         if not self._first.done():
             self._first.set_exception(error)
@@ -179,7 +179,7 @@ class StandaloneMember:
         """List the partitions.
 
         Returns:
-            the time (``time.monotonic``) to list them again; None to wait for the next event.
+            Time (``time.monotonic``) at which to list them again; None to wait for the next event.
         """
         try:
             self._update_assignment()

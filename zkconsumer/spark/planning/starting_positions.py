@@ -1,4 +1,4 @@
-"""Start positions of acquired partitions, and the checks for records that were deleted before the query read them."""
+"""Resolves the start positions of acquired partitions, and detects records that were deleted before they were read."""
 
 from __future__ import annotations
 
@@ -45,15 +45,16 @@ class StartingPositions:
     def resolve(self, *, is_ending: bool) -> None:
         """Look up the offsets of pending start positions, and check that the logs contain them.
 
-        A start position that comes neither from the checkpoint nor from the group is committed at once. If the
+        A start position that comes neither from the checkpoint nor from the group is committed immediately. If the
         partition moves to another member before its first batch has finished, that member must find this offset: its
-        own ``auto.offset.reset`` could skip the records of this batch.
+        own ``auto.offset.reset`` could skip the batch's records.
 
-        Partitions whose leaders do not respond remain pending while others can be read, unless the query is ending.
+        Partitions whose leaders do not respond remain pending while other partitions can be read, unless the query is
+        ending.
 
         Raises:
             DataLossError: a log starts after a start position, and ``failOnDataLoss`` is set. It is raised before the
-                range is written to Spark's offset log, because each restart would fail with a range from that log.
+                range is written to Spark's offset log, because otherwise every restart would fail.
             ZkConsumerError: an offset could not be looked up or committed.
         """
         pending = self._tracker.pending_starts()
@@ -81,7 +82,7 @@ class StartingPositions:
         )
 
     def _find_log_starts(self, partitions: Iterable[TopicPartition], *, is_ending: bool) -> dict[TopicPartition, int]:
-        """Return the log start offsets of available partitions; empty if there are none but other ones can be read."""
+        """Return the log start offsets of available partitions; empty if none is available but others can be read."""
         try:
             return self._available_offsets.find(partitions, protocol.EARLIEST, all_=is_ending)
         except RetriableError:
@@ -95,7 +96,7 @@ class StartingPositions:
         offsets: Mapping[TopicPartition, int],
         partitions: Set[TopicPartition],
     ) -> None:
-        """Commit the offsets of partitions, except those that have been revoked since ``starts`` was taken."""
+        """Commit the offsets of ``partitions``, except partitions that were revoked since ``starts`` was read."""
         if partitions:
             self._query.member.commit(
                 lambda: {p: offsets[p] for p in partitions & self._tracker.still_pending(starts)},
@@ -104,7 +105,7 @@ class StartingPositions:
             )
 
     def _limit_to_log(self, partition: TopicPartition, offset: int, log_start: int) -> int:
-        """Return the offset, or the log start offset if that is higher and records may be skipped."""
+        """Return ``offset``, or ``log_start`` if that is higher and records may be skipped."""
         if offset >= log_start:
             return offset
         path = GroupPaths(self._config.group_id).offset(partition)

@@ -1,7 +1,7 @@
 """Looks up the ids of a query's topics, to detect topics that were deleted, or re-created under the same name.
 
-ZooKeeper stores the id of the transaction that created a topic's znode, and brokers from 2.8 on assign an id to each
-topic. Offsets alone do not distinguish the two topics, because the new log may contain the same offsets.
+ZooKeeper stores the id of the transaction that created a topic's znode, and Kafka 2.8 and later assigns an id to each
+topic. Offsets do not distinguish a re-created topic from the deleted one, because both can contain the same offsets.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from zkconsumer.spark.planning.topic_states import GRACE_S, TopicChanges, TopicS
 #: Minimum seconds between two requests to brokers, which do not notify clients of changes.
 _INTERVAL_S = 5.0
 
-#: Minimum seconds between two look-ups of a topic in ZooKeeper that is missing, but does not count as deleted yet.
+#: Minimum seconds between two ZooKeeper lookups of a topic that is missing, but not considered deleted yet.
 _MISSING_INTERVAL_S = GRACE_S / 10
 
 
 class _Check(NamedTuple):
-    """The last check.
+    """The last check for deleted and re-created topics.
 
     Attributes:
         discoveries: number of times that the member had listed topics.
-        time: ``time.monotonic``.
-        topics: the topics that were checked.
+        time: time of the check (``time.monotonic``).
+        topics: the checked topics.
     """
 
     discoveries: int
@@ -50,19 +50,19 @@ class TopicIds:
 
     @property
     def is_checked(self) -> bool:
-        """Whether topics have been checked since the query started."""
+        """Whether topics were checked since the query started."""
         return self._last is not None
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether a topic is missing, but does not count as deleted yet."""
+        """Whether a topic is missing, but not considered deleted yet."""
         return bool(self.states.in_state(TopicState.MISSING))
 
     def check(self, topics: Iterable[str]) -> TopicChanges:
-        """Look up the ids of topics and return what has changed since the last check.
+        """Look up the ids of ``topics``, and return the changes since the last check.
 
         Raises:
-            RetriableError: ZooKeeper or the brokers do not answer.
+            RetriableError: ZooKeeper or the brokers did not respond.
         """
         wanted, now, discoveries = frozenset(topics), time.monotonic(), self._discoveries()
         looked_up = self._find_due(wanted, discoveries, now)
@@ -74,7 +74,7 @@ class TopicIds:
         return self.states.update(wanted, found.ids, absent, now)
 
     def _find_due(self, wanted: frozenset[str], discoveries: int, now: float) -> Set[str]:
-        """Return the topics to look up now: all, those that were not found, or none."""
+        """Return the topics that are due for a lookup: all topics, only those that were not found, or none."""
         last = self._last
         if not wanted or last is None or last.discoveries != discoveries or not wanted <= last.topics:
             return wanted

@@ -11,7 +11,7 @@ confirm     -           -           deleted     -
 ignore      unknown     known       known       known
 ==========  ==========  ==========  ==========  ==========
 
-A dash marks an event that cannot happen in that state. ``TRANSITIONS`` is the same table.
+A dash marks an event that cannot happen in that state. ``TRANSITIONS`` contains the same table.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from typing import NamedTuple
 
 from zkconsumer.metadata.topic_id import is_same_topic
 
-#: Seconds after which a missing topic counts as deleted. Brokers that have just started may not list it yet.
+#: Seconds after which a missing topic is considered deleted. Brokers that just started may not list all topics yet.
 GRACE_S = 5.0
 
 
 class TopicState(enum.Enum):
     """Whether a topic of the query exists."""
 
-    #: It has not been found yet.
+    #: The topic has not been found yet.
     UNKNOWN = "unknown"
-    #: It existed at the last look-up.
+    #: The topic existed at the last lookup.
     KNOWN = "known"
-    #: It was not found, but does not count as deleted yet.
+    #: The topic was not found, but is not considered deleted yet.
     MISSING = "missing"
-    #: It was deleted. Its id is kept, to detect that it is re-created.
+    #: The topic was deleted. Its id is kept, to detect when it is re-created.
     DELETED = "deleted"
 
 
 class TopicEvent(enum.Enum):
     """What changes the state of a topic."""
 
-    #: A look-up found it.
+    #: A lookup found the topic.
     FIND = "find"
-    #: A look-up did not find it.
+    #: A lookup did not find the topic.
     MISS = "miss"
-    #: It was missing for longer than the grace period, and its absence is certain.
+    #: The topic was missing for longer than the grace period, and its absence is certain.
     CONFIRM = "confirm"
-    #: The query no longer reads it.
+    #: The query no longer reads the topic.
     IGNORE = "ignore"
 
 
 _U, _K, _M, _D = TopicState.UNKNOWN, TopicState.KNOWN, TopicState.MISSING, TopicState.DELETED
 
-#: The next state by event and present state; an absent state means that the event cannot happen in it.
+#: Next state by event and current state. If a state is missing, the event cannot happen in it.
 TRANSITIONS: dict[TopicEvent, dict[TopicState, TopicState]] = {
     TopicEvent.FIND: {_U: _K, _K: _K, _M: _K, _D: _K},
     TopicEvent.MISS: {_U: _U, _K: _M, _M: _M, _D: _D},
@@ -69,10 +69,10 @@ class TopicRecord:
     """State of one topic.
 
     Attributes:
-        state: see the module's table.
-        topic_id: last id that was found, empty if none is known.
-        missing_since: time (``time.monotonic``) of the first look-up that did not find it; set in MISSING.
-        deletion: number of its deletion among all topics; set in DELETED.
+        state: state of the topic; see the table in the module docstring.
+        topic_id: last known topic id; empty if none is known.
+        missing_since: time (``time.monotonic``) of the first lookup that did not find the topic; set in MISSING.
+        deletion: sequence number of the deletion among all deleted topics; set in DELETED.
     """
 
     state: TopicState = TopicState.UNKNOWN
@@ -81,7 +81,7 @@ class TopicRecord:
     deletion: int = 0
 
     def apply(self, event: TopicEvent) -> None:
-        """Change the state."""
+        """Change the state according to ``event``."""
         following = TRANSITIONS[event].get(self.state)
         if following is None:
             raise RuntimeError(f"event {event.value!r} is not valid for a topic in state {self.state.value!r}")
@@ -93,7 +93,7 @@ class TopicChanges(NamedTuple):
 
     Attributes:
         deleted: topics that were deleted.
-        recreated: topics that were deleted and created again, with the previous and the present id.
+        recreated: topics that were deleted and re-created, with the previous and the current topic id.
         reported: topics of ``recreated`` whose deletion was reported by an earlier check.
     """
 
@@ -103,11 +103,11 @@ class TopicChanges(NamedTuple):
 
 
 class TopicStates:
-    """One ``TopicRecord`` for each topic. Does no I/O.
+    """Holds a ``TopicRecord`` for each topic. Does no I/O.
 
     Args:
-        ids: ids by topic in the checkpoint.
-        deleted: deleted topics in the checkpoint, in the order of their deletion.
+        ids: topic ids in the checkpoint, by topic name.
+        deleted: deleted topics in the checkpoint, in order of deletion.
     """
 
     def __init__(self, ids: Mapping[str, str], deleted: Iterable[str]) -> None:
@@ -119,21 +119,21 @@ class TopicStates:
             record.state, record.deletion = TopicState.DELETED, self._deletions
 
     def in_state(self, state: TopicState) -> set[str]:
-        """Return the topics in a state."""
+        """Return the topics in ``state``."""
         return {topic for topic, record in self._records.items() if record.state is state}
 
     @property
     def deleted(self) -> list[str]:
-        """The deleted topics, in the order of their deletion."""
+        """The deleted topics, in order of deletion."""
         return sorted(self.in_state(TopicState.DELETED), key=lambda topic: self._records[topic].deletion)
 
     @property
     def ids(self) -> dict[str, str]:
-        """The ids by topic; topics without an id are absent."""
+        """The topic ids by topic name; topics without an id are omitted."""
         return {topic: record.topic_id for topic, record in self._records.items() if record.topic_id}
 
     def find_replaced(self, ids: Mapping[str, str]) -> set[str]:
-        """Return the topics that were deleted, or re-created since they had these ids."""
+        """Return the deleted topics, and the topics that were re-created since they had the given ids."""
         known, unknown = self.ids, self.in_state(TopicState.UNKNOWN)
         forgotten = {topic for topic in ids if topic not in self._records or topic in unknown}
         recreated = {topic for topic, old in ids.items() if not is_same_topic(old, known.get(topic, old))}
@@ -142,13 +142,13 @@ class TopicStates:
     def update(
         self, wanted: Collection[str], found: Mapping[str, str], absent: Mapping[str, bool], now: float
     ) -> TopicChanges:
-        """Record the result of a look-up.
+        """Record the result of a lookup.
 
         Args:
             wanted: topics that the query reads.
-            found: ids of the topics that were found; empty for a topic without an id.
+            found: ids of the topics that were found; an id is empty if the topic has none.
             absent: topics that were not found, and whether their absence is certain.
-            now: time (``time.monotonic``) of the look-up.
+            now: time (``time.monotonic``) of the lookup.
         """
         changes = TopicChanges(set(), {}, set())
         for topic in self._records.keys() - set(wanted):
@@ -177,5 +177,5 @@ class TopicStates:
         record.topic_id = topic_id or record.topic_id
 
     def forget(self, topic: str) -> None:
-        """Forget a topic. If it is found again, it counts as a new topic."""
+        """Forget a topic. If it is found again, it is treated as a new topic."""
         self._records.pop(topic, None)

@@ -1,4 +1,4 @@
-"""Topologies on Spark: ``StreamsApp`` and its query in the driver, and the tasks in an operator with state.
+"""Topologies on Spark: ``StreamsApp`` and its query run in the driver, and the tasks run in a stateful operator.
 
-A worker imports neither ``app`` nor ``query``.
+Workers import neither ``app`` nor ``query``.
 """

@@ -22,7 +22,7 @@ from zkconsumer.spark.streams.progress import Progress, ProgressReports
 from zkconsumer.spark.streams.query import TopologyQuery
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.spark.streams.signals import handling_signals
-from zkconsumer.threads import OwnedThread
+from zkconsumer.threads import WAKE_INTERVAL_S, OwnedThread
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle, StateListener
@@ -31,11 +31,11 @@ from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle, StateList
 _POLL_S = 0.5
 #: Maximum seconds to wait for the query to stop after its last batch.
 _STOP_TIMEOUT_S = 60.0
-#: Maximum seconds between a failure and the restart.
+#: Maximum seconds to wait between a failure and the restart.
 _MAX_PAUSE_S = 60.0
-#: Number of failures after which the pause has its maximum.
+#: Maximum exponent of the exponential backoff between a failure and the restart.
 _MAX_EXPONENT = 6
-#: States after which nothing happens.
+#: Terminal states of an application.
 _ENDED = (ApplicationState.ERROR, ApplicationState.NOT_RUNNING)
 #: States after a failure.
 _FAILED = (ApplicationState.PENDING_ERROR, ApplicationState.ERROR)
@@ -47,28 +47,28 @@ _HEALTH = declare(
     "Health",
     Kind.GAUGE,
     "application",
-    "0 healthy, 2 stalled, or restarted after a failure, 4 failed.",
+    "0 healthy, 2 stalled or restarting after a failure, 4 failed.",
 )
 
 
 class ExceptionResponse(enum.Enum):
-    """What happens after an exception of the query. Source: StreamsUncaughtExceptionHandler."""
+    """The response to a query exception. Source: StreamsUncaughtExceptionHandler."""
 
-    #: Start the query again, from its checkpoint.
+    #: Restart the query from its checkpoint.
     REPLACE_QUERY = "replace query"
     #: Stop the application, with the state ``ERROR``.
     SHUTDOWN = "shut down"
 
 
-#: Called with the progress after each batch.
+#: Function that is called with the progress after each batch.
 ProgressListener = Callable[[Progress], object]
 
-#: Called with the exception that ended the query.
+#: Function that is called with the exception that ended the query, and returns the response.
 ExceptionHandler = Callable[[BaseException], ExceptionResponse]
 
 
 class StreamsApp:
-    """A topology that runs on Spark: tasks, stores and offsets continue from the checkpoint after a restart.
+    """Runs a topology on Spark. After a restart, tasks, stores and offsets resume from the checkpoint.
 
     ::
 
@@ -79,13 +79,13 @@ class StreamsApp:
 
     Args:
         topology: the topology.
-        config: settings of the application. ``application_id`` is the consumer group, whose offsets are committed for
+        config: application settings. ``application_id`` is the consumer group whose offsets are committed for
             monitoring.
         spark: a Spark session.
-        checkpoint: directory of the checkpoint, which all workers can access.
-        properties: consumer properties with ``zookeeper.connect`` or ``bootstrap.servers``.
-        settings: settings of the query.
-        allow: changes of the topology since the checkpoint was written that are allowed.
+        checkpoint: checkpoint directory, which all workers must be able to access.
+        properties: consumer properties, including ``zookeeper.connect`` or ``bootstrap.servers``.
+        settings: query settings.
+        allow: allowed topology changes since the checkpoint was written.
         max_restarts: maximum number of consecutive restarts by ``ExceptionResponse.REPLACE_QUERY`` without a processed
             record.
 
@@ -120,7 +120,7 @@ class StreamsApp:
         self._close_timeout_s = 0.0
         self._thread = OwnedThread(self._run, f"zkconsumer-streams-{self._name}", self._on_crash)
         self._error: BaseException | None = None
-        #: The last failure: seconds since the epoch, and the error.
+        #: Time of the last failure, in seconds since the epoch, and its error.
         self._failure: tuple[float, BaseException] | None = None
         self._reports = ProgressReports()
         self._log = get_logger("zkconsumer.spark")
@@ -134,56 +134,56 @@ class StreamsApp:
 
     @property
     def state(self) -> ApplicationState:
-        """The current state."""
+        """The current state of the application."""
         return self._lifecycle.state
 
     def set_state_listener(self, listener: StateListener | None) -> None:
-        """Set the function that is called with the new and the old state. Its errors are logged.
+        """Set a function that is called with the new and the old state. Its errors are logged.
 
         Raises:
-            StreamsError: the application was started.
+            StreamsError: the application was already started.
         """
         self._lifecycle.set_listener(None if listener is None else partial(self._notify, listener))
 
     def set_progress_listener(self, listener: ProgressListener | None) -> None:
-        """Set the function that is called with the ``Progress`` after each batch. Its errors are logged.
+        """Set a function that is called with the ``Progress`` after each batch. Its errors are logged.
 
-        It is called in the thread that watches the query, so it must return soon.
+        It is called in the thread that monitors the query, so it must return quickly.
 
         Raises:
-            StreamsError: the application was started.
+            StreamsError: the application was already started.
         """
         self._check_not_started("a progress listener")
         self._progress_listener = listener
 
     def set_uncaught_exception_handler(self, handler: ExceptionHandler) -> None:
-        """Set the function that decides what happens after an exception of the query.
+        """Set a function that determines the response to a query exception.
 
         Raises:
-            StreamsError: the application was started.
+            StreamsError: the application was already started.
         """
         self._check_not_started("an exception handler")
         self._handler = handler
 
     @property
     def task_metrics(self) -> dict[str, dict[str, int]]:
-        """Metrics by task id and name since the start, updated after each batch; see ``StreamTask.metrics``."""
+        """Metric totals by task id and metric name since the start; see ``StreamTask.metrics``. Updated per batch."""
         return self._reports.task_metrics()
 
     @property
     def metrics(self) -> dict[MetricName, Mapping[str, float]]:
-        """``health``, ``task_metrics`` and metrics of the query, for ``zkconsumer.prometheus.ConsumerCollector``."""
+        """Health, task metrics and query metrics, for ``zkconsumer.prometheus.ConsumerCollector``."""
         health = {_HEALTH.named(application=self._name): {"Value": float(self.health.state)}}
         return {**self._query.listener_metrics, **health, **dict(self._reports.gauges(self._name))}
 
     @property
     def consumer_id(self) -> str | None:
-        """None: the application is not a member of a group."""
+        """None, because the application is not a group member."""
         return None
 
     @property
     def progress(self) -> Progress | None:
-        """The last batch, and totals since the start; ``str`` returns a readable text. None before the first batch."""
+        """Progress as of the last batch, with totals since the start; None before the first batch."""
         return self._reports.progress()
 
     @property
@@ -198,10 +198,10 @@ class StreamsApp:
         return Health.of(reasons)
 
     def start(self) -> None:
-        """Start the query. Errors of its first batch are raised by ``wait``.
+        """Start the query. Errors in its first batch are raised by ``wait``.
 
         Raises:
-            StreamsError: the application was started before, or the checkpoint belongs to another application
+            StreamsError: the application was already started, or the checkpoint belongs to another application
                 or topology.
             ConfigurationError: a property is invalid.
             TopologyError: the topology has no source or cannot be pickled, or a source topic does not exist.
@@ -209,15 +209,16 @@ class StreamsApp:
         """
         with self._starting:
             if self.state is not ApplicationState.CREATED:
-                raise StreamsError(f"a StreamsApp can be started once; its state is {self.state.name}")
+                raise StreamsError(f"a StreamsApp can be started only once; its state is {self.state.name}")
             self._lifecycle.set_state(ApplicationState.REBALANCING)
             self._thread.start()
-        self._started.wait()
+        while not self._started.wait(WAKE_INTERVAL_S):
+            pass
         if self._error is not None:
             raise self._error
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end of the application, and return False after the timeout.
+        """Wait for the application to end; return False if the timeout expires.
 
         Raises:
             StreamsError: the query failed; its exception is the cause.
@@ -228,9 +229,9 @@ class StreamsApp:
         return ended
 
     def run(self) -> None:
-        """Start the application, and wait until it ends, or for SIGINT (Ctrl-C) or SIGTERM; then close it.
+        """Start the application, wait until it ends or receives SIGINT (Ctrl-C) or SIGTERM, and close it.
 
-        To be called in the main thread, which alone can handle signals.
+        Must be called in the main thread, because only that thread can handle signals.
 
         Raises:
             StreamsError: the query failed; its exception is the cause. See also ``start``.
@@ -242,12 +243,12 @@ class StreamsApp:
                     return
 
     def clean_up(self) -> list[str]:
-        """Delete the checkpoint with the stores, the committed offsets of the group, and the internal topics.
+        """Delete the checkpoint with the stores, the group's committed offsets, and the internal topics.
 
-        The next start processes the other topics, which are not deleted, from their starting offsets.
+        Other topics are not deleted. The next start processes them from their starting offsets.
 
         Returns:
-            what was deleted.
+            Descriptions of the deleted items.
 
         Raises:
             StreamsError: the application is running.
@@ -261,7 +262,7 @@ class StreamsApp:
     def close(self, timeout_s: float = 60.0) -> bool:
         """Stop the query, and return whether it ended in time.
 
-        It waits for the end of the current batch. A batch that does not end in time is repeated after a restart.
+        Waits for the current batch to finish. A batch that does not finish in time is repeated after a restart.
         """
         with self._starting:
             was_started = self.state is not ApplicationState.CREATED
@@ -286,7 +287,7 @@ class StreamsApp:
             self._started.set()
 
     def _supervise(self) -> BaseException | None:
-        """Run the query, and restart it if the handler requests it; return the last error, or None without one.
+        """Run the query, and restart it if the handler requests it; return the last error, or None.
 
         A query that ended without an error is restarted until it processes no records, because it may have written
         records to its own source topics. A query whose topics have new partitions is restarted to read them.
@@ -312,17 +313,17 @@ class StreamsApp:
         return None
 
     def _run_query(self) -> tuple[bool, int, BaseException | None]:
-        """Run the query until it ends, is to be stopped, or its topics have new partitions.
+        """Run the query until it ends, a stop is requested, or its topics have new partitions.
 
         Returns:
-            whether it started, the number of records that it processed, and the exception that ended it or prevented
-            its start.
+            Whether the query started, the number of records that it processed, and the exception that ended it or
+            prevented its start.
         """
         try:
             self._query.start()
         except Exception as error:
             if not self._started.is_set():
-                raise  # ``start`` raises it
+                raise  # ``start`` raises the error
             return False, 0, error
         self._lifecycle.set_state(ApplicationState.RUNNING)
         self._started.set()
@@ -357,7 +358,7 @@ class StreamsApp:
         self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
 
     def _add_reports(self) -> int:
-        """Add the reports of new batches; return the number of their records."""
+        """Add the progress reports of new batches; return the number of records that they processed."""
         count = 0
         for report in self._query.take_reports():
             count += self._reports.add(report)

@@ -1,4 +1,4 @@
-"""Changes of a topology that ``StreamsApp(allow=...)`` permits when it continues from a checkpoint."""
+"""Topology changes that ``StreamsApp(allow=...)`` permits when it resumes from a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 #: Declaration of a sub-topology; see ``Subtopology.fingerprint``.
 Declaration = Mapping[str, Any]
 
-#: Names of functions and classes in nodes and stores.
+#: Fields of a node or store declaration that contain the name of a function or class.
 _CODE = (
     "supplier",
     "key_serializer",
@@ -25,19 +25,19 @@ _CODE = (
 class AllowedChange(enum.Enum):
     """A change of the topology since the checkpoint was written."""
 
-    #: A sub-topology without stores was added, after the others.
+    #: A sub-topology without stores was added after all existing sub-topologies.
     ADDED_SUBTOPOLOGY = "added sub-topology"
-    #: A sub-topology was removed, after the others. Its state remains in the checkpoint.
+    #: A sub-topology was removed that came after all remaining sub-topologies. Its state remains in the checkpoint.
     REMOVED_SUBTOPOLOGY = "removed sub-topology"
     #: A store was added. It is empty, unless it was removed before.
     ADDED_STORE = "added store"
-    #: A store was removed. Its entries remain in the checkpoint, and are used again if the store is declared again.
+    #: A store was removed. Its entries remain in the checkpoint, and are reused if the store is declared again.
     REMOVED_STORE = "removed store"
-    #: ``caching`` or ``logging`` of a store was changed.
+    #: The ``caching`` or ``logging`` setting of a store was changed.
     STORE_SETTINGS = "store settings"
     #: Functions and classes of nodes were renamed or replaced, for example a processor or serializer.
     CODE = "code"
-    #: A processor or sink was renamed. Its schedules and remembered values must not be in use.
+    #: A processor or sink was renamed. It must not have active schedules or remembered values.
     RENAMED_NODE = "renamed node"
     #: A sink writes to another topic, or sinks were added or removed.
     SINKS = "sinks"
@@ -46,11 +46,11 @@ class AllowedChange(enum.Enum):
 def normalize(
     before: Mapping[str, Declaration], now: Mapping[str, Declaration], allowed: Collection[AllowedChange]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return two topologies without the differences that are allowed.
+    """Return the declarations of two topologies without the allowed differences.
 
     Args:
-        before: declarations by number of the sub-topology, as the checkpoint has them.
-        now: declarations by number.
+        before: declarations in the checkpoint, by sub-topology number.
+        now: current declarations, by sub-topology number.
         allowed: the allowed changes.
     """
     old, new = dict(before), dict(now)
@@ -60,7 +60,7 @@ def normalize(
         old = {number: one for number, one in old.items() if number in new}
     for number in old.keys() & new.keys():
         of_both = set(allowed)
-        if _has_moved_names(old[number], new[number]):  # the state of a node would become that of another
+        if _has_moved_names(old[number], new[number]):  # otherwise, a node would take over another node's state
             of_both.discard(AllowedChange.RENAMED_NODE)
         old[number], new[number] = (_simplify(one, of_both) for one in (old[number], new[number]))
         names = [{store["name"] for store in one["stores"]} for one in (old[number], new[number])]
@@ -72,7 +72,7 @@ def normalize(
 
 
 def _has_moved_names(before: Declaration, now: Declaration) -> bool:
-    """Return whether a node has the name that another one had."""
+    """Return whether a node has a name that another node had before."""
     old, new = ([node["name"] for node in one["nodes"]] for one in (before, now))
     return any(name in old and old.index(name) != index for index, name in enumerate(new))
 

@@ -1,4 +1,4 @@
-"""The checkpoint file with the tasks and declarations of an application, which a restart is checked against."""
+"""The checkpoint file with an application's tasks and declarations, which are compared at each restart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zkconsumer.spark.streams.plan import TaskNumber, list_tasks
 from zkconsumer.topology.snapshot import hash_fingerprint
 from zkconsumer.topology.subtopology import Subtopology
 
-#: Name of the file.
+#: Name of the application file in the checkpoint directory.
 FILE = "zkconsumer-streams.json"
 
 _FORMAT = 1
@@ -28,14 +28,14 @@ class StoredApplication:
     """The application to which a checkpoint belongs.
 
     Attributes:
-        application_id: name of the application.
+        application_id: the application id.
         partitions: number of Spark partitions, which Spark cannot change.
-        tasks: the tasks in the order of their keys.
-        declarations: ``Subtopology.fingerprint`` by number.
-        stores: name and declaration of the stores by sub-topology number, in the order of their numbers in the state; a
-            removed store keeps its number.
+        tasks: the tasks in key order.
+        declarations: ``Subtopology.fingerprint`` by sub-topology number.
+        stores: name and declaration of each store by sub-topology number, in the order of the store numbers in the
+            state; a removed store keeps its number.
         removed: declarations of removed sub-topologies by number.
-        earlier: earlier declarations by sub-topology number; see ``snapshot.hash_fingerprint``.
+        earlier: hashes of earlier declarations by sub-topology number; see ``snapshot.hash_fingerprint``.
     """
 
     application_id: str
@@ -50,10 +50,10 @@ class StoredApplication:
     def create(
         cls, application_id: str, subtopologies: Mapping[int, Subtopology], partitions: int
     ) -> StoredApplication:
-        """Return what a new checkpoint stores.
+        """Create the application data for a new checkpoint.
 
         Args:
-            application_id: name of the application.
+            application_id: the application id.
             subtopologies: the sub-topologies by number.
             partitions: maximum number of Spark partitions.
         """
@@ -70,7 +70,7 @@ class StoredApplication:
 
     @classmethod
     def from_json(cls, text: str, place: str) -> StoredApplication:
-        """Return what a checkpoint stores.
+        """Parse the application file of a checkpoint.
 
         Raises:
             StreamsError: the file is malformed, or was written by a later release.
@@ -93,7 +93,7 @@ class StoredApplication:
             raise StreamsError(f"{place} is malformed: {error!r}; restore the checkpoint") from error
 
     def to_json(self) -> str:
-        """Return the content of the file."""
+        """Return the content of the application file."""
         data = {
             "format": _FORMAT,
             "application_id": self.application_id,
@@ -113,21 +113,21 @@ class StoredApplication:
         place: str,
         allowed: Collection[AllowedChange] = (),
     ) -> StoredApplication:
-        """Return the same application with the current topology, and with the tasks of added partitions.
+        """Return this application with the current topology, and with tasks for added partitions.
 
         Args:
-            application_id: name of the application.
-            subtopologies: its sub-topologies by number.
-            place: the checkpoint, for messages.
-            allowed: changes of the topology that are allowed.
+            application_id: the application id.
+            subtopologies: the current sub-topologies by number.
+            place: description of the checkpoint, used in messages.
+            allowed: allowed topology changes.
 
         Raises:
-            StreamsError: the application is another one, or its topology has changed.
+            StreamsError: the checkpoint belongs to another application, or the topology changed.
         """
         if application_id != self.application_id:
             raise StreamsError(
-                f"{place} belongs to application {self.application_id!r}, got {application_id!r}; use another "
-                "checkpoint"
+                f"{place} belongs to application {self.application_id!r}, but application_id is {application_id!r}; "
+                "use another checkpoint"
             )
         declarations = _declare(subtopologies)
         before, now = normalize(self.declarations, declarations, allowed)
@@ -156,7 +156,7 @@ class StoredApplication:
         )
 
     def number_stores(self, subtopologies: Mapping[int, Subtopology]) -> dict[int, dict[str, int]]:
-        """Return the numbers that stores have in the state, by sub-topology number and name."""
+        """Return the store numbers in the state, by sub-topology number and store name."""
         return {
             number: {store[0]: self.stores[str(number)].index(store) for store in _describe_stores(one)}
             for number, one in subtopologies.items()
@@ -167,7 +167,7 @@ class StoredApplication:
         return [*known, *(store for store in _describe_stores(subtopology) if store not in known)]
 
     def _check_added(self, declarations: Mapping[str, Any], place: str) -> None:
-        """Check that a sub-topology with the number of a removed one has the same declaration."""
+        """Check that a sub-topology with the number of a removed sub-topology has the same declaration."""
         for number in declarations.keys() & self.removed.keys():
             if declarations[number] != self.removed[number]:
                 raise StreamsError(
@@ -176,7 +176,7 @@ class StoredApplication:
                 )
 
     def _find_earlier(self, declarations: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Return the declarations of changed sub-topologies that snapshots of tasks may have."""
+        """Return hashes of the earlier declarations of changed sub-topologies, which task snapshots may contain."""
         changed = [
             number
             for number, one in declarations.items()
@@ -197,16 +197,16 @@ class StoredApplication:
         if now > before and subtopology.stores:
             raise StreamsError(
                 f"{place}: sub-topology {number} has {now} partitions, but had {before}, and its stores contain keys "
-                "that belong to other partitions now; use a new checkpoint and a new application id"
+                "that now belong to other partitions; use a new checkpoint and a new application id"
             )
 
 
 def is_used(session: Any, checkpoint: str) -> bool:
-    """Return whether a query was started with a checkpoint.
+    """Return whether a query was started with the checkpoint.
 
     Args:
         session: the Spark session.
-        checkpoint: its directory.
+        checkpoint: checkpoint directory.
     """
     with _translating_errors(checkpoint):
         return _File(session, checkpoint).is_checkpoint_used()
@@ -220,15 +220,15 @@ def open_application(
     partitions: int,
     allowed: Collection[AllowedChange] = (),
 ) -> StoredApplication:
-    """Return the application of a checkpoint. A change is written to its file.
+    """Return the application of a checkpoint, after writing changes to the application file.
 
     Args:
         session: the Spark session.
-        checkpoint: directory of the checkpoint.
-        application_id: name of the application.
-        subtopologies: its sub-topologies by number.
-        partitions: maximum number of Spark partitions of a new application.
-        allowed: changes of the topology that are allowed.
+        checkpoint: checkpoint directory.
+        application_id: the application id.
+        subtopologies: the current sub-topologies by number.
+        partitions: maximum number of Spark partitions for a new application.
+        allowed: allowed topology changes.
 
     Raises:
         StreamsError: the checkpoint belongs to another application or topology, or its directory cannot be used.
@@ -260,11 +260,13 @@ def _open(
 
 
 def find_local_file(session: Any, checkpoint: str) -> str | None:
-    """Return the path of the file if the checkpoint is in the local file system, which all workers must share then.
+    """Return the path of the application file, or None if the checkpoint is not in the local file system.
+
+    All workers must share the directory of a local checkpoint.
 
     Args:
         session: the Spark session.
-        checkpoint: its directory.
+        checkpoint: checkpoint directory.
     """
     with _translating_errors(checkpoint):
         return _File(session, checkpoint).find_local_path()
@@ -275,10 +277,10 @@ def delete_checkpoint(session: Any, checkpoint: str) -> bool:
 
     Args:
         session: the Spark session.
-        checkpoint: its directory.
+        checkpoint: checkpoint directory.
 
     Raises:
-        StreamsError: the directory contains files, but no checkpoint of an application.
+        StreamsError: the directory exists, but is not the checkpoint of an application.
     """
     with _translating_errors(checkpoint):
         return _File(session, checkpoint).delete_directory()
@@ -286,7 +288,7 @@ def delete_checkpoint(session: Any, checkpoint: str) -> bool:
 
 @contextmanager
 def _translating_errors(place: str) -> Iterator[None]:
-    """Raise StreamsError for an error of Hadoop's file system."""
+    """Convert errors of Hadoop's file system to StreamsError."""
     try:
         yield
     except Py4JJavaError as error:
@@ -295,7 +297,7 @@ def _translating_errors(place: str) -> Iterator[None]:
 
 
 class _File:
-    """The file, in the file system of the checkpoint."""
+    """The application file, in the file system of the checkpoint."""
 
     def __init__(self, session: Any, checkpoint: str) -> None:
         self._jvm = session._jvm
@@ -311,12 +313,12 @@ class _File:
         return bool(self._files.exists(self._find("offsets")))
 
     def find_local_path(self) -> str | None:
-        """Return the path of the file, or None if its file system is not the local one."""
+        """Return the path of the file, or None if it is not in the local file system."""
         uri = self._files.makeQualified(self._path).toUri()
         return str(uri.getPath()) if uri.getScheme() == "file" else None
 
     def delete_directory(self) -> bool:
-        """Delete the directory, and return whether it existed."""
+        """Delete the checkpoint directory, and return whether it existed."""
         directory = self._jvm.org.apache.hadoop.fs.Path(self._directory)
         if not self._files.exists(directory):
             return False
@@ -325,7 +327,7 @@ class _File:
         return bool(self._files.delete(directory, True))
 
     def read(self) -> str | None:
-        """Return the content, or None if there is no file."""
+        """Return the file content, or None if there is no file."""
         found = [path for path in (self._path, self._new) if self._files.exists(path)]
         if not found:
             return None
@@ -336,7 +338,7 @@ class _File:
             stream.close()
 
     def write(self, text: str) -> None:
-        """Replace the file. If this is interrupted, ``read`` returns the old or the new content."""
+        """Replace the file content. If the write is interrupted, ``read`` returns the old or the new content."""
         stream = self._files.create(self._new, True)
         try:
             self._jvm.org.apache.commons.io.IOUtils.write(bytearray(text.encode()), stream)
@@ -353,7 +355,7 @@ def _declare(subtopologies: Mapping[int, Subtopology]) -> dict[str, Any]:
 
 
 def _describe_stores(subtopology: Subtopology) -> list[list[str]]:
-    """Return the name of each store, and its declaration without settings that do not concern the state."""
+    """Return the name of each store, and its declaration without settings that do not affect the state."""
     declared = json.loads(subtopology.fingerprint)["stores"]
     return [
         [store["name"], json.dumps({"kind": store.get("kind"), "parameters": store.get("parameters")}, sort_keys=True)]

@@ -21,13 +21,13 @@ def clean_up(spark: Any, checkpoint: str, cluster: ApplicationCluster, internal:
 
     Args:
         spark: a Spark session.
-        checkpoint: directory of the checkpoint.
-        cluster: the cluster of the application.
-        internal: its internal topics.
+        checkpoint: checkpoint directory.
+        cluster: Kafka cluster of the application.
+        internal: internal topics of the application.
 
     Raises:
         StreamsError: the application is running. This is not detected without ZooKeeper.
-        RetriableError: ZooKeeper or the brokers do not respond.
+        RetriableError: ZooKeeper or the brokers did not respond.
     """
     with ExitStack() as closing:
         if cluster.has_zookeeper:
@@ -49,7 +49,7 @@ def _delete_all(spark: Any, checkpoint: str, cluster: ApplicationCluster, intern
     if _delete_group(cluster.client_settings(brokers), group):
         deleted.append(f"committed offsets in Kafka, group {group!r}")
     deleted += [f"internal topic {topic}" for topic in internal.delete()]
-    # The checkpoint is the last one: if this is interrupted, the call can be repeated.
+    # Delete the checkpoint last, so that an interrupted call can be repeated.
     if delete_checkpoint(spark, checkpoint):
         deleted.append(f"checkpoint {checkpoint}")
     return deleted
@@ -60,7 +60,7 @@ def _delete_group(client: Mapping[str, Any], group: str) -> bool:
     from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
-    admin = AdminClient(dict(client))  # without this reference, its thread would end
+    admin = AdminClient(dict(client))  # without this reference, the client's thread would end
     [deleted] = admin.delete_consumer_groups([group], request_timeout=_TIMEOUT_S).values()
     error = wait_for_error(deleted, f"deletion of group {group!r}")
     if error is None:

@@ -14,10 +14,10 @@ from zkconsumer.offsets.access import Access, open_access
 from zkconsumer.retry import retrying
 from zkconsumer.spark.streams.markers import Marker
 
-#: Request TxnOffsetCommit, and its first version with the metadata of a group (KIP-447).
+#: API key of TxnOffsetCommit, and its first version with group metadata (KIP-447).
 _TXN_OFFSET_COMMIT, _GROUP_METADATA_VERSION = 28, 3
 
-#: Maximum seconds to wait for the coordinator of the group.
+#: Maximum seconds to wait for the group coordinator.
 _COORDINATOR_TIMEOUT_S = 30.0
 
 #: Consumer properties that have the same name and meaning in librdkafka.
@@ -48,7 +48,7 @@ class ClusterState(NamedTuple):
 
 
 class ApplicationCluster:
-    """Requests to the cluster, in the driver.
+    """Sends requests to the cluster from the driver.
 
     Attributes:
         config: the consumer properties.
@@ -70,30 +70,30 @@ class ApplicationCluster:
         self._connecting = Connecting.from_config(self.config)
 
     def complete(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Return properties that a ``ConsumerConfig`` accepts, also without ZooKeeper."""
+        """Return ``properties``; without ZooKeeper, add the placeholder that ``ConsumerConfig`` requires."""
         return {**({} if self.has_zookeeper else {"zookeeper.connect": "none"}), **properties}
 
     def describe(self) -> ClusterState:
         """Return the topics and brokers.
 
         Raises:
-            RetriableError: ZooKeeper or the brokers do not respond.
+            RetriableError: ZooKeeper or the brokers did not respond.
         """
         with self.open() as access:
             topics = access.cluster.partitions(access.cluster.topics())
             return ClusterState({topic: len(numbers) for topic, numbers in topics.items()}, access.cluster.brokers())
 
     def client_settings(self, brokers: Collection[Endpoint]) -> dict[str, Any]:
-        """Return the settings with which librdkafka connects."""
+        """Return the connection settings for librdkafka."""
         known = {name: self._properties[name] for name in _CLIENT_PROPERTIES if name in self._properties}
         return {**known, "bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
 
     def check_transactions(self, brokers: Collection[Endpoint]) -> None:
-        """Check that the brokers support transactions with the offsets of a group.
+        """Check that the brokers support transactions that commit group offsets.
 
         Raises:
             UnsupportedBrokerError: a broker is older than Kafka 2.5.
-            RetriableError: a broker does not respond.
+            RetriableError: a broker did not respond.
         """
         for broker in brokers:
             channel = self._connecting.channel(broker)
@@ -104,37 +104,36 @@ class ApplicationCluster:
                 if known.get(_TXN_OFFSET_COMMIT, (0, 0))[1] < _GROUP_METADATA_VERSION:
                     raise UnsupportedBrokerError(
                         f"broker {broker} does not support exactly_once_v2, which requires Kafka 2.5 or later; set "
-                        "processing_guarantee of QuerySettings to 'at_least_once'"
+                        "QuerySettings.processing_guarantee to 'at_least_once'"
                     )
             finally:
                 channel.close()
 
     def check_unused(self, place: str) -> None:
-        """Check that the group has no committed offsets in Kafka, for an application with a new checkpoint.
+        """Check that the group of an application with a new checkpoint has no committed offsets in Kafka.
 
         Args:
-            place: the checkpoint, for the message.
+            place: description of the checkpoint, used in the error message.
 
         Raises:
-            StreamsError: it has committed offsets.
-            RetriableError: the brokers do not respond.
+            StreamsError: the group has committed offsets.
+            RetriableError: the brokers did not respond.
         """
         with self.open() as access:
             fetch = access.coordinator().fetch_offsets_and_metadata
-            # The first request to a new cluster creates the topic of offsets.
+            # The first request to a new cluster creates the offsets topic.
             committed = retrying(_COORDINATOR_TIMEOUT_S)(fetch, None)
         for partition, (offset, metadata) in sorted(committed.items()):
             if offset >= 0:
                 marker = Marker.from_metadata(metadata)
-                owner = "" if marker is None else f" by query {marker.query} in its batch {marker.batch}"
+                owner = "" if marker is None else f" (query {marker.query}, batch {marker.batch})"
                 raise StreamsError(
-                    f"{place} has no batches, but group {self.config.group_id!r} has committed offset {offset} of "
-                    f"partition {partition}{owner}; restore the checkpoint, use another application id, or call "
-                    "clean_up() to start again"
+                    f"{place} has no batches, but group {self.config.group_id!r} has already committed offset {offset} "
+                    f"for partition {partition}{owner}; restore the checkpoint, or call clean_up() to start over"
                 )
 
     @contextmanager
     def open(self) -> Iterator[Access]:
-        """Connect to the cluster for the time of a block."""
+        """Context manager: connect to the cluster, and close the connections on exit."""
         with open_access(self.config, self._connecting, has_session=self.has_zookeeper) as access:
             yield access

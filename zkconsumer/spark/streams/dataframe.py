@@ -1,4 +1,4 @@
-"""The DataFrame of an application: the records of its topics and ticks, its tasks, and its sink."""
+"""Builds the query of an application: record and tick sources, task operator, and sink."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.subtopology import Subtopology
 
-#: Name of the observed metrics in the progress reports, and of their column.
+#: Name of the observed metrics in progress reports, and name of their column.
 METRICS, METRICS_COLUMN = "zkconsumer_tasks", "metrics"
 
 _DECODER = "zkconsumer.spark.streams.packing:RecordPacker"
 
 
 class QueryPlan(NamedTuple):
-    """What a query needs.
+    """The plan and settings from which a query is started.
 
     Attributes:
-        application: the tasks, and the settings of the application.
-        settings: settings of the query.
+        application: the tasks and the application settings.
+        settings: query settings.
         properties: consumer properties.
-        cluster: the cluster.
-        brokers: its brokers.
+        cluster: the Kafka cluster.
+        brokers: brokers of the cluster.
     """
 
     application: ApplicationPlan
@@ -48,9 +48,9 @@ def start_query(session: Any, plan: QueryPlan, checkpoint: str) -> Any:
     """Start the query.
 
     Args:
-        session: a Spark session with the formats of the sources and of the sink.
-        plan: the query.
-        checkpoint: directory of the checkpoint.
+        session: a Spark session in which the source and sink formats are registered.
+        plan: plan of the query.
+        checkpoint: checkpoint directory.
     """
     from pyspark.sql import functions
 
@@ -84,9 +84,9 @@ def plan_global_stores(
 
     Args:
         subtopologies: all sub-topologies.
-        config: settings of the application.
+        config: application settings.
         properties: consumer properties.
-        state: the cluster.
+        state: topics and brokers of the cluster.
     """
     found = tuple(one for one in subtopologies if one.is_global)
     if not found:
@@ -121,7 +121,7 @@ def _create_sink_settings(plan: QueryPlan) -> SinkSettings:
 
 
 def load_records(session: Any, plan: QueryPlan) -> Any:
-    """Return the DataFrame of the packed records of all source topics; see ``packing.COLUMNS``."""
+    """Return a DataFrame with the packed records of all source topics; see ``packing.COLUMNS``."""
     application, settings = plan.application, plan.settings
     topics = max(len(one.source_topics) for one in application.subtopologies.values())
     options = {
@@ -142,10 +142,10 @@ def load_records(session: Any, plan: QueryPlan) -> Any:
 
 
 def load_ticks(session: Any, plan: QueryPlan) -> Any:
-    """Return the DataFrame of ticks, which has the same columns."""
+    """Return a DataFrame with ticks; see ``packing.COLUMNS``."""
     options = {
         "keys": json.dumps(sorted(plan.application.tasks)),
-        # Without ticks, the source remains a part of the query: its checkpoint has an offset of each source.
+        # Even without ticks, the source is part of the query, because the checkpoint has an offset for each source.
         "intervalMs": str(plan.settings.tick_interval_ms if plan.settings.wall_clock_punctuation else 0),
     }
     if plan.application.global_stores is not None:

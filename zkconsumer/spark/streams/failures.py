@@ -1,4 +1,4 @@
-"""Messages of query exceptions."""
+"""Extracts the messages of query exceptions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-#: The exception of the library at the end of a traceback.
+#: An exception of this library at the end of a traceback.
 _OWN_ERROR = re.compile(r"^zkconsumer\.[\w.]+: .*$", re.MULTILINE)
-#: A cause in a stack trace of the JVM.
+#: A cause in a JVM stack trace.
 _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
-#: Exceptions of file systems. A java.io.IOException can also be one of a connection.
+#: File system exceptions. A java.io.IOException can also be a connection error.
 _FILE_ERROR = re.compile(r"java\.io\.FileNotFoundException\b|java\.nio\.file\.|org\.apache\.hadoop\.")
 #: Spark's error conditions for checkpoint I/O, and exceptions of Java and Hadoop, some of which Spark wraps.
 _IO_ERROR = re.compile(
@@ -22,11 +22,12 @@ _IO_ERROR = re.compile(
 def describe_error(error: BaseException, checkpoint: str) -> str:
     """Return the message of an error; for a Spark exception, the message of the Python exception in the worker.
 
-    Without one, the root cause in the JVM is appended, such as a full disk, and for an I/O error the checkpoint.
+    If there is no Python exception, the root cause in the JVM is appended, such as a full disk, and for I/O errors a
+    remedy that names the checkpoint.
 
     Args:
         error: the error.
-        checkpoint: directory of the checkpoint.
+        checkpoint: checkpoint directory.
     """
     message, traces = str(error) or repr(error), list(_list_stack_traces(error))
     own = _OWN_ERROR.findall(message) or _OWN_ERROR.findall("\n".join(traces))
@@ -35,7 +36,7 @@ def describe_error(error: BaseException, checkpoint: str) -> str:
     text, causes = message.splitlines()[0], _CAUSE.findall("\n".join(traces))
     if causes:
         text += f"; caused by {causes[-1]}"
-    # A stack trace begins with the class of its exception, which the message of a Spark exception does not contain.
+    # A stack trace begins with the exception class, which the message of a Spark exception does not contain.
     if _IO_ERROR.match(text) or _FILE_ERROR.match([*traces, *causes][-1]):
         text += (
             f"; check that checkpoint {checkpoint} is on storage that the driver and all workers can read and write, "

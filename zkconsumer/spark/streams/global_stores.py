@@ -1,7 +1,7 @@
-"""Global stores in the executors: one SQLite file for each executor, which its tasks share.
+"""Global stores in the executors: each executor has one SQLite file, which its tasks share.
 
-The file has exactly the records before the end offsets in the tick of a batch, so a batch that Spark repeats reads the
-same entries. A task reads the file in a transaction, which isolates it from later updates by other tasks.
+The file contains exactly the records before the end offsets in a batch's tick, so a repeated batch reads the same
+entries. A task reads the file in a transaction, which isolates it from later updates by other tasks.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from zkconsumer.topology.stores.files import StateFile
 from zkconsumer.topology.subtopology import Subtopology
 from zkconsumer.topology.task_runtime import TaskRuntime
 
-#: Name of the offsets in the file.
+#: Name under which the file stores the processed offsets.
 _OFFSETS = "offsets"
-#: Attempts to read the file at the wanted offsets, while other tasks update it.
+#: Maximum number of attempts to read the file at the requested offsets, because other tasks may update it.
 _ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
 class GlobalPlan:
-    """The global stores of an application; pickled to the workers.
+    """The global stores of an application; pickled and sent to the workers.
 
     Attributes:
-        config: settings of the application.
+        config: application settings.
         subtopologies: the sub-topologies of global stores.
-        fetch: what fetches their topics, without ranges.
+        fetch: task that fetches the topics of global stores, without ranges.
     """
 
     config: ApplicationConfig
@@ -52,7 +52,7 @@ class GlobalPlan:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """The partitions of their topics."""
+        """All partitions of the global store topics."""
         return [
             TopicPartition(topic, number)
             for one in self.subtopologies
@@ -62,25 +62,25 @@ class GlobalPlan:
 
     @property
     def file_name(self) -> str:
-        """Name of the file, which changes with the declarations of the stores."""
+        """Name of the SQLite file, which depends on the store declarations."""
         text = json.dumps([self.config.application_id, *(one.fingerprint for one in self.subtopologies)])
         return f"zkconsumer-global-{hashlib.sha256(text.encode()).hexdigest()[:16]}.db"
 
 
 class GlobalStores:
-    """The global stores of an application at some offsets.
+    """The global stores of an application, up to the end offsets ``ends``.
 
     Args:
         plan: the stores.
-        ends: end offsets of the partitions of their topics.
-        directory: where the file is.
+        ends: end offset of each partition of the global store topics.
+        directory: directory of the SQLite file.
 
     Attributes:
-        by_name: the stores, which are read-only.
+        by_name: the read-only stores, by name.
 
     Raises:
-        StreamsError: the file cannot be written, or a record or the processor of a store failed.
-        RetriableError: the brokers do not respond.
+        StreamsError: the file cannot be written, or a record could not be processed.
+        RetriableError: the brokers did not respond.
     """
 
     def __init__(self, plan: GlobalPlan, ends: Mapping[TopicPartition, int], directory: Path) -> None:
@@ -96,7 +96,7 @@ class GlobalStores:
                 self._file.rollback()
                 self._update()
             else:
-                raise StreamsError(f"{self._file.location} was changed by other tasks in {_ATTEMPTS} attempts")
+                raise StreamsError(f"other tasks changed {self._file.location} during {_ATTEMPTS} attempts to read it")
             self._tasks = self._open_tasks()
         except BaseException:
             self.close()
@@ -117,13 +117,13 @@ class GlobalStores:
             self._file.close()
 
     def _begin(self, statement: str) -> dict[TopicPartition, int] | None:
-        """Begin a transaction, and return the offsets of the file; None if it is new."""
+        """Begin a transaction, and return the offsets stored in the file; None if the file is new."""
         self._file.execute(statement)
         saved = self._file.read_snapshot(_OFFSETS)
         return None if saved is None else decode_offsets(saved.decode())
 
     def _update(self) -> None:
-        """Process the records up to the wanted offsets. A file that is ahead of them is built again."""
+        """Process the records up to ``self.ends``. A file that is ahead of these offsets is rebuilt."""
         offsets = self._begin("BEGIN IMMEDIATE") or {}
         if any(offset > self.ends.get(partition, -1) for partition, offset in offsets.items()):
             self._file.clear()
@@ -153,13 +153,13 @@ class GlobalStores:
 
 
 class GlobalStoresOfWorker:
-    """The global stores that a worker process has open, which later batches use again. Used by one thread."""
+    """The open global stores of a worker process, which later batches reuse. Used by one thread."""
 
     def __init__(self) -> None:
         self._opened: GlobalStores | None = None
 
     def open(self, plan: GlobalPlan, ends: Mapping[TopicPartition, int]) -> Mapping[str, StateStore]:
-        """Return the stores at some offsets; see ``GlobalStores``."""
+        """Open the global stores, up to the end offsets ``ends``; return the stores by name."""
         opened = self._opened
         if opened is None or opened.ends != ends or opened.plan.file_name != plan.file_name:
             self.close()
@@ -175,14 +175,14 @@ class GlobalStoresOfWorker:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Open and close the file alone: SQLite does not wait for others then, but fails."""
+    """Lock the file while it is opened or closed, because SQLite fails then instead of waiting for other processes."""
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _divide(batch: pa.RecordBatch) -> list[tuple[TopicPartition, pa.RecordBatch]]:
-    """Return the records of a batch by partition."""
+    """Divide the records of a batch by partition."""
     keys = zip(batch.column("topic").to_pylist(), batch.column("partition").to_pylist(), strict=True)
     found = []
     for topic, number in sorted(set(keys)):

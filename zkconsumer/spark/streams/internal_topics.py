@@ -1,4 +1,4 @@
-"""Creates the internal topics of an application, and deletes their processed records.
+"""Creates the internal topics of an application, and deletes processed records from them.
 
 Source: Kafka 3.9 InternalTopicManager, RepartitionTopicConfig and TaskManager.maybePurgeCommittedRecords.
 """
@@ -15,7 +15,7 @@ from zkconsumer.errors import BrokerUnavailableError, StreamsError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 
-#: Settings of an internal topic: only the application deletes its records.
+#: Configuration of internal topics. Only the application deletes records from them.
 _CONFIG = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -26,13 +26,13 @@ _TIMEOUT_S = 30.0
 
 
 class InternalTopics:
-    """Creates internal topics, and deletes their processed records. It runs in the driver, and is not thread-safe.
+    """Creates internal topics, and deletes processed records from them. Runs in the driver; not thread-safe.
 
     Args:
         client: librdkafka client configuration.
-        application: application id, for the log.
+        application: application id, for log events.
         names: names of the internal topics.
-        purge_interval_ms: minimum time between two deletions, in milliseconds.
+        purge_interval_ms: minimum interval between two deletions, in milliseconds.
     """
 
     def __init__(
@@ -46,20 +46,20 @@ class InternalTopics:
 
     @cached_property
     def _admin(self) -> Any:
-        """The client, which an application without internal topics does not start."""
-        from confluent_kafka.admin import AdminClient  # it needs the extra
+        """The admin client, which is created on first use: applications without internal topics do not need it."""
+        from confluent_kafka.admin import AdminClient  # requires the extra ``topology``
 
         return AdminClient(dict(self._client))
 
     def create(self, topics: Mapping[str, int]) -> None:
-        """Create topics with the default replication factor of the brokers; existing topics are not changed.
+        """Create topics with the brokers' default replication factor; existing topics are not changed.
 
         Args:
-            topics: numbers of partitions by topic.
+            topics: number of partitions by topic.
 
         Raises:
             StreamsError: a topic could not be created.
-            BrokerUnavailableError: the brokers do not respond.
+            BrokerUnavailableError: the brokers did not respond.
         """
         from confluent_kafka import KafkaError
         from confluent_kafka.admin import NewTopic
@@ -81,7 +81,7 @@ class InternalTopics:
         """Delete processed records if the interval has elapsed and no request is pending; a later call logs errors.
 
         Args:
-            ends: offset after the last processed record of each partition; other topics are ignored.
+            ends: offset after the last processed record of each partition; topics that are not internal are ignored.
         """
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Position
@@ -98,7 +98,7 @@ class InternalTopics:
             self._report("", error)
 
     def delete(self) -> list[str]:
-        """Delete the internal topics, and return the names of those that existed.
+        """Delete the internal topics, and return the names of the deleted topics.
 
         Raises:
             BrokerUnavailableError: a topic could not be deleted.
@@ -131,17 +131,17 @@ class InternalTopics:
 
 
 def wait_for_error(request: Future[Any], action: str) -> Any:
-    """Return the error of an administrative request, a ``KafkaError``, or None if it succeeded.
+    """Return the ``KafkaError`` of an admin request, or None if the request succeeded.
 
-    The error is not raised: its traceback would keep the client, with its connections, until the next garbage
+    The error is not raised, because its traceback would keep the client and its connections until the next garbage
     collection.
 
     Args:
         request: the request.
-        action: what it does, for the message of an error.
+        action: description of the request, used in the error message.
 
     Raises:
-        BrokerUnavailableError: there is no response.
+        BrokerUnavailableError: the request timed out.
     """
     try:
         error = request.exception(_TIMEOUT_S + 5)

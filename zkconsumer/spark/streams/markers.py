@@ -1,8 +1,8 @@
-"""Committed offsets of the group, whose metadata names the query and the batch that committed them.
+"""Committed group offsets, whose metadata names the query and the batch that committed them.
 
-The metadata is the marker by which a batch that Spark repeats is recognized, and by which a query detects another one
-with the same application id. A query with a copy of the checkpoint has the same id. It is detected when their batches
-differ: by their numbers, or by the offsets of a batch.
+This metadata, the marker, identifies a batch that Spark repeats, and lets a query detect another query with the same
+application id. A query with a copy of the checkpoint has the same query id; it is detected when the batch numbers or
+the offsets of a batch differ.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 _PREFIX = "zkconsumer "
 _METADATA = re.compile(rf"{_PREFIX}(\S+) ([0-9]{{1,19}}) ([0-9a-f]{{8}})")
-#: Maximum seconds of retries to read committed offsets, and maximum seconds of each attempt.
+#: Maximum seconds to retry reading committed offsets, and maximum seconds per attempt.
 _TIMEOUT_S = 30.0
 
 
 class Marker(NamedTuple):
-    """The batch that has committed an offset.
+    """The batch that committed an offset.
 
     Attributes:
-        query: id of the query, which the checkpoint contains.
-        batch: number of the batch.
-        digest: checksum of the output of the task in the batch; 0 without output.
+        query: query id, which the checkpoint contains.
+        batch: batch number.
+        digest: checksum of the task's output in the batch; 0 without output.
     """
 
     query: str
@@ -39,17 +39,17 @@ class Marker(NamedTuple):
     digest: int = 0
 
     def to_metadata(self) -> str:
-        """Return the metadata of an offset."""
+        """Return the marker as metadata of a committed offset."""
         return f"{_PREFIX}{self.query} {self.batch} {self.digest:08x}"
 
     @classmethod
     def from_metadata(cls, metadata: str | None) -> Marker | None:
-        """Return the marker in the metadata of an offset, or None if it was committed by something else."""
-        match = _METADATA.fullmatch((metadata or "").rstrip("\0"))  # the client stores the end of a string in C, too
+        """Return the marker in the metadata of a committed offset, or None if the metadata is not a marker."""
+        match = _METADATA.fullmatch((metadata or "").rstrip("\0"))  # the client also stores the C string terminator
         return None if match is None else cls(match[1], int(match[2]), int(match[3], 16))
 
     def is_same_batch(self, other: Marker | None) -> bool:
-        """Return whether both markers are of the same batch of the same query."""
+        """Return whether both markers identify the same batch of the same query."""
         return other is not None and self[:2] == other[:2]
 
 
@@ -57,8 +57,8 @@ class MarkedOffsets:
     """Reads and commits the offsets of a group without members. Used by one thread.
 
     Args:
-        client: settings of librdkafka with which it connects.
-        group: the consumer group, which is the application id.
+        client: librdkafka connection settings.
+        group: consumer group, which is the application id.
     """
 
     def __init__(self, client: Mapping[str, Any], group: str) -> None:
@@ -76,19 +76,19 @@ class MarkedOffsets:
 
     @property
     def group_metadata(self) -> Any:
-        """What ``Producer.send_offsets_to_transaction`` needs of the group."""
+        """The group metadata for ``Producer.send_offsets_to_transaction``."""
         return self._consumer.consumer_group_metadata()
 
     def find_marker(self, offsets: Mapping[TopicPartition, int], own: Marker) -> Marker | None:
-        """Return the newest marker of the query on any of the partitions of a task.
+        """Return the query's newest marker among the partitions in ``offsets``.
 
         Args:
             offsets: the offsets that the current batch commits.
             own: marker of the current batch.
 
         Raises:
-            StreamsError: another query has committed an offset, or a batch after the current one was committed.
-            BrokerUnavailableError: the brokers do not respond.
+            StreamsError: another query committed an offset, or a batch after the current one was committed.
+            BrokerUnavailableError: the brokers did not respond.
         """
         found: Marker | None = None
         for partition, (offset, metadata) in retrying(_TIMEOUT_S)(self._read, list(offsets)).items():
@@ -99,16 +99,16 @@ class MarkedOffsets:
         return found
 
     def _check(self, partition: TopicPartition, offset: int, marker: Marker, own_offset: int, own: Marker) -> None:
-        what = f"group {self._group!r}: batch {marker.batch} has committed offset {offset} of partition {partition}"
+        what = f"group {self._group!r}: batch {marker.batch} committed offset {offset} for partition {partition}"
         if marker.query != own.query:
             raise StreamsError(
-                f"{what} for query {marker.query}, so query {own.query} stops in its batch {own.batch}; only one "
+                f"{what} in query {marker.query}, so query {own.query} stops in batch {own.batch}; only one "
                 "application may use an application id"
             )
         if marker.batch > own.batch:
             raise StreamsError(
                 f"{what}, but this query is in batch {own.batch}: another application uses a copy of its checkpoint, "
-                "or the checkpoint is an older copy; stop the other application, and use the latest checkpoint"
+                "or the checkpoint is outdated; use only the latest checkpoint, in one application"
             )
         if marker.batch == own.batch and offset != own_offset:
             raise StreamsError(
@@ -121,8 +121,8 @@ class MarkedOffsets:
         """Commit offsets with a marker.
 
         Raises:
-            StreamsError: another query has committed an offset; see ``find_marker``.
-            BrokerUnavailableError: the brokers do not respond.
+            StreamsError: another query committed an offset; see ``find_marker``.
+            BrokerUnavailableError: the brokers did not respond.
         """
         from confluent_kafka import KafkaException
 
@@ -133,7 +133,7 @@ class MarkedOffsets:
                     raise KafkaException(committed.error)
         except KafkaException as error:
             raise BrokerUnavailableError(
-                f"offsets of group {self._group!r} were not committed: {error.args[0].str()}"
+                f"could not commit offsets of group {self._group!r}: {error.args[0].str()}"
             ) from error
 
     def close(self) -> None:
@@ -148,13 +148,13 @@ class MarkedOffsets:
             found = self._consumer.committed([Requested(*partition) for partition in partitions], timeout=_TIMEOUT_S)
         except KafkaException as error:
             raise BrokerUnavailableError(
-                f"offsets of group {self._group!r} were not read: {error.args[0].str()}"
+                f"could not read the offsets of group {self._group!r}: {error.args[0].str()}"
             ) from error
         for one in found:
             if one.error is not None:
                 place = TopicPartition(one.topic, one.partition)
                 raise BrokerUnavailableError(
-                    f"the offset of partition {place} of group {self._group!r} was not read: {one.error.str()}"
+                    f"could not read the offset of group {self._group!r} for partition {place}: {one.error.str()}"
                 )
         return {TopicPartition(one.topic, one.partition): (one.offset, one.metadata) for one in found}
 
@@ -172,14 +172,14 @@ class OffsetCommitter:
         """Commit offsets with a marker; see ``MarkedOffsets.commit``.
 
         Args:
-            client: settings of librdkafka with which it connects.
-            group: the consumer group, which is the application id.
-            offsets: the offsets.
-            marker: the batch.
+            client: librdkafka connection settings.
+            group: consumer group, which is the application id.
+            offsets: offsets to commit.
+            marker: marker of the batch.
 
         Raises:
-            StreamsError: another query has committed an offset; see ``MarkedOffsets.find_marker``.
-            BrokerUnavailableError: the brokers do not respond.
+            StreamsError: another query committed an offset; see ``MarkedOffsets.find_marker``.
+            BrokerUnavailableError: the brokers did not respond.
         """
         if self._offsets is None or self._settings != (client, group):
             self.close()
@@ -198,7 +198,7 @@ class OffsetCommitter:
 
 
 def to_commits(offsets: Mapping[TopicPartition, int], marker: Marker) -> list[Any]:
-    """Return offsets as librdkafka commits them, with a marker."""
+    """Return offsets with a marker, in the form that librdkafka commits."""
     from confluent_kafka import TopicPartition as Committed
 
     metadata = marker.to_metadata()
@@ -211,5 +211,5 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def decode_offsets(text: str) -> dict[TopicPartition, int]:
-    """Return the offsets of ``encode_offsets``."""
+    """Parse the offsets that ``encode_offsets`` returned."""
     return {TopicPartition(topic, partition): offset for topic, partition, offset in json.loads(text)}

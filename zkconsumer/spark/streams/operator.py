@@ -1,4 +1,4 @@
-"""The stateful operator of an application's query, which has one key for each task."""
+"""The stateful operator of an application's query, with one key per task."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _SAVED = StructType(
 
 
 class TaskOperator(StatefulProcessor):
-    """Runs the tasks whose keys Spark sends to it, each once in a batch.
+    """Runs the tasks whose keys Spark sends to it, each once per batch.
 
     Args:
         plan: the tasks.
-        shared_file: a file that all workers must have; None if the checkpoint is not in the local file system.
+        shared_file: file that must exist on all workers; None if the checkpoint is not in the local file system.
     """
 
     def __init__(self, plan: ApplicationPlan, shared_file: str | None = None) -> None:
@@ -52,18 +52,18 @@ class TaskOperator(StatefulProcessor):
         self.__dict__.update(state)
 
     def init(self, handle: Any) -> None:
-        """Declare the state. Spark also calls this in the driver, at planning.
+        """Declare the state. Spark also calls this method in the driver, during planning.
 
         Raises:
-            StreamsError: the checkpoint is a directory of the driver, which this worker does not have.
+            StreamsError: the checkpoint is in a directory of the driver that does not exist on this worker.
         """
         if self._shared_file is not None and not os.path.exists(self._shared_file):
             raise StreamsError(
-                f"worker {socket.gethostname()} has no file {self._shared_file}; use a checkpoint in a directory that "
-                "the driver and all workers share"
+                f"file {self._shared_file} does not exist on worker {socket.gethostname()}; the checkpoint directory "
+                "must be on storage shared by the driver and all workers"
             )
         freeze_modules("operator")
-        # With DDL texts instead of types, Spark needs four more round trips for each variable, partition and batch.
+        # With DDL strings instead of types, Spark needs four more round trips per variable, partition and batch.
         self._pages = handle.getMapState("pages", _PAGE_KEY, _PAGE)
         self._saved = handle.getValueState("task", _SAVED)
         self._done: set[int] = set()
@@ -72,12 +72,12 @@ class TaskOperator(StatefulProcessor):
         """Run a task for a batch.
 
         Raises:
-            RuntimeError: Spark called the task twice in a batch.
+            RuntimeError: Spark ran the task twice in one batch.
         """
         (number,) = key
         task = self._plan.tasks[number]
         if number in self._done:
-            raise RuntimeError(f"task {task.task_id} was called twice in a batch")
+            raise RuntimeError(f"Spark ran task {task.task_id} twice in one batch")
         self._done.add(number)
         saved = SavedTask(*self._saved.get()) if self._saved.exists() else None
         if saved is not None:

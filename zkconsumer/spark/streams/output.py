@@ -1,4 +1,4 @@
-"""The output of a task in a batch, as a row between the operator and the sink, and the settings of the sink."""
+"""Task output, which the operator passes to the sink as a row, and the sink settings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from zkconsumer.spark.streams.packing import from_blob
 from zkconsumer.topology.handlers import ErrorHandler
 from zkconsumer.topology.records import Header
 
-#: Columns of the rows that the operator returns, one for each task; see ``TaskOutput``. ``metrics`` are changes of its
-#: metrics as JSON.
+#: Columns of the rows that the operator returns, one row per task; see ``TaskOutput``. ``metrics`` contains the changes
+#: of the task metrics as JSON.
 OUTPUT_COLUMNS = "task string, sequence bigint, offsets string, blob binary, metrics string"
 
-#: Name of the header with the task and the number of a record in its output, as ``0_3:17``. One header is faster to
+#: Name of the header with the task id and the sequence number of a record, such as ``0_3:17``. One header is faster to
 #: send than two.
 SEQUENCE_HEADER = "zkconsumer.sequence"
 
@@ -31,8 +31,8 @@ class TaskOutput(NamedTuple):
     """The output of a task in a batch.
 
     Attributes:
-        task: id of the task.
-        sequence: number of records that the task has written in earlier batches.
+        task: task id.
+        sequence: number of records that the task wrote in earlier batches.
         offsets: next offset of each partition of the task; see ``markers.encode_offsets``.
         blob: the records; see ``packing.to_blob``. None if there are none.
     """
@@ -44,24 +44,24 @@ class TaskOutput(NamedTuple):
 
 
 class ProcessingGuarantee(enum.Enum):
-    """How often a record is in the output after a failure. Source: Kafka 3.9 StreamsConfig ``processing.guarantee``."""
+    """Delivery guarantee for output records. Source: Kafka 3.9 StreamsConfig ``processing.guarantee``."""
 
-    #: A batch that is repeated writes its output again, with the same sequence numbers in a header.
+    #: A repeated batch writes its output again, with the same sequence numbers in a header.
     AT_LEAST_ONCE = "at_least_once"
-    #: A transaction for each task and batch: consumers with ``isolation.level=read_committed`` read each record once.
+    #: One transaction per task and batch: consumers with ``isolation.level=read_committed`` read each record once.
     EXACTLY_ONCE_V2 = "exactly_once_v2"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkSettings:
-    """What the sink needs of an application; pickled to the workers.
+    """Settings of the sink; pickled and sent to the workers.
 
     Attributes:
-        application_id: name of the application.
+        application_id: the application id.
         guarantee: see ``ProcessingGuarantee``.
-        client: settings of librdkafka with which it connects.
-        producer: further settings of librdkafka's producer.
-        has_sequence_headers: whether records get a header with the task and their sequence number.
+        client: librdkafka connection settings.
+        producer: additional librdkafka producer settings.
+        has_sequence_headers: whether to add a header with the task id and sequence number to records.
         internal_topics: topics whose records do not get a sequence header, because only the application reads them.
         commits_to_kafka: whether offsets are committed to Kafka.
         fails_on_changed_output: see ``QuerySettings``.
@@ -81,25 +81,25 @@ class SinkSettings:
     quarantine_topic: str | None
 
     def encode(self) -> str:
-        """Return the settings as an option of the sink."""
+        """Return the settings as an option value for the sink."""
         return base64.b64encode(cloudpickle.dumps(self)).decode()
 
     @classmethod
     @functools.lru_cache(maxsize=16)  # the same in all batches of a query
     def decode(cls, text: str) -> SinkSettings:
-        """Return the settings of ``encode``."""
+        """Decode the settings from the result of ``encode``."""
         found = pickle.loads(base64.b64decode(text))
         assert isinstance(found, cls)
         return found
 
 
-#: A record as arguments of ``confluent_kafka.Producer.produce``: topic, value, key, partition (-1 for the choice of the
-#: producer), two callbacks, timestamp, and headers. The producer is faster with None than with an empty list.
+#: Arguments of ``confluent_kafka.Producer.produce`` for a record: topic, value, key, partition (-1 to let the producer
+#: choose), two callbacks, timestamp, and headers. Without headers, None is faster than an empty list.
 RecordFields = tuple[str, bytes | None, bytes | None, int, None, None, int, list[Header] | None]
 
 
 def read_records(output: TaskOutput, settings: SinkSettings) -> Iterator[RecordFields]:
-    """Yield the records of an output, with the header ``SEQUENCE_HEADER`` if the settings require it."""
+    """Yield the records of a task's output, with the header ``SEQUENCE_HEADER`` if the settings require it."""
     if output.blob is None:
         return iter(())
     table = from_blob(output.blob)
@@ -115,7 +115,7 @@ def read_records(output: TaskOutput, settings: SinkSettings) -> Iterator[RecordF
     if settings.has_sequence_headers and not internal.issuperset(table.column("topic").unique().to_pylist()):
         task = output.task.encode()
         numbered = zip(topics, pairs, range(output.sequence, output.sequence + table.num_rows), strict=True)
-        # A generator, because Python's garbage collector would visit a list of all headers several times.
+        # Use a generator, because Python's garbage collector would visit a list of all headers several times.
         pairs = (
             found if topic in internal else [*(found or ()), (SEQUENCE_HEADER, b"%b:%d" % (task, number))]
             for topic, found, number in numbered
@@ -124,7 +124,7 @@ def read_records(output: TaskOutput, settings: SinkSettings) -> Iterator[RecordF
 
 
 def _read_dictionary(column: pa.ChunkedArray) -> list[str]:
-    """Return the values of a dictionary column, which is slower with ``to_pylist``."""
+    """Return the values of a dictionary column; faster than ``to_pylist``."""
     values: list[str] = []
     for chunk in column.chunks:
         values += map(chunk.dictionary.to_pylist().__getitem__, chunk.indices.to_pylist())

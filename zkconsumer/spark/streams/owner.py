@@ -1,6 +1,6 @@
-"""The ephemeral znode that one running application holds, where ``zookeeper.connect`` is set.
+"""Ephemeral znode that prevents two instances of an application from running, if ``zookeeper.connect`` is set.
 
-Without ZooKeeper, the metadata of committed offsets has this role, see ``markers``.
+Without ZooKeeper, the metadata of committed offsets serves this purpose; see ``markers``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from zkconsumer.zookeeper.connection import NodeExists
 from zkconsumer.zookeeper.registry import GroupPaths
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
-#: Name of the znode below that of the group.
+#: Name of the znode, which is a child of the group's znode.
 _NAME = "application"
 _POLL_S = 0.2
 
 
 class ApplicationOwner:
-    """Holds the znode of an application. Used by one thread.
+    """Holds the ephemeral znode of an application. Used by one thread.
 
     Args:
         config: consumer properties with ``zookeeper.connect``.
@@ -32,28 +32,29 @@ class ApplicationOwner:
         self._group = config.group_id
         self._path = f"{GroupPaths(config.group_id).root}/{_NAME}"
         self._session = ZooKeeperSession.from_config(config)
-        #: The znode of an application that was killed exists until its session expires.
+        #: Longer than the session timeout: the znode of a killed application exists until its session expires.
         self._timeout_s = 2 * config.zookeeper_session_timeout_s
 
     def acquire(self) -> None:
         """Create the znode.
 
         Raises:
-            StreamsError: another application holds it.
-            ZooKeeperUnavailableError: ZooKeeper does not respond.
+            StreamsError: another instance of the application holds the znode.
+            ZooKeeperUnavailableError: ZooKeeper did not respond.
         """
         self._session.start()
         self._session.lease.acquire()
-        never = threading.Event()  # nothing ends the wait
+        never = threading.Event()  # never set, so the wait is not interrupted
         if not polling(self._timeout_s, interval_s=_POLL_S, stop=never)(self._create):
             node = self._session.znodes.get(self._path)
             owner = "another process" if node is None else node.data.decode(errors="replace")
             raise StreamsError(
-                f"application {self._group!r} runs in {owner}, which holds the znode {self._path}; stop it first"
+                f"application {self._group!r} is already running in {owner}, which holds znode {self._path}; stop it "
+                "first"
             )
 
     def find_loss(self) -> OwnershipLostError | None:
-        """Return an error if the lease expired, because another application may own the znode; otherwise None."""
+        """Return an error if the lease expired, because another instance may own the znode; otherwise None."""
         if self._session.lease.is_held:
             return None
         return OwnershipLostError(

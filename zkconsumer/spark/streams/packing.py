@@ -1,9 +1,9 @@
-"""Records as rows of an application's query: one row for each fetched chunk, with its records as an Arrow blob.
+"""Packs records into rows of an application's query: one row per fetched chunk, with its records as an Arrow blob.
 
-The operator has one key for each task. Spark shuffles rows by the hash of their key, so the keys are integers that are
-chosen so that task ``i`` is processed by partition ``i`` modulo the number of partitions.
+The operator has one key per task. Spark shuffles rows by the hash of their key, so the keys are integers that are
+chosen such that task ``i`` is processed by partition ``i`` modulo the number of partitions.
 
-Source: Spark 4.3 Murmur3Hash and Pmod, of HashPartitioning.
+Source: Spark 4.3 Murmur3Hash and Pmod, as used by HashPartitioning.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.decoders import BatchDecoder, PlannedRange
 
-#: Columns of the rows that the operator receives. The task is the key. There are three kinds of rows: records in a
-#: blob; partitions of the batch, with the number of records after it as ``lag``; and ticks, without a topic. In rows
-#: without records, ``first_offset`` is the time of the tick, or of the planning.
+#: Columns of the rows that the operator receives; ``task`` is the key. There are three kinds of rows: records, in
+#: ``blob``; partitions, with the number of records after the batch in ``lag``; and ticks, without a topic. In rows
+#: without records, ``first_offset`` is the time of the tick or of the planning.
 COLUMNS = "task int, topic string, partition int, first_offset bigint, lag bigint, blob binary"
 
-#: Name of the format of the sink.
+#: Format name of the sink.
 SINK_FORMAT = "zkconsumer-topics"
 
-#: Option of the decoder: JSON of the keys by topic and partition.
+#: Decoder option with the task keys by topic and partition, as JSON.
 KEYS_OPTION = "keys"
 
 _PACKED = ["offset", "timestamp", "key", "value", "headers"]
@@ -47,11 +47,11 @@ def choose_keys(tasks: int, partitions: int) -> list[int]:
 
 
 def hash_of_int(number: int) -> int:
-    """Return Spark's hash of an integer column with seed 42, as a signed 32-bit integer."""
+    """Return Spark's hash of an integer with seed 42, as a signed 32-bit integer."""
     mixed = (number & _MASK) * 0xCC9E2D51 & _MASK
     mixed = _rotate(mixed, 15) * 0x1B873593 & _MASK
     state = (_rotate(42 ^ mixed, 13) * 5 + 0xE6546B64) & _MASK
-    state ^= 4  # bytes
+    state ^= 4  # length of the integer in bytes
     state = (state ^ state >> 16) * 0x85EBCA6B & _MASK
     state = (state ^ state >> 13) * 0xC2B2AE35 & _MASK
     state ^= state >> 16
@@ -63,16 +63,16 @@ def _rotate(number: int, bits: int) -> int:
 
 
 def encode_keys(keys: Mapping[str, Sequence[int]]) -> str:
-    """Return the option ``KEYS_OPTION`` of the decoder.
+    """Return the value of the decoder option ``KEYS_OPTION``.
 
     Args:
-        keys: key of the task of each partition, by topic.
+        keys: task key of each partition, by topic.
     """
     return json.dumps({topic: list(of_topic) for topic, of_topic in keys.items()})
 
 
 def to_blob(batch: pa.RecordBatch) -> bytes:
-    """Return a record batch as bytes."""
+    """Serialize a record batch to bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -80,18 +80,18 @@ def to_blob(batch: pa.RecordBatch) -> bytes:
 
 
 def from_blob(blob: bytes) -> pa.Table:
-    """Return what ``to_blob`` packed."""
+    """Return the records that ``to_blob`` serialized, as a table."""
     return pa.ipc.open_stream(blob).read_all()
 
 
 class RecordPacker(BatchDecoder):
-    """Packs the records of each fetched chunk into a row."""
+    """Packs the records of each fetched chunk into one row."""
 
     schema: ClassVar[str] = COLUMNS
     wants_headers: ClassVar[bool] = True
 
     def open(self, options: Mapping[str, str]) -> None:
-        """Read the keys of the tasks."""
+        """Read the task keys from the options."""
         self._keys: dict[str, list[int]] = json.loads(options[KEYS_OPTION])
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
@@ -114,7 +114,7 @@ class RecordPacker(BatchDecoder):
         topic, number = partition
         keys = self._keys[topic]
         if number >= len(keys):
-            raise StreamsError(f"topic {topic!r} has the new partition {number}; the running query does not read it")
+            raise StreamsError(f"topic {topic!r} has new partition {number}, which the running query does not read")
         row = {
             "task": keys[number],
             "topic": topic,

@@ -16,21 +16,21 @@ _KINDS = {SourceNode: "source", ProcessorNode: "processor", SinkNode: "sink"}
 
 
 def check_picklable(subtopologies: Mapping[int, Subtopology], config: ApplicationConfig) -> None:
-    """Check the nodes, stores and settings of an application.
+    """Check that the nodes, stores and settings of an application can be pickled.
 
     Args:
         subtopologies: the sub-topologies by number.
-        config: settings of the application.
+        config: application settings.
 
     Raises:
-        TopologyError: one of them cannot be pickled.
+        TopologyError: a node, store or setting cannot be pickled.
     """
     for one in subtopologies.values():
         for node in one.nodes:
             _check(f"{_KINDS[type(node)]} {node.name!r}", node)
         for store in one.stores:
             _check(f"store {store.name!r}", store)
-    _check("a function of ApplicationConfig", config)
+    _check("a function in ApplicationConfig", config)
 
 
 def _check(what: str, part: Any) -> None:
@@ -38,6 +38,6 @@ def _check(what: str, part: Any) -> None:
         cloudpickle.dumps(part)
     except Exception as error:
         raise TopologyError(
-            f"{what} cannot be sent to the workers: {error}; create the object in the worker, for example in init() of "
-            "a processor"
+            f"{what} cannot be pickled for the workers: {error}; create the object on the worker, for example in the "
+            "processor's init()"
         ) from error

@@ -15,10 +15,10 @@ from zkconsumer.topology.resolved import ResolvedTopology
 from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
 
-#: Special offsets of the source.
+#: Values of ``startingOffsets`` that mean the log end and log start offset.
 _LATEST, _EARLIEST = -1, -2
 
-#: Bytes of a page in Spark's state, unless ``ApplicationConfig.page_bytes`` is set: each page is a call of the JVM.
+#: Page size in Spark's state, in bytes, unless ``ApplicationConfig.page_bytes`` is set. Each page access calls the JVM.
 _PAGE_BYTES = 65_536
 
 
@@ -30,26 +30,26 @@ class TaskNumber(NamedTuple):
 
     @property
     def task_id(self) -> str:
-        """Both numbers, as ``0_3``."""
+        """The task id, such as ``0_3``."""
         return f"{self.subtopology}_{self.partition}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationPlan:
-    """All tasks of an application; pickled to the workers.
+    """All tasks of an application; pickled and sent to the workers.
 
     Attributes:
-        config: settings of the application.
+        config: application settings.
         subtopologies: the sub-topologies by number.
         tasks: the tasks by their key.
         partition_counts: number of partitions by topic.
         partitions: number of Spark partitions.
-        max_records: maximum number of records of a task that wait for records of other partitions.
+        max_records: maximum number of records per task that wait for records of other partitions.
         has_ticks: whether batches have ticks.
         global_stores: the global stores; None if there are none.
-        stores: numbers of the stores in the state, by sub-topology number and name; those of their order if a
-            sub-topology is missing.
-        earlier: earlier declarations by sub-topology number; see ``TaskRuntime.continued``.
+        stores: store numbers in the state, by sub-topology number and store name. If a sub-topology is missing, its
+            stores are numbered in declaration order.
+        earlier: hashes of earlier declarations, by sub-topology number; see ``TaskRuntime.continued``.
     """
 
     config: ApplicationConfig
@@ -72,13 +72,14 @@ class ApplicationPlan:
         tasks: Sequence[TaskNumber],
         partitions: int,
     ) -> ApplicationPlan:
-        """Return the plan of an application, with the defaults of its settings.
+        """Create the plan of an application, with the default page size unless the user set another size.
 
         Args:
             subtopologies: the sub-topologies by number.
-            config: settings of the application.
+            config: application settings.
             counts: number of partitions by topic.
-            tasks: all tasks, also of removed sub-topologies. Their order decides the keys, so new tasks are at the end.
+            tasks: all tasks, including tasks of removed sub-topologies. Their order determines the keys, so new tasks
+                come last.
             partitions: number of Spark partitions.
         """
         if config.page_bytes == PageLimits().page_bytes:
@@ -93,18 +94,18 @@ class ApplicationPlan:
         )
 
     def count_partitions(self, topic: str) -> int:
-        """Return the number of partitions of a topic, for the partitioners of sinks.
+        """Return the number of partitions of a topic, for use by sink partitioners.
 
         Raises:
-            StreamsError: the topic did not exist at the start.
+            StreamsError: the topic did not exist when the application started.
         """
         if topic not in self.partition_counts:
-            raise StreamsError(f"sink topic {topic!r} did not exist at the start; restart the application")
+            raise StreamsError(f"sink topic {topic!r} did not exist when the application started; restart it")
         return self.partition_counts[topic]
 
     @property
     def keys_by_topic(self) -> dict[str, list[int]]:
-        """Key of the task of each partition, by topic."""
+        """The task key of each partition, by topic."""
         keys = {task: key for key, task in self.tasks.items()}
         return {
             self._find_name(one, topic): [
@@ -116,7 +117,7 @@ class ApplicationPlan:
 
     @property
     def starting_offsets(self) -> dict[str, dict[str, int]]:
-        """Where the source starts without a checkpoint, by topic and partition; see its option ``startingOffsets``."""
+        """Starting offsets of a source without a checkpoint, by topic and partition; see ``startingOffsets``."""
         found = {}
         for one in self.subtopologies.values():
             resets = one.offset_resets
@@ -128,12 +129,12 @@ class ApplicationPlan:
 
     @property
     def internal_topics(self) -> frozenset[str]:
-        """Names of the internal topics in Kafka."""
+        """Kafka names of the internal topics."""
         found = {topic for one in self.subtopologies.values() for topic in one.internal_topics}
         return frozenset(name_internal_topic(self.config.application_id, topic) for topic in found)
 
     def _find_name(self, subtopology: Subtopology, topic: str) -> str:
-        """Return the name of a topic in Kafka."""
+        """Return the Kafka name of ``topic``, which may be internal."""
         is_internal = topic in subtopology.internal_topics
         return name_internal_topic(self.config.application_id, topic) if is_internal else topic
 
@@ -141,11 +142,11 @@ class ApplicationPlan:
 def find_missing_topics(
     topology: ResolvedTopology, config: ApplicationConfig, counts: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the numbers of partitions of the internal topics that do not exist, by name.
+    """Return the partition counts of the missing internal topics, by topic name.
 
     Args:
         topology: the topology.
-        config: settings of the application.
+        config: application settings.
         counts: number of partitions by topic.
     """
     topics = {name_internal_topic(config.application_id, topic): n for topic, n in topology.internal_topics.items()}
@@ -155,11 +156,11 @@ def find_missing_topics(
 def select_subtopologies(
     topology: ResolvedTopology, config: ApplicationConfig, counts: Mapping[str, int]
 ) -> dict[int, Subtopology]:
-    """Return the sub-topologies with tasks, which are all but those of global stores.
+    """Return the sub-topologies that have tasks: all sub-topologies except for global stores.
 
     Args:
         topology: the topology.
-        config: settings of the application.
+        config: application settings.
         counts: number of partitions by topic.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What an application has done, from the progress reports of its query."""
+"""The progress of an application, computed from the progress reports of its query."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _COUNT = declare(
     "TaskMetric",
     Kind.GAUGE,
     "application, task, metric",
-    "A number of ``StreamsApp.task_metrics`` since the start.",
+    "Value of a metric in ``StreamsApp.task_metrics`` since the start.",
 )
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The last batch of an application.
+    """The progress of an application as of its last batch.
 
     Attributes:
-        batch: its number.
-        duration_ms: milliseconds that it took.
-        processed: number of records that all tasks have processed since the start.
+        batch: number of the last batch.
+        duration_ms: duration of the last batch, in milliseconds.
+        processed: number of records that all tasks processed since the start.
         per_second: records per second in the last batch.
         lag: number of records in the topics after the last batch.
         dropped: number of records that were dropped since the start.
-        restored_ms: milliseconds for which tasks of the last batch loaded their state.
-        health: health of the source, as ``healthy``.
+        restored_ms: time that tasks took to load their state in the last batch, in milliseconds.
+        health: health of the source, such as ``healthy``.
     """
 
     batch: int
@@ -60,18 +60,18 @@ class Progress:
 
 
 class ProgressReports:
-    """The reports of a query, and sums of its metrics. One thread adds reports; any thread may read."""
+    """Collects a query's progress reports, and totals its metrics. One thread adds reports; any thread may read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._last: Mapping[str, Any] | None = None
         self._last_processed = 0
-        #: Codes of health reasons of the source, and when each was first reported, in seconds since the epoch.
+        #: Health reason codes of the source, and when each was first reported, in seconds since the epoch.
         self._reasons: dict[str, float] = {}
 
     def add(self, report: Mapping[str, Any]) -> int:
-        """Add the report of a batch; return the number of records that it has processed."""
+        """Add the report of a batch; return the number of records that the batch processed."""
         texts = report.get("observedMetrics", {}).get(METRICS, {}).get(METRICS_COLUMN, ())
         changes = [item for text in texts for item in json.loads(text).items()]
         processed: int = sum(of_task.get("processed", 0) for _, of_task in changes)
@@ -84,18 +84,18 @@ class ProgressReports:
         return processed
 
     def task_metrics(self) -> dict[str, dict[str, int]]:
-        """Return the sums of metrics by task id and name."""
+        """Return the metric totals by task id and metric name."""
         with self._lock:
             return {task: dict(values) for task, values in self._totals.items()}
 
     def gauges(self, application: str) -> Iterator[tuple[MetricName, dict[str, float]]]:
-        """Yield the sums as metrics of a registry."""
+        """Yield the metric totals as gauges for a metrics registry."""
         for task, values in self.task_metrics().items():
             for name, value in values.items():
                 yield _COUNT.named(application=application, task=task, metric=name), {"Value": float(value)}
 
     def progress(self) -> Progress | None:
-        """Return the last batch; None before the first one."""
+        """Return the progress as of the last batch; None before the first batch."""
         totals = self.task_metrics()
         with self._lock:
             report, processed = self._last, self._last_processed
@@ -116,7 +116,7 @@ class ProgressReports:
         )
 
     def health_reasons(self) -> Iterator[HealthReason]:
-        """Yield why the source of the query was not healthy in the last batch."""
+        """Yield the reasons why the query's source was not healthy in the last batch."""
         with self._lock:
             reasons = dict(self._reasons)
         for code, since in reasons.items():
@@ -124,7 +124,7 @@ class ProgressReports:
 
 
 def find_ends(report: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Return the offset after the last record of each partition that a batch has processed.
+    """Return the offset after the last record that a batch processed in each partition.
 
     Args:
         report: progress report of the batch.
@@ -134,6 +134,6 @@ def find_ends(report: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 
 def _find_source(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the last state of the source of records, which has its lag and health."""
+    """Return the last reported state of the record source, which contains its lag and health."""
     found = (offset_object(source.get("latestOffset")) for source in report.get("sources", ()))
     return next((one for one in found if "lag" in one), {})

@@ -35,32 +35,32 @@ from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.resolved import ResolvedTopology
 from zkconsumer.topology.subtopology import name_internal_topic
 
-#: Settings of the session of the query.
+#: Settings of the query's Spark session.
 _CONF = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Otherwise, a second query with the checkpoint would end the first one without an error.
+    # Otherwise, a second query with the same checkpoint would stop the first one without an error.
     "spark.sql.streaming.stopActiveRunOnRestart": "false",
     "spark.sql.streaming.stopTimeout": "30s",
 }
 _POLL_S = 0.02
-#: Maximum seconds until all brokers know new internal topics, and between two lookups.
+#: Maximum seconds to wait until all brokers know new internal topics, and seconds between two lookups.
 _TOPICS_TIMEOUT_S, _TOPICS_POLL_S = 30.0, 0.2
 
 
 class TopologyQuery:
-    """Starts and stops the query.
+    """Starts and stops the query of an application.
 
     Args:
         topology: the topology.
-        config: settings of the application.
-        spark: a Spark session; the query runs in a clone with settings of its own.
-        checkpoint: directory of the checkpoint.
+        config: application settings.
+        spark: a Spark session; the query runs in a clone of the session with its own settings.
+        checkpoint: checkpoint directory.
         properties: consumer properties.
-        settings: settings of the query.
-        allow: changes of the topology that are allowed.
+        settings: query settings.
+        allow: allowed topology changes.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class TopologyQuery:
             self._query = start_query(session, query, self._checkpoint)
 
     def _create_internal_topics(self, cluster: ApplicationCluster) -> ClusterState:
-        """Create the internal topics that do not exist, and return the topics and brokers with them.
+        """Create the missing internal topics, and return the cluster state that includes them.
 
         Raises:
             StreamsError: a topic could not be created.
@@ -150,7 +150,7 @@ class TopologyQuery:
         self._internal_topics = None
         if not resolved.internal_topics:
             return state
-        # These are checked before topics are created, whose number of partitions cannot be corrected later.
+        # Check before creating topics, because their partition counts cannot be corrected later.
         resolved.check_partition_counts(state.partition_counts)
         check_picklable(resolved.subtopologies, config)
         topics = self._internal_topics = self._open_internal_topics(cluster, state, resolved)
@@ -159,7 +159,7 @@ class TopologyQuery:
         while find_missing_topics(resolved, config, state.partition_counts) and time.monotonic() < deadline:
             self._waiting.wait(_TOPICS_POLL_S)
             state = cluster.describe()
-        return state  # a topic that is still missing is an error of the plan
+        return state  # ``select_subtopologies`` reports topics that are still missing
 
     def _open_internal_topics(
         self, cluster: ApplicationCluster, state: ClusterState, resolved: ResolvedTopology
@@ -170,16 +170,16 @@ class TopologyQuery:
         return InternalTopics(client, application, names, self._settings.purge_interval_ms)
 
     def purge(self, report: Mapping[str, Any]) -> None:
-        """Delete the records of internal topics that a batch and those before have processed.
+        """Delete the records of internal topics that a batch and earlier batches have processed.
 
         Args:
-            report: progress report of the batch, which Spark sends after it has committed the batch.
+            report: progress report of the batch, which Spark sends after committing the batch.
         """
         if self._internal_topics is not None:
             self._internal_topics.purge(find_ends(report))
 
     def _acquire(self, cluster: ApplicationCluster) -> None:
-        """Ensure that no other application with the same id runs, if ``zookeeper.connect`` is set."""
+        """Ensure that no other application with the same id is running, if ``zookeeper.connect`` is set."""
         if cluster.has_zookeeper and self._owner is None:
             owner = ApplicationOwner(cluster.config)
             try:
@@ -190,14 +190,14 @@ class TopologyQuery:
             self._owner = owner
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of the query, and return whether it ended, even if it failed."""
+        """Wait for the query to end, and return whether it ended, even if it failed."""
         try:
             return bool(self._query.awaitTermination(timeout_s)) or self._find_loss() is not None
         except Exception:
-            return True  # ``exception`` returns it
+            return True  # ``exception`` returns the error
 
     def exception(self) -> BaseException | None:
-        """Return the exception that ended the query, or the loss of the lease, after which it must end."""
+        """Return the exception that ended the query; if the lease was lost, stop the query and return that error."""
         loss = self._find_loss()
         if loss is not None:
             self._query.stop()
@@ -213,10 +213,10 @@ class TopologyQuery:
             self._owner = None
 
     def find_new_topics(self, *, is_due: bool = False) -> list[str]:
-        """Return the topics with partitions that the query does not read, as they were found by the last check.
+        """Return the topics with partitions that the query does not read yet, as of the last check.
 
         Args:
-            is_due: check now. If False, the topics are checked every ``metadata.max.age.ms``.
+            is_due: whether to check now; if not, topics are checked every ``metadata.max.age.ms``.
         """
         cluster = self._cluster
         if cluster is None:
@@ -240,35 +240,35 @@ class TopologyQuery:
         return {} if listener is None else listener.metrics
 
     def take_reports(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the progress reports of the batches since the last call."""
+        """Yield the progress reports of batches that finished since the last call."""
         if self._query is None:
             return
-        # Only new reports are parsed: each contains the metrics of all tasks.
+        # Parse only new reports, because each report contains the metrics of all tasks.
         reports = [report for report in self._query._jsq.recentProgress() if report.batchId() > self._last_batch]
         for progress in (json.loads(report.json()) for report in reports):
             self._last_batch = progress["batchId"]
             yield progress
 
     def clean_up(self) -> list[str]:
-        """Delete what a query that does not run has stored; see ``clean_up.clean_up``."""
+        """Delete the data of a query that is not running; see ``clean_up.clean_up``."""
         cluster = ApplicationCluster(self._properties)
         state = cluster.describe()
         internal = self._open_internal_topics(cluster, state, self._topology.resolve(state.partition_counts))
         return clean_up(self._spark, self._checkpoint, cluster, internal)
 
     def stop(self, timeout_s: float, *, keeps_owner: bool = False) -> None:
-        """Stop the query, if it runs, after the current batch. A batch that does not end in time is repeated later.
+        """Stop a running query after its current batch. A batch that does not finish in time is repeated later.
 
         Args:
-            timeout_s: maximum seconds to wait for the end of a batch.
-            keeps_owner: whether the query is started again, so that no other application may start meanwhile.
+            timeout_s: maximum seconds to wait for the batch to finish.
+            keeps_owner: whether to keep the application's znode, because the query is about to restart.
         """
         try:
             if self._query is not None:
                 self._wait_for_end_of_batch(timeout_s)
                 self._query.stop()
         finally:
-            self._internal_topics = None  # its connections are closed
+            self._internal_topics = None  # closes its connections
             self._close_listener()
             if not keeps_owner:
                 self._release()
@@ -307,7 +307,7 @@ class TopologyQuery:
 
 @contextlib.contextmanager
 def _translate_errors(name: str, checkpoint: str) -> Iterator[None]:
-    """Raise StreamsError if Spark does not start the query of an application."""
+    """Raise StreamsError if Spark cannot start the query of an application."""
     try:
         yield
     except Py4JJavaError as error:
@@ -318,13 +318,13 @@ def _translate_errors(name: str, checkpoint: str) -> Iterator[None]:
                 "it; close the other StreamsApp first"
             ) from error
         raise StreamsError(
-            f"application {name!r}: the query with checkpoint {checkpoint} was not started: {cause}"
+            f"application {name!r}: could not start the query with checkpoint {checkpoint}: {cause}"
         ) from error
 
 
 @contextlib.contextmanager
 def _active(session: Any) -> Iterator[None]:
-    """Make a session the active one of this thread."""
+    """Make ``session`` the active session of this thread."""
     sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
     before = sessions.getActiveSession()
     sessions.setActiveSession(session._jsparkSession)

@@ -22,11 +22,11 @@ from zkconsumer.errors import (
 )
 from zkconsumer.spark.streams.output import RecordFields, SinkSettings
 
-#: Default ``delivery.timeout.ms`` of producers without transactions.
+#: Default ``delivery.timeout.ms`` of non-transactional producers.
 _DELIVERY_TIMEOUT_MS = 120_000
 #: Seconds between two checks for delivery errors in ``flush``.
 _FLUSH_INTERVAL_S = 0.5
-#: Records between two looks at delivery errors.
+#: Number of records between two checks for delivery errors.
 _POLL_RECORDS = 1_000
 
 _FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
@@ -36,11 +36,11 @@ _UNSUPPORTED = {
     KafkaError.UNSUPPORTED_VERSION,
 }
 _UNKNOWN_TOPIC = {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}
-#: The transaction was aborted because of another record.
+#: Errors of records that were discarded because another record aborted the transaction.
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
-#: The producer accepts no more records.
+#: Errors after which the producer accepts no more records.
 _FAILED = {KafkaError._STATE, KafkaError._FATAL, KafkaError._FENCED}
-#: As in Kafka Streams, no error of a record, so the production handler is not called.
+#: Errors that are not caused by a record. As in Kafka Streams, the production handler is not called for them.
 _UNREACHABLE = {
     KafkaError._MSG_TIMED_OUT,
     KafkaError._TIMED_OUT,
@@ -55,7 +55,7 @@ _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 
 
 class RecordKey(NamedTuple):
-    """Topic, key and value of a rejected record. Several records of a batch can have the same ones."""
+    """Topic, key and value of a rejected record. Several records in a batch can be equal in these fields."""
 
     topic: str
     key: bytes | None
@@ -63,18 +63,18 @@ class RecordKey(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """A record that was not accepted, and why."""
+    """A rejected record, and the error."""
 
     error: KafkaError
     record: RecordKey
 
 
 class RecordSender:
-    """Sends records with a producer of its own. Used by one thread.
+    """Sends records with its own producer. Used by one thread.
 
     Args:
-        settings: settings of the sink.
-        transactional_id: None for a producer without transactions.
+        settings: sink settings.
+        transactional_id: transactional id; None for a non-transactional producer.
     """
 
     def __init__(self, settings: SinkSettings, transactional_id: str | None = None) -> None:
@@ -92,15 +92,15 @@ class RecordSender:
         }
         if transactional_id is None:
             config.setdefault("delivery.timeout.ms", _DELIVERY_TIMEOUT_MS)
-        else:  # the default of ``delivery.timeout.ms`` is the timeout of the transaction
+        else:  # ``delivery.timeout.ms`` defaults to the transaction timeout
             config["transactional.id"] = transactional_id
         try:
             self.producer = confluent_kafka.Producer(config)
         except KafkaException as error:
-            raise ConfigurationError(f"settings of the producer are invalid: {error.args[0].str()}") from error
+            raise ConfigurationError(f"invalid producer settings: {error.args[0].str()}") from error
 
     def send(self, records: Iterable[RecordFields]) -> list[Rejection]:
-        """Send records, wait until the brokers have them, and return those that were not accepted.
+        """Send records, wait until the brokers acknowledge them, and return the rejected records.
 
         Raises:
             KafkaException: the producer failed and cannot be used again; see ``to_error``.
@@ -111,7 +111,7 @@ class RecordSender:
         while failure is None and (chunk := list(itertools.islice(unsent, _POLL_RECORDS))):
             self._serve(self.producer.poll, 0)
             failure = self._produce(chunk)
-        # After an error, a producer with transactions sends nothing until the transaction is aborted.
+        # After an error, a transactional producer sends nothing until the transaction is aborted.
         while self._serve(self.producer.flush, _FLUSH_INTERVAL_S) and not (self._is_transactional and self._rejections):
             pass
         if failure is not None and not self._rejections:
@@ -119,21 +119,21 @@ class RecordSender:
         return self._rejections
 
     def close(self) -> None:
-        """Close the connections, and discard records that were not sent."""
-        with contextlib.suppress(KafkaException):  # ``send`` has raised it
+        """Close the connections, and discard unsent records."""
+        with contextlib.suppress(KafkaException):  # already raised by ``send``
             self.producer.purge()
             self._serve(self.producer.flush, _FLUSH_INTERVAL_S)
-        del self.producer  # it has a reference to ``_on_delivery``
+        del self.producer  # references ``_on_delivery``
 
     def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
-        """Call ``poll`` or ``flush`` of the producer, which call ``_on_delivery``."""
+        """Call the producer's ``poll`` or ``flush``, which calls ``_on_delivery``."""
         try:
             return call(timeout_s)
         except SystemError as error:  # the client sets a fatal error before it calls ``_on_delivery``
             raise error.__cause__ or error from error
 
     def _produce(self, records: list[RecordFields]) -> KafkaException | None:
-        """Pass records to the producer, and return the error after which it accepts no more."""
+        """Pass records to the producer; return the error if it accepts no more records."""
         unsent = iter(records)
         while True:
             try:
@@ -142,13 +142,13 @@ class RecordSender:
             except BufferError:
                 self._produce_later(records[-1 - operator.length_hint(unsent)])
             except KafkaException as error:
-                if error.args[0].code() in _FAILED:  # an earlier record was not accepted
+                if error.args[0].code() in _FAILED:  # an earlier record was rejected
                     return error
                 topic, value, key, *_ = records[-1 - operator.length_hint(unsent)]
                 self._rejections.append(Rejection(error.args[0], RecordKey(topic, key, value)))
 
     def _produce_later(self, record: RecordFields) -> None:
-        """Wait until the producer queue has room, which ``delivery.timeout.ms`` limits, and produce a record."""
+        """Wait until the producer queue has room, at most ``delivery.timeout.ms``, and produce ``record``."""
         while True:
             self._serve(self.producer.poll, 0.1)
             try:
@@ -164,20 +164,20 @@ class RecordSender:
 
 
 def to_error(error: KafkaError, what: str) -> ZkConsumerError:
-    """Return the exception for an error of librdkafka.
+    """Return the exception for a librdkafka error.
 
     Args:
-        error: the error.
-        what: what was done.
+        error: the librdkafka error.
+        what: description of the operation, used in the message.
     """
     code = error.code()
     if code in _FENCED:
         return ProducerFencedError(
             f"{what}: another producer uses the transactional id, or a transaction took longer than "
-            "transaction.timeout.ms; stop other applications with this application id, or increase the timeout"
+            "transaction.timeout.ms; stop other applications with this application id"
         )
     if code in _UNSUPPORTED:
-        return UnsupportedBrokerError(f"{what}: {error.str()}; exactly_once_v2 requires brokers of Kafka 2.5 or later")
+        return UnsupportedBrokerError(f"{what}: {error.str()}; exactly_once_v2 requires Kafka 2.5 or later")
     if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         return ConfigurationError(
             f"{what}: transaction.timeout.ms must be at most the brokers' transaction.max.timeout.ms"
@@ -186,12 +186,12 @@ def to_error(error: KafkaError, what: str) -> ZkConsumerError:
         return RecordRejectedError(f"{what}: the topic or partition does not exist; create it")
     if error.retriable() or code in _UNREACHABLE:
         return BrokerUnavailableError(
-            f"{what}: {error.name()} ({code}): {error.str()}; check the brokers, or increase delivery.timeout.ms of "
-            "QuerySettings.producer"
+            f"{what}: {error.name()} ({code}): {error.str()}; check the brokers (the time limit is delivery.timeout.ms "
+            "in QuerySettings.producer)"
         )
     if code in _TOO_LARGE:
         return RecordRejectedError(
-            f"{what}: the record is too large; increase max.message.bytes of the topic and message.max.bytes of "
+            f"{what}: the record is too large; increase max.message.bytes of the topic and message.max.bytes in "
             "QuerySettings.producer"
         )
     return RecordRejectedError(f"{what}: {error.name()} ({code}): {error.str()}")

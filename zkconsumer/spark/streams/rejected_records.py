@@ -1,4 +1,4 @@
-"""Passes rejected records of a task to the production handler."""
+"""Passes a task's rejected records to the production handler."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from zkconsumer.topology.records import Record
 
 
 class RejectedRecords:
-    """The records of a task in a batch that the production handler drops.
+    """Tracks the records in a task's output that the production handler drops.
 
     Args:
-        settings: settings of the sink.
-        output: the output of the task.
+        settings: sink settings.
+        output: output of the task in a batch.
 
     Attributes:
         quarantined: records for the quarantine topic.
@@ -52,7 +52,7 @@ class RejectedRecords:
             self._dropped.add(rejection.record)
 
     def _check_topic(self, rejections: Iterable[Rejection]) -> None:
-        """Raise the error of a record for the quarantine topic, which cannot be quarantined."""
+        """Raise the error if a record for the quarantine topic was rejected, because it cannot be quarantined."""
         for error, record in rejections:
             if record.topic == self._settings.quarantine_topic:
                 raise to_error(error, f"task {self._output.task}, {_describe(record)}")

@@ -1,4 +1,4 @@
-"""The packages of the extra ``topology``, which the driver and all workers need."""
+"""Checks the packages of the extra ``topology``, which the driver and all workers need."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PACKAGES = {PROTOBUF: "protobuf", CONFLUENT_KAFKA: "confluent-kafka"}
 
 
 def check_modules(*modules: str) -> None:
-    """Check that modules of the extra can be imported in this process.
+    """Check that modules of the extra ``topology`` can be imported in this process.
 
     Args:
-        modules: ``PROTOBUF`` and ``CONFLUENT_KAFKA``, or one of them.
+        modules: ``PROTOBUF``, ``CONFLUENT_KAFKA``, or both.
 
     Raises:
         ConfigurationError: a module cannot be imported.
@@ -28,6 +28,6 @@ def check_modules(*modules: str) -> None:
         except ImportError as error:
             raise ConfigurationError(
                 f"StreamsApp requires {_PACKAGES[module]} on the driver and all workers, but {sys.executable!r} on "
-                f"host {socket.gethostname()!r} cannot import it: {error}; run there: {sys.executable} -m pip install "
-                "'zkconsumer[topology]'"
+                f"host {socket.gethostname()!r} cannot import it: {error}; install it there with `{sys.executable} -m "
+                "pip install 'zkconsumer[topology]'`"
             ) from error

@@ -1,4 +1,4 @@
-"""Settings of the query of an application."""
+"""Settings of an application's query."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.streams.output import ProcessingGuarantee
 
-#: Settings of the producer on which the processing guarantees depend.
+#: Producer settings that users cannot change, because the processing guarantees depend on them.
 _RESERVED = {"acks", "bootstrap.servers", "enable.idempotence", "on_delivery", "partitioner", "transactional.id"}
 
 _POSITIVE = (
@@ -24,29 +24,30 @@ _POSITIVE = (
 
 @dataclass(frozen=True, kw_only=True)
 class QuerySettings:
-    """Settings of the query of an application.
+    """Settings of an application's query.
 
     Attributes:
-        trigger_ms: milliseconds between the starts of two batches.
-        available_now: whether the application ends when it has processed the records that exist.
-        wall_clock_punctuation: whether ticks call the wall-clock schedules of all tasks, also without records. If
-            False, there are no batches without records, and the wall clock of a task is the time when a batch with its
-            records was planned.
-        tick_interval_ms: resolution of the wall clock of the tasks, in milliseconds.
-        partitions: number of Spark partitions of the operator. The first start decides; None for the smaller one of the
-            number of tasks and twice the number of cores.
-        max_records_per_task: maximum number of records of a task in a batch, and of records of a task that wait for
-            those of other partitions.
-        max_bytes_per_task: maximum size of the keys and values of the records of a task in a batch, estimated from the
-            next records. The records and the output of a task in a batch are in the memory of one worker.
-        purge_interval_ms: minimum milliseconds between two deletions of the processed records of internal topics.
-        producer: settings of librdkafka's producer.
-        processing_guarantee: ``at_least_once``, the default, or ``exactly_once_v2``, which requires Kafka 2.5 and
+        trigger_ms: interval between batch starts, in milliseconds.
+        available_now: whether the application ends after processing the existing records.
+        wall_clock_punctuation: whether ticks run the wall-clock punctuators of all tasks, even without records. If
+            False, there are no batches without records, and the wall-clock time of a task is the planning time of its
+            last batch with records.
+        tick_interval_ms: resolution of the tasks' wall clock, in milliseconds.
+        partitions: number of Spark partitions of the operator, fixed at the first start. None for the number of tasks,
+            or twice the number of cores if that is lower.
+        max_records_per_task: maximum number of records per task in a batch, and maximum number of records per task
+            that wait for records of other partitions.
+        max_bytes_per_task: maximum size of the keys and values per task in a batch, in bytes, estimated by sampling the
+            next records. A task's records and output in a batch are kept in the memory of one worker.
+        purge_interval_ms: minimum interval between two deletions of processed records from internal topics, in
+            milliseconds.
+        producer: librdkafka producer settings.
+        processing_guarantee: ``at_least_once`` (default), or ``exactly_once_v2``, which requires Kafka 2.5 or later and
             deterministic processors.
-        sequence_headers: whether records have a header by which a reader can discard repeated ones. None for True with
+        sequence_headers: whether records have a header that lets readers discard repeated records. None for True with
             ``at_least_once``, and False with ``exactly_once_v2``.
-        fails_on_changed_output: whether the query fails if the output of a repeated batch differs from the output that
-            was committed with ``exactly_once_v2``. If False, the event ``output_changed`` is logged.
+        fails_on_changed_output: whether to fail if the output of a repeated batch differs from the output that was
+            committed with ``exactly_once_v2``. If False, the event ``output_changed`` is logged.
 
     Raises:
         ConfigurationError: a number is not positive, or the processing guarantee is unknown.

@@ -1,4 +1,4 @@
-"""Signals that end an application."""
+"""Handles the signals that stop an application."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def handling_signals(signalled: threading.Event) -> Iterator[None]:
-    """Set an event at SIGINT and SIGTERM, instead of their handlers; a second SIGINT interrupts."""
+    """Set ``signalled`` on SIGINT or SIGTERM, instead of calling the handler.
+
+    A second SIGINT raises KeyboardInterrupt.
+    """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def handle(number: int, _frame: object) -> None:

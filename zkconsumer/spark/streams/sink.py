@@ -1,4 +1,4 @@
-"""The sink of an application's query, which writes the output of its tasks to Kafka."""
+"""The sink of an application's query, which writes task output to Kafka."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from zkconsumer.spark.streams.requirements import CONFLUENT_KAFKA, check_modules
 if TYPE_CHECKING:
     from zkconsumer.spark.streams.task_writer import TaskWriters
 
-#: Commits offsets in the process of the driver that Spark uses for it.
+#: Commits offsets, in the Python process on the driver in which Spark calls ``commit``.
 _committer = OffsetCommitter()
 
 
 @dataclass
 class WrittenOffsets(WriterCommitMessage):
-    """What a Spark partition has processed.
+    """The offsets that a Spark partition has processed.
 
     Attributes:
         query: id of the query.
-        offsets: next offsets of the partitions that no transaction has committed.
+        offsets: next offset of each partition, unless a transaction committed it.
     """
 
     query: str
@@ -39,17 +39,17 @@ class WrittenOffsets(WriterCommitMessage):
 
 
 class TopicWriter(DataSourceStreamArrowWriter):
-    """Writes the output of the tasks of a Spark partition.
+    """Writes the output of all tasks in a Spark partition.
 
     Args:
-        settings: see ``SinkSettings.encode``.
+        settings: encoded sink settings; see ``SinkSettings.encode``.
     """
 
     def __init__(self, settings: str) -> None:
         self._settings = settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the output of tasks, and wait until the brokers have it; see ``TaskWriter.write``."""
+        """Write task output, and wait until the brokers acknowledge it; see ``TaskWriter.write``."""
         freeze_modules("sink")
         marker, writers = _find_batch(), _open_writers()
         offsets: dict[TopicPartition, int] = {}
@@ -61,11 +61,11 @@ class TopicWriter(DataSourceStreamArrowWriter):
         return WrittenOffsets(marker.query, offsets)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit the offsets that no transaction has committed. Called in the driver.
+        """Commit the offsets that were not committed by transactions. Called in the driver.
 
         Raises:
-            StreamsError: another query has the same application id.
-            RetriableError: the brokers do not respond.
+            StreamsError: another query uses the same application id.
+            RetriableError: the brokers did not respond.
         """
         freeze_modules("commit")
         settings = SinkSettings.decode(self._settings)
@@ -75,7 +75,7 @@ class TopicWriter(DataSourceStreamArrowWriter):
             _committer.commit(settings.client, settings.application_id, merged, Marker(found[0].query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Do nothing: Spark repeats the batch."""
+        """Do nothing, because Spark repeats the batch."""
 
 
 class TopicSink(DataSource):
@@ -83,20 +83,20 @@ class TopicSink(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
+        """Return the format name."""
         return SINK_FORMAT
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
-        """Return the writer."""
+        """Return the writer of a streaming query."""
         freeze_modules("sink planning")
-        check_modules(CONFLUENT_KAFKA)  # the process that commits offsets has the same Python
+        check_modules(CONFLUENT_KAFKA)  # the process that commits offsets uses the same Python
         options: Mapping[str, str] = self.options
         return TopicWriter(options["settings"])
 
 
 @functools.cache
 def _open_writers() -> TaskWriters:
-    """Return the writers of this worker.
+    """Return the writers of this worker process.
 
     Raises:
         ConfigurationError: confluent-kafka cannot be imported on this worker.
@@ -108,7 +108,7 @@ def _open_writers() -> TaskWriters:
 
 
 def _find_batch() -> Marker:
-    """Return the query and the batch of the Spark task that runs in this thread."""
+    """Return the query and batch of the Spark task that runs in this thread."""
     context = TaskContext.get()
     assert context is not None
     query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))

@@ -1,4 +1,4 @@
-"""Runs a task for one batch of the query: its records, its ticks, and its state before and after."""
+"""Runs a task for one batch of the query: processes records and ticks, and updates the saved state."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from zkconsumer.topology.stores.pages import PageStore
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_runtime import TaskRuntime
 
-#: The global stores of this worker.
+#: The global stores of this worker process.
 _global_stores = GlobalStoresOfWorker()
 
 
 class SavedTask(NamedTuple):
-    """The state of a task without the pages of its stores.
+    """The saved state of a task, without store pages.
 
     Attributes:
         snapshot: see ``StreamTask.snapshot``.
-        now_ms: its wall clock, in milliseconds: the time of the last tick or planning.
+        now_ms: wall-clock time of the task in milliseconds: the time of the last tick or planning.
         stores: numbers of the stores that have pages, as JSON.
         lags: last known lag of each partition, as JSON; see ``markers.encode_offsets``.
-        global_ends: end offsets of the topics of global stores, as JSON; "" if there are none.
+        global_ends: end offsets of the global store topics, as JSON; "" if there are none.
     """
 
     snapshot: bytes
@@ -46,14 +46,14 @@ class SavedTask(NamedTuple):
 
 @dataclass
 class BatchInput:
-    """The rows of a task in one batch.
+    """The input rows of a task in one batch.
 
     Attributes:
         blobs: first offset and blob of each chunk, by partition.
         lags: number of records after the batch, by partition.
-        planned_ms: time when the batch was planned, in milliseconds; 0 if no partition of the task was planned.
-        tick_ms: the time of the newest tick, in milliseconds; None if there is none.
-        global_ends: end offsets of the topics of global stores in that tick; see ``markers.encode_offsets``.
+        planned_ms: time when the batch was planned, in milliseconds; 0 if the batch contains no partition of the task.
+        tick_ms: time of the newest tick, in milliseconds; None if there is no tick.
+        global_ends: end offsets of the global store topics in the newest tick; see ``markers.encode_offsets``.
     """
 
     blobs: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class BatchInput:
 
     @classmethod
     def from_rows(cls, rows: Iterable[Any]) -> BatchInput:
-        """Return the input in rows of the operator, whatever order they have."""
+        """Create the input from the operator's rows, which can be in any order."""
         found = cls()
         for row in rows:
             partition = TopicPartition(row.topic, row.partition)
@@ -78,28 +78,29 @@ class BatchInput:
         return found
 
     def find_time(self, *, has_ticks: bool, is_first: bool) -> int:
-        """Return the time of the batch in milliseconds; 0 if that of an earlier one applies.
+        """Return the time of the batch in milliseconds; 0 if the time of an earlier batch applies.
 
-        It is that of the tick, or of the planning if batches have no ticks, or none before this one.
+        This is the time of the tick. Without a tick, it is the planning time if batches have no ticks, or if this is
+        the first batch of the task.
         """
         if self.tick_ms is not None:
             return self.tick_ms
         return self.planned_ms if is_first or not has_ticks else 0
 
     def add_tick(self, row: Any) -> None:
-        """Add a tick, unless there is a newer one."""
+        """Add the tick in ``row``, unless there is a newer tick."""
         if self.tick_ms is None or row.first_offset > self.tick_ms:
             self.tick_ms = row.first_offset
             self.global_ends = None if row.blob is None else bytes(row.blob).decode()
 
 
 class BatchResult(NamedTuple):
-    """What a task has done in a batch.
+    """The result of a task in a batch.
 
     Attributes:
-        saved: its state after the batch.
-        output: its output.
-        metrics: changes of its metrics by name.
+        saved: state of the task after the batch.
+        output: output of the task.
+        metrics: changes of the task metrics, by name.
     """
 
     saved: SavedTask
@@ -110,17 +111,17 @@ class BatchResult(NamedTuple):
 def run_batch(
     plan: ApplicationPlan, number: TaskNumber, state: PageState, saved: SavedTask | None, batch: BatchInput
 ) -> BatchResult:
-    """Process the records of a batch, and then the wall-clock schedules that are due.
+    """Process the records of a batch, and then run the wall-clock punctuators that are due.
 
-    The clock of the processors is the newest tick of this or an earlier batch, or, without ticks, the time when the
-    batch was planned, so a batch that Spark repeats has the same results.
+    The wall-clock time of processors is the time of the newest tick in this or an earlier batch, or without ticks, the
+    planning time of the batch. Therefore, a batch that Spark repeats has the same results.
 
     Args:
         plan: the tasks of the application.
-        number: the task.
-        state: its pages.
-        saved: its state before the batch; None before the first one.
-        batch: its input.
+        number: number of the task.
+        state: store pages of the task.
+        saved: saved state before the batch; None in the first batch.
+        batch: input of the task.
 
     Raises:
         StreamsError: the task failed; none of its changes may be committed.
@@ -184,13 +185,13 @@ def _add_records(task: StreamTask, batch: BatchInput) -> None:
     for partition in sorted(batch.blobs):
         blobs = sorted(batch.blobs[partition], key=lambda item: item[0])
         table = pa.concat_tables([from_blob(blob) for _, blob in blobs], promote_options="default")
-        # One piece, because the order of equal timestamps depends on how the records are divided: a repeated batch can
-        # be fetched in other chunks.
+        # Combine the chunks, because the order of records with equal timestamps depends on chunk boundaries, and a
+        # repeated batch can be fetched in different chunks.
         task.add_columns(partition, table.combine_chunks())
 
 
 class _Pages:
-    """Creates the pages of the stores of a task."""
+    """Creates the store pages of a task."""
 
     def __init__(self, numbers: Mapping[str, int], state: PageState, saved: SavedTask | None) -> None:
         self._state = state
@@ -199,12 +200,12 @@ class _Pages:
         self._created: dict[int, StatePages] = {}
 
     def create(self, store: StateStore) -> PageStore | None:
-        """Return the pages of a store, persistent or not, because a task lasts only one batch."""
+        """Create the pages of a store, even if it is not persistent, because a task lasts only one batch."""
         number = self._numbers[store.name]
         self._created[number] = StatePages(self._state, number, store.name, number not in self._known)
         return self._created[number]
 
     def to_json(self) -> str:
-        """Return the numbers of the stores that have pages."""
+        """Return the numbers of the stores that have pages, as JSON."""
         used = {number for number, pages in self._created.items() if not pages.is_new}
         return json.dumps(sorted(used | (self._known - self._created.keys())))

@@ -1,4 +1,4 @@
-"""Writes the output of tasks to Kafka: at least once, or in a transaction for each task and batch."""
+"""Writes task output to Kafka: at least once, or in one transaction per task and batch."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from zkconsumer.spark.streams.packing import from_blob
 from zkconsumer.spark.streams.record_sender import RecordSender, to_error
 from zkconsumer.spark.streams.rejected_records import RejectedRecords
 
-#: Maximum seconds for the start of a producer with transactions, and for the end of a transaction.
+#: Maximum seconds to initialize a transactional producer, and to end a transaction.
 _TRANSACTION_TIMEOUT_S = 60.0
 #: Maximum number of writers that a worker process keeps. Each has a producer with threads and connections.
 _MAX_WRITERS = 32
-#: Maximum number of attempts to write a batch in which records are rejected.
+#: Maximum number of attempts to write a batch if records are rejected.
 _MAX_ATTEMPTS = 100
 
 
 class TaskWriter(Protocol):
-    """Writes the output of one task, or of several."""
+    """Writes the output of one or more tasks."""
 
     def write(self, output: TaskOutput, marker: Marker) -> bool:
-        """Write the output of a task in a batch; return whether its offsets are committed, too.
+        """Write a task's output in a batch; return whether the offsets were committed as well.
 
         Args:
-            output: the output.
-            marker: the batch.
+            output: output of the task.
+            marker: marker of the batch.
 
         Raises:
-            RecordRejectedError: a record was not accepted, and the production handler returned FAIL.
-            StreamsError: the output was not written, or another application has the same application id.
-            RetriableError: the brokers do not respond.
+            RecordRejectedError: a record was rejected, and the production handler returned FAIL.
+            StreamsError: the output was not written, or another application uses the same application id.
+            RetriableError: the brokers did not respond.
         """
 
     def close(self) -> None:
@@ -46,10 +46,10 @@ class TaskWriter(Protocol):
 
 
 class PlainWriter:
-    """Writes at least once.
+    """Writes task output at least once, without transactions.
 
     Args:
-        settings: settings of the sink.
+        settings: sink settings.
     """
 
     def __init__(self, settings: SinkSettings) -> None:
@@ -73,13 +73,13 @@ class PlainWriter:
 
 
 class TransactionalWriter:
-    """Writes the output of a task in transactions, whose offsets have the marker of the batch.
+    """Writes the output of a task in transactions, which commit offsets with the batch's marker.
 
-    Starting the producer fences other ones with the same transactional id, and ends their transactions.
+    Initializing the producer fences other producers with the same transactional id, and aborts their transactions.
 
     Args:
-        settings: settings of the sink.
-        task: the task.
+        settings: sink settings.
+        task: task id.
     """
 
     def __init__(self, settings: SinkSettings, task: str) -> None:
@@ -111,27 +111,27 @@ class TransactionalWriter:
         self._sender.close()
 
     def _start(self, output: TaskOutput, marker: Marker) -> None:
-        """Start the producer, and find out whether the batch was written before."""
+        """Initialize the producer, and find the marker of the last committed batch."""
         if not self._is_started:
             self._sender.producer.init_transactions(_TRANSACTION_TIMEOUT_S)
             self._last = self._offsets.find_marker(decode_offsets(output.offsets), marker)
             self._is_started = True
 
     def _check_repeated(self, output: TaskOutput, marker: Marker) -> None:
-        """Check that a repeated batch has the committed output: the stores contain the results of the repetition."""
+        """Check that a repeated batch has the committed output, because the stores contain the repetition's results."""
         assert self._last is not None
         # The driver commits markers without a digest, for tasks without output and with ``at_least_once``.
         if self._last.digest and self._last.digest != marker.digest:
             text = (
-                f"task {output.task}: the repeated batch {marker.batch} has another output than before, and "
-                "exactly_once_v2 requires deterministic processors"
+                f"task {output.task}: the output of the repeated batch {marker.batch} differs from the committed "
+                "output; exactly_once_v2 requires deterministic processors"
             )
             if self._settings.fails_on_changed_output:
                 raise StreamsError(text)
             self._log.error("output_changed", error=text)
 
     def _write(self, output: TaskOutput, marker: Marker) -> None:
-        """Write a batch, again without each record that the production handler drops."""
+        """Write a batch, and repeat it without the records that the production handler drops."""
         producer, offsets = self._sender.producer, to_commits(decode_offsets(output.offsets), marker)
         rejected = RejectedRecords(self._settings, output)
         for _ in range(_MAX_ATTEMPTS):
@@ -145,11 +145,11 @@ class TransactionalWriter:
                 rejected.handle(rejections)
             finally:
                 producer.abort_transaction(_TRANSACTION_TIMEOUT_S)
-        raise StreamsError(f"task {output.task}: records were rejected in {_MAX_ATTEMPTS} attempts")
+        raise StreamsError(f"task {output.task}: records were still rejected after {_MAX_ATTEMPTS} attempts")
 
 
 def compute_digest(output: TaskOutput) -> int:
-    """Return a checksum of the records of an output."""
+    """Return a checksum of the records in a task's output."""
     digest = 0
     if output.blob is not None:
         for column in from_blob(output.blob).combine_chunks().columns:
@@ -160,10 +160,10 @@ def compute_digest(output: TaskOutput) -> int:
 
 
 class TaskWriters:
-    """The writers of a worker process, which later batches use again. Used by one thread.
+    """The writers of a worker process, which later batches reuse. Used by one thread.
 
-    If another worker process has used the transactional id of a task since, the writer of this process is fenced. It is
-    replaced once. If the new writer is fenced, too, another application uses the same application id.
+    If another worker process has used a task's transactional id since the last batch, this process's writer is fenced
+    and is replaced once. If the new writer is also fenced, another application uses the same application id.
     """
 
     def __init__(self) -> None:
@@ -173,9 +173,9 @@ class TaskWriters:
         """Write the output of a task; see ``TaskWriter.write``.
 
         Args:
-            encoded: settings of the sink; see ``SinkSettings.encode``.
-            output: the output.
-            marker: the batch.
+            encoded: encoded sink settings; see ``SinkSettings.encode``.
+            output: output of the task.
+            marker: marker of the batch.
         """
         settings = SinkSettings.decode(encoded)
         is_transactional = settings.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
@@ -196,7 +196,7 @@ class TaskWriters:
             writer.close()
 
     def _use(self, key: tuple[str, str], writer: TaskWriter, output: TaskOutput, marker: Marker) -> bool:
-        """Write, and keep the writer, unless it fails."""
+        """Write with ``writer``, and keep it for later batches unless it fails."""
         try:
             is_committed = writer.write(output, marker)
         except BaseException:

@@ -1,6 +1,6 @@
-"""A source of one row for each task and trigger, so that tasks without records punctuate, too.
+"""A source that emits one row per task and trigger, so that tasks without records also punctuate.
 
-With global stores, a tick also has the end offsets of their topics.
+With global stores, a tick also contains the end offsets of the global store topics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.streams.markers import encode_offsets
 from zkconsumer.spark.streams.packing import COLUMNS
 
-#: Name of the format.
+#: Format name of the tick source.
 FORMAT = "zkconsumer-ticks"
 
 Tick = dict[str, Any]
@@ -32,8 +32,8 @@ class TickPartition(InputPartition):
     """The tick of a batch.
 
     Attributes:
-        time_ms: its time.
-        ends: end offsets of the topics of global stores; see ``markers.encode_offsets``.
+        time_ms: time of the tick, in milliseconds since the epoch.
+        ends: end offsets of the global store topics; see ``markers.encode_offsets``.
     """
 
     def __init__(self, time_ms: int, ends: str | None) -> None:
@@ -42,7 +42,7 @@ class TickPartition(InputPartition):
 
 
 class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Its offset is the wall-clock time in milliseconds, so a batch that is repeated has the same tick."""
+    """Reads ticks. The offset is the wall-clock time in milliseconds, so a repeated batch has the same tick."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._keys: list[int] = json.loads(options["keys"])
@@ -63,16 +63,16 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._last = self._find_tick({})
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return no limit."""
+        """Return an unlimited read limit."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: Tick, limit: ReadLimit) -> Tick:  # noqa: ARG002
-        """Return the last tick."""
+        """Return the current tick, or ``start`` if there is no new tick."""
         if not self._interval_ms:
             return start
         tick = self._last or self._find_tick(start)
         if not self._has_planned and tick["time"] == start["time"]:
-            # Each start of a query has a tick, because new tasks need the end offsets.
+            # There is a tick each time a query starts, because new tasks need the end offsets.
             tick = {**tick, "ends": self._find_ends(start.get("ends"))} if self._global is not None else tick
             tick["time"] += 1
         self._has_planned = True
@@ -85,10 +85,10 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tick
 
     def _find_ends(self, before: str | None) -> str:
-        """Return the end offsets of the topics of global stores, or the last ones if the brokers do not respond.
+        """Return the end offsets of the global store topics, or the previous ones if the brokers do not respond.
 
         Raises:
-            RetriableError: the brokers do not respond, and no offsets are known yet.
+            RetriableError: the brokers did not respond, and no offsets are known yet.
         """
         if self._logs is None:
             brokers = [Endpoint(host, port) for host, port in self._global["brokers"]]
@@ -131,13 +131,13 @@ class TickSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
+        """Return the format name."""
         return FORMAT
 
     def schema(self) -> str:
-        """Return the columns."""
+        """Return the columns of the ticks."""
         return COLUMNS
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002
-        """Return the reader."""
+        """Return the reader of a streaming query."""
         return TickReader(self.options)
