@@ -433,7 +433,7 @@ def test_store_is_closed_with_its_task() -> None:
         (lambda: Custom("", "other"), "StoreBuilder 'custom': create.. must return a StateStore named 'custom', got <"),
         (lambda: object(), "StoreBuilder 'custom': create.. must return a StateStore named 'custom', got <object"),
         (lambda: 1 / 0, "StoreBuilder 'custom': create.. failed: ZeroDivisionError"),
-        (lambda: Custom("init"), "store 'custom' failed in init: OSError: no init"),
+        (lambda: Custom("init"), r"store 'custom': init\(\) failed: OSError: no init"),
     ],
 )
 def test_wrong_store_is_rejected(create: Callable[[], Any], message: str) -> None:
@@ -452,7 +452,7 @@ def test_store_is_closed_only_after_its_init(failing: str) -> None:
 
     store = Custom(failing)
     topology = custom_topology(lambda: store).add_processor("fails", Failing, "src")
-    with pytest.raises(StreamsError, match="failed in init"):
+    with pytest.raises(StreamsError, match=r"init\(\) failed"):
         TopologyTestDriver(topology)
 
     assert store.calls == (["init"] if failing else ["init", "close"])
@@ -525,7 +525,7 @@ def test_failure_in_close_of_store_closes_others() -> None:
     topology = custom_topology(lambda: created["custom"])
     topology.add_state_store(StoreBuilder("other", created.__getitem__), "use")
     driver = TopologyTestDriver(topology)
-    with pytest.raises(StreamsError, match="task 0_0: store '(custom|other)' failed in close: OSError: no close"):
+    with pytest.raises(StreamsError, match=r"task 0_0: store '(custom|other)': close\(\) failed: OSError: no close"):
         driver.close()
 
     assert [store.calls[-1] for store in created.values()] == ["close", "close"]
@@ -611,11 +611,11 @@ def test_failed_init_closes_only_initialized_processors() -> None:
 
     topology = Topology().add_source("src", "in").add_processor("a", First, "src").add_processor("b", Second, "a")
     topology.add_processor("c", First, "b")
-    with pytest.raises(StreamsError, match="processor 'b' failed in init: KeyError: 'counts'") as failed:
+    with pytest.raises(StreamsError, match=r"processor 'b': init\(\) failed: KeyError: 'counts'") as failed:
         TopologyTestDriver(topology)
 
     assert closed == ["first"]
-    assert failed.value.__notes__ == ["task 0_0: processor 'a' failed in close: OSError: close"]
+    assert failed.value.__notes__ == ["task 0_0: processor 'a': close() failed: OSError: close"]
 
 
 def test_call_of_failed_task_has_the_failure_as_cause() -> None:

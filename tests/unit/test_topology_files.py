@@ -145,7 +145,7 @@ def test_failed_init_releases_state_file(tmp_path: Path) -> None:
             """Never called."""
 
     path = tmp_path / "state"
-    with pytest.raises(StreamsError, match="failed in init"):
+    with pytest.raises(StreamsError, match=r"init\(\) failed"):
         TopologyTestDriver(Topology().add_source("s", "in").add_processor("p", Failing, "s"), state_file=path)
 
     StateFile(path).close()

@@ -240,7 +240,7 @@ def test_processor_can_change_due_time(loop: Any) -> None:
 def test_rows_outside_of_columns_are_rejected(loop: Any, row: int, stop: int) -> None:
     state = loop.RunState()
     state.row = row
-    with pytest.raises(IndexError, match=rf"rows from {row} to {stop} \(exclusive\) are outside the columns"):
+    with pytest.raises(IndexError, match=rf"row range \[{row}, {stop}\) is out of bounds"):
         run(loop, columns_of([5, 7, 6]), state, stop)
 
 
@@ -840,12 +840,12 @@ def test_empty_and_null_rows_are_deserialized(loop: Any, column: Any) -> None:
         ([0, 1, 2], b"ab", 0, -1, "the buffers are shorter than the column"),
         ([0, 1, 2], b"ab", (1 << 63) - 2, 1, "the buffers are shorter than the column"),
         ([0, 1, 2], b"ab", 1, (1 << 63) - 2, "the buffers are shorter than the column"),
-        ([0, 1, 3], b"ab", 0, 2, r"row \d is outside the buffer \(\d bytes\)"),
-        ([0, 2, 1], b"ab", 0, 2, r"row \d is outside the buffer \(\d bytes\)"),
-        ([-1, 1, 2], b"ab", 0, 2, r"row \d is outside the buffer \(\d bytes\)"),
-        ([0, (1 << 31) - 1, 2], b"ab", 0, 1, r"row \d is outside the buffer \(\d bytes\)"),
-        ([-(1 << 31), (1 << 31) - 1, 2], b"ab", 0, 1, r"row \d is outside the buffer \(\d bytes\)"),
-        ([0, 1, 2], None, 0, 2, r"row \d is outside the buffer \(\d bytes\)"),
+        ([0, 1, 3], b"ab", 0, 2, r"the data of row \d exceeds the buffer \(\d bytes\)"),
+        ([0, 2, 1], b"ab", 0, 2, r"the data of row \d exceeds the buffer \(\d bytes\)"),
+        ([-1, 1, 2], b"ab", 0, 2, r"the data of row \d exceeds the buffer \(\d bytes\)"),
+        ([0, (1 << 31) - 1, 2], b"ab", 0, 1, r"the data of row \d exceeds the buffer \(\d bytes\)"),
+        ([-(1 << 31), (1 << 31) - 1, 2], b"ab", 0, 1, r"the data of row \d exceeds the buffer \(\d bytes\)"),
+        ([0, 1, 2], None, 0, 2, r"the data of row \d exceeds the buffer \(\d bytes\)"),
     ],
 )
 def test_corrupt_offsets_are_rejected(loop: Any, ends: Any, data: Any, first: int, count: int, message: str) -> None:

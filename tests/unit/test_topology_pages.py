@@ -212,7 +212,7 @@ def test_page_in_place_of_another_is_reported() -> None:
 
     for first in first_keys[:2]:
         with pytest.raises(
-            StreamsError, match=r"store 's': page \d+ in memory is corrupt: keys outside the key range of the page"
+            StreamsError, match=r"store 's': page \d+ in memory is corrupt: a key is outside the key range of the page"
         ):
             PagedMap(pages, "s").get(first)
 
@@ -222,12 +222,12 @@ def test_page_in_place_of_another_is_reported() -> None:
     [
         ([b"", b"b", b"a"], [1, 2, 3], "keys are not sorted"),
         ([b"", b"a", b"a"], [1, 2, 3], "keys are not sorted"),
-        ([b"a", b"b"], [1, 2], "invalid first key or page ids"),
-        ([b"", b"b"], [1, 1], "invalid first key or page ids"),
-        ([b"", b"b"], [1, 0], "invalid first key or page ids"),
-        ([b"", b"b"], [1, -1], "invalid first key or page ids"),
-        ([b"", b"b"], [1, 99], "invalid first key or page ids"),
-        ([], [], "invalid first key or page ids"),
+        ([b"a", b"b"], [1, 2], "the first key must be empty, and page ids must be unique"),
+        ([b"", b"b"], [1, 1], "the first key must be empty, and page ids must be unique"),
+        ([b"", b"b"], [1, 0], "the first key must be empty, and page ids must be unique"),
+        ([b"", b"b"], [1, -1], "the first key must be empty, and page ids must be unique"),
+        ([b"", b"b"], [1, 99], "the first key must be empty, and page ids must be unique"),
+        ([], [], "the first key must be empty, and page ids must be unique"),
     ],
 )
 def test_invalid_directory_is_reported(first_keys: list[bytes], ids: list[int], message: str) -> None:
@@ -399,7 +399,8 @@ def test_header_with_impossible_numbers_is_reported() -> None:
     for changed in (header._replace(next_id=(1 << 63) - 1), header._replace(entries=-1 << 63)):
         pages[0] = changed.encode()
         with pytest.raises(
-            StreamsError, match="the directory in memory is corrupt: invalid entry count or next page id"
+            StreamsError,
+            match=r"the directory in memory is corrupt: entry count -?\d+ or next page id \d+ is out of range",
         ):
             PagedMap(pages, "s")
 

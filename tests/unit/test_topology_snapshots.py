@@ -465,7 +465,7 @@ def test_failed_resume_ends_task() -> None:
     task = owners[0].task
     task.suspend()
 
-    with pytest.raises(StreamsError, match="processor 'p' failed in init: RuntimeError: boom"):
+    with pytest.raises(StreamsError, match=r"processor 'p': init\(\) failed: RuntimeError: boom"):
         task.resume()
     with pytest.raises(StreamsError, match=r"run\(\) was called after the task failed"):
         task.run()

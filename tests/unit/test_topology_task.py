@@ -320,13 +320,13 @@ def test_init_and_close_errors_name_processor() -> None:
         raise RuntimeError("boom")
 
     closed: list[str] = []
-    with pytest.raises(StreamsError, match="task 0_0: processor 'p' failed in init: RuntimeError: boom"):
+    with pytest.raises(StreamsError, match=r"task 0_0: processor 'p': init\(\) failed: RuntimeError: boom"):
         Setup(init=fail)
     topology = Topology().add_source("src", "t")
     topology.add_processor("first", lambda: Calling(close=fail), "src")
     topology.add_processor("second", lambda: Calling(close=lambda: closed.append("second")), "src")
 
-    with pytest.raises(StreamsError, match="processor 'first' failed in close: RuntimeError: boom"):
+    with pytest.raises(StreamsError, match=r"processor 'first': close\(\) failed: RuntimeError: boom"):
         TopologyTestDriver(topology).close()
     assert closed == ["second"]
 
@@ -762,9 +762,9 @@ def test_failure_in_start_closes_tasks_and_keeps_first_error() -> None:
     table = stores.key_value("table", logging=False)
     topology.add_global_store(table, "g-src", "table-topic", "g-proc", lambda: Failing(print, ""))
 
-    with pytest.raises(StreamsError, match="processor 'p' failed in init: RuntimeError: boom") as failed:
+    with pytest.raises(StreamsError, match=r"processor 'p': init\(\) failed: RuntimeError: boom") as failed:
         TopologyTestDriver(topology)
-    assert failed.value.__notes__ == ["task global: processor 'g-proc' failed in close: OSError: close"]
+    assert failed.value.__notes__ == ["task global: processor 'g-proc': close() failed: OSError: close"]
 
 
 def test_schedule_can_be_due_after_highest_timestamp() -> None:

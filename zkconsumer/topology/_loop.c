@@ -14,7 +14,7 @@
 
 #include "_codecs.h"
 
-/* One out of this many calls of a node is timed. */
+/* Sampling interval of node timing: one call out of this many is timed. */
 enum { TIMED_CALLS = 64 };
 
 typedef struct {
@@ -599,7 +599,7 @@ static PyType_Spec forwarder_spec = {
 
 /* ---- output columns ------------------------------------------------------------------------- */
 
-/* A growing buffer. */
+/* A growable buffer. */
 typedef struct {
     char *data;
     size_t size, capacity;
@@ -711,7 +711,7 @@ static int columns_add(
         if ((row = PyLong_FromSsize_t(self->rows)) == NULL || PyDict_SetItem(of_rows, row, headers) < 0) goto done;
         has_headers = 1;
     }
-    /* From here on, no Python code can run. */
+    /* No Python code can run after this point. */
     if (buffer_reserve(&self->topic, sizeof number) < 0 || buffer_reserve(&self->partition, sizeof partition) < 0 ||
         buffer_reserve(&self->timestamp, sizeof timestamp) < 0 || binary_reserve(&self->key, key) < 0 ||
         binary_reserve(&self->value, value) < 0)
@@ -1198,7 +1198,7 @@ static PyObject *read_column(PyObject *Py_UNUSED(module), PyObject *args) {
             item = Py_None;
             Py_INCREF(item);
         } else if (start < 0 || end < start || end > views[2].len) {
-            PyErr_Format(PyExc_ValueError, "row %zd is outside the buffer (%zd bytes)", first + i, views[2].len);
+            PyErr_Format(PyExc_ValueError, "the data of row %zd exceeds the buffer (%zd bytes)", first + i, views[2].len);
             item = NULL;
         } else {
             Slice row = {(const uint8_t *)bytes + start, (size_t)(end - start)};
@@ -1401,7 +1401,7 @@ static void entries_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
-/* Returns the node of a key (borrowed), or NULL if there is none; NULL with an error set if the key is invalid. */
+/* Returns the node of a key (borrowed), or NULL if there is none; NULL with an error set if the lookup failed. */
 static Node *entries_node(Entries *self, PyObject *key) {
     if (!PyBytes_CheckExact(key)) {
         reject_type(key, "key", "bytes");
@@ -2196,7 +2196,7 @@ static PyObject *run_rows(PyObject *module_object, PyObject *args) {
     PyObject *result = NULL;
     long long first = state->row;
     if (first < 0 || first >= stop || stop > times.rows || stop > n_keys || stop > n_values) {
-        PyErr_Format(PyExc_IndexError, "rows from %lld to %zd (exclusive) are outside the columns", first, stop);
+        PyErr_Format(PyExc_IndexError, "row range [%lld, %zd) is out of bounds", first, stop);
         goto done;
     }
     for (Py_ssize_t row = (Py_ssize_t)first;;) {

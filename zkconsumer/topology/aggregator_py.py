@@ -20,7 +20,7 @@ def aggregate_value(functions: Functions, record: Record, found: tuple[Any, int]
     Args:
         functions: see ``RecordAggregator``.
         record: record to aggregate.
-        found: aggregate in the store and its timestamp, or None.
+        found: stored aggregate and its timestamp; None if there is none.
     """
     initializer, aggregator = functions
     key, value, timestamp = record.key, record.value, record.timestamp
@@ -50,7 +50,7 @@ class RecordAggregator:
             None disables forwarding. ``change_type`` is the named tuple class of a change: new value, old value, and
             whether it is the latest version (always True). ``sends_old`` specifies whether changes include the old
             value.
-        drop: called without arguments for a record without a key or value.
+        drop: function without arguments, called for each record without a key or value.
     """
 
     __slots__ = ("_changes", "_drop", "_functions", "_pair_type", "_store")

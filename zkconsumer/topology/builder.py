@@ -43,8 +43,8 @@ _OFFSET_RESETS = (None, "earliest", "latest")
 class Topology:
     """A graph of sources, processors, sinks and stores. Methods that add or connect elements return the topology.
 
-    As in Kafka Streams, one class contains all declarations. Node names and store names must be unique, and a topic can
-    have only one source.
+    As in Kafka Streams, all declarations are methods of one class. Node names and store names must be unique, and a
+    topic can have only one source.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Topology:
             topics: topic name, or a sequence of topic names.
             pattern: Java regular expression that selects topics, as an alternative to ``topics``. It must not contain
                 commas, spaces or quotation marks.
-            offset_reset: ``earliest`` or ``latest``: start position for partitions without a committed offset; None
+            offset_reset: start position for partitions without a committed offset, ``earliest`` or ``latest``; None
                 uses the application's setting.
             timestamp_extractor: function that returns a record's timestamp; None uses the application's default.
             key_deserializer: key deserializer; None uses the application's default.
@@ -260,11 +260,10 @@ class Topology:
 
         Args:
             topic: topic name without the application id.
-            partitions: number of partitions; None derives the number from the topics of the sub-topologies that write
-                to the topic.
+            partitions: number of partitions; None derives it from the source topics of the upstream sub-topologies.
 
         Raises:
-            TopologyError: the name is empty or already declared, or ``partitions`` is invalid.
+            TopologyError: the name is empty or already declared, or ``partitions`` is not a positive integer.
         """
         check_name("topic", topic)
         if topic in self._internal_topics:

@@ -24,7 +24,7 @@ class CachedChange(NamedTuple):
         key: serialized key.
         data: serialized value; None if the key is deleted.
         source: columns that contain the source record; None during punctuation.
-        row: row of the source record.
+        row: row number of the source record in ``source``.
         timestamp: timestamp of the record that the node was processing, in milliseconds.
         headers: headers of that record at the time of the put; None if it had no headers.
     """
@@ -38,7 +38,7 @@ class CachedChange(NamedTuple):
 
 
 class RecordCache:
-    """The total size and size limit of the record caches of all tasks that share it, which must run in one thread.
+    """Size limit shared by the record caches of one or more tasks, which must run in the same thread.
 
     Args:
         max_bytes: maximum total size in bytes; 0 disables caching.
@@ -62,8 +62,8 @@ class CacheEntries:
         shared: total size and size limit of the caches.
         state: run state of the task, which contains the current record.
         conversions: key and value conversions; see ``Conversions``.
-        miss: called with a key that is not cached; returns the value from the store, or None.
-        evict: called without arguments when the total cache size exceeds the limit.
+        miss: function that returns the stored value of a key that is not cached, or None.
+        evict: function without arguments, called when the total cache size exceeds the limit.
 
     Attributes:
         added: list to which newly cached keys are appended, or None.
@@ -104,7 +104,7 @@ class CacheEntries:
         self.put_raw(self._conversions[0](key), None if value is None else self._conversions[1](value))
 
     def find(self, key: bytes) -> tuple[bytes, bytes | None] | None:
-        """Return a cached key and its value, and mark the entry as most recently used; None if it is not cached."""
+        """Return a cached key and its value, and mark the entry as most recently used; return None on a cache miss."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -126,7 +126,7 @@ class CacheEntries:
         return data
 
     def put_raw(self, key: bytes, data: bytes | None) -> None:
-        """Set the value for ``key`` in the context of the current record; None deletes the key on the next flush."""
+        """Set the value for ``key``, with the current record as its source; None deletes the key on the next flush."""
         state, source, record = self._state, self._state.source, self._state.record
         headers = () if record is None else tuple(record.headers)
         size = len(key) + _ENTRY_BYTES + len(data or b"") + count_header_bytes(headers)
@@ -167,7 +167,7 @@ class CacheEntries:
         return key, size, None if origin is None else CachedChange(key, data, *origin)
 
     def drop_deleted(self, key: bytes) -> int:
-        """Remove the entry of a deleted key if it has no unflushed change, and return its size, else 0.
+        """Remove the entry of a deleted key if it has no unflushed change, and return its size, or 0.
 
         The size is not subtracted from the total cache size.
         """
@@ -207,14 +207,14 @@ def forward_changes(
     change_type: Callable[[Any, Any], Any],
     sends_old_values: bool,
 ) -> None:
-    """Write changes to the store, and call the listener for each. Deletions of keys not in the store are skipped.
+    """Write and forward changes. Deletions of keys that are not in the store are skipped.
 
     Args:
         state: run state of the task; each change becomes its current record.
         changes: changes to write.
         backing: ``read``, ``write``, ``decode_key`` and ``decode_value`` functions of the store behind the cache.
-        listener: called with a record whose value is the change.
-        change_type: named tuple class of a change: new value and old value.
+        listener: function that is called for each change, with a record whose value is the change.
+        change_type: named tuple class of a change, which consists of new value and old value.
         sends_old_values: whether changes include the old value.
     """
     read, write, decode_key, decode = backing

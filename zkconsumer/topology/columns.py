@@ -12,12 +12,12 @@ from zkconsumer.topology.serdes import Codec, Deserializer
 
 
 class SourceColumns(NamedTuple):
-    """Records of one partition as columns, in offset order.
+    """Records of one partition as columns, in offset order. Columns are sequences or Arrow arrays.
 
     Attributes:
         topic: topic name.
         partition: partition number.
-        offsets: offset of each record. All columns are sequences or Arrow arrays.
+        offsets: offset of each record.
         timestamps: timestamps in milliseconds since the epoch; -1 for a record without a timestamp.
         keys: serialized keys; None for a record without a key.
         values: serialized values; None for a record without a value.

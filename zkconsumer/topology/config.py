@@ -38,10 +38,10 @@ class ApplicationConfig:
         max_task_idle_ms: maximum time to wait for records of empty partitions without lag, in milliseconds, so that
             records are processed in timestamp order. Default 0: wait only for partitions whose lag is positive or
             unknown. -1: never wait.
-        deserialization_handler: called when a record cannot be deserialized. Default ``handlers.fail``.
-        processing_handler: called when a processor, punctuator, topic extractor or partitioner fails, or when
-            ``production_handler`` returned FAIL. Default ``handlers.fail``.
-        production_handler: called when a record cannot be serialized. Default ``handlers.fail``.
+        deserialization_handler: handler for records that cannot be deserialized. Default ``handlers.fail``.
+        processing_handler: handler for failures of processors, punctuators, topic extractors and partitioners, and for
+            records for which ``production_handler`` returned FAIL. Default ``handlers.fail``.
+        production_handler: handler for records that cannot be serialized. Default ``handlers.fail``.
         page_bytes: maximum page size of persistent stores, in bytes. Larger pages need fewer reads and writes, but a
             commit writes every changed page as a whole. Default 16,384; minimum 1,024.
         page_memory_bytes: maximum encoded size of the unchanged pages that a store keeps in memory, in bytes. Default
@@ -54,7 +54,7 @@ class ApplicationConfig:
         quarantine_topic: topic to which ``ErrorResponse.QUARANTINE`` sends records. Default None.
 
     Raises:
-        ConfigurationError: a value is invalid.
+        ConfigurationError: a setting has the wrong type, is out of range, or is required but not set.
     """
 
     application_id: str = "application"

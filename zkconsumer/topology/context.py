@@ -89,7 +89,7 @@ class NodeContext:
         return self._task.find_schedules(self._node.name)
 
     def remember(self, name: str, default: Any) -> Remembered:
-        """Return the holder of a value that task snapshots include; see ``ProcessorContext``."""
+        """Return an object whose value is included in task snapshots; see ``ProcessorContext``."""
         return self._task.remember(self._node.name, name, default)
 
     def commit(self) -> None:
@@ -114,7 +114,7 @@ class NodeContext:
         self._metrics[key] = self._metrics.get(key, 0) + amount
 
     def _reject_forward(self, record: object, child: str | None) -> NoReturn:
-        """Raise the error for an invalid call of ``forward``."""
+        """Raise the error for an invalid ``forward`` call."""
         if not self._task.state.is_processing:
             raise StreamsError(
                 f"processor {self._node.name!r}: forward() was called outside process(), punctuators and flush "

@@ -93,7 +93,7 @@ class _Entry:
 
 
 class _SortedNodes:
-    """A ``java.util.TreeMap``: its entries stay in place even if the sizes of their nodes change."""
+    """Sorted nodes, ordered like ``java.util.TreeMap``: entries are not re-sorted if the size of a node changes."""
 
     def __init__(self) -> None:
         self._root: _Entry | None = None

@@ -38,8 +38,8 @@ class ErrorHandling:
     Args:
         task_id: task id.
         config: application settings, which contain the handlers.
-        metrics: task metrics; ``dropped`` and ``dropped/<reason>`` are increased.
-        send: called with each record for the quarantine topic.
+        metrics: task metrics; ``dropped`` and ``dropped/<reason>`` are incremented.
+        send: function that sends a record to the quarantine topic.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ def fatal_error(task_id: str, source: SourceRecord | None, error: Exception, wha
     """
     if isinstance(error, FailedNodeError):
         phase, remedy = error.context.phase, ""
-        # If the handler itself failed, the deserializers are not at fault. StreamsErrors contain their own remedies.
+        # Suggest checking the deserializers only if one of them failed. StreamsErrors contain their own remedies.
         if phase == "deserialization" and error.error is error.__cause__ and not isinstance(error.error, StreamsError):
             call = "add_global_store" if task_id == GLOBAL_TASK_ID else "add_source"
             remedy = f"; check the key_deserializer and value_deserializer passed to {call}()"

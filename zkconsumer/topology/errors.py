@@ -9,11 +9,11 @@ _INTEGERS = {0: "a non-negative integer", 1: "a positive integer"}
 
 
 class InvalidArgumentError(StreamsError, ValueError):
-    """An argument of a call is invalid."""
+    """Raised if an argument has an invalid value."""
 
 
 class WrongTypeError(StreamsError, TypeError):
-    """An argument of a call has the wrong type."""
+    """Raised if an argument has the wrong type."""
 
 
 class FatalError(Exception):

@@ -79,11 +79,11 @@ class Lifecycle:
     def set_state(self, new: ApplicationState) -> bool:
         """Change the state, and return whether it changed.
 
-        Returns False if the change is ignored: a shutdown or failure is in progress or complete, or the application is
-        already rebalancing.
+        Returns False if the change is ignored, because a shutdown or failure is in progress or complete, or because the
+        application is already rebalancing.
 
         Raises:
-            StreamsError: the transition is invalid.
+            StreamsError: the transition is not allowed.
         """
         with self._changed:
             old, listener = self._state, self._listener

@@ -19,7 +19,7 @@ from zkconsumer.topology.serdes import Codec
 #: Callable that processes a record: a node, or the function that a node calls.
 Process = Callable[["Record"], object]
 
-#: One out of this many calls of a node is timed.
+#: Sampling interval of node timing: one call out of this many is timed.
 _TIMED_CALLS = 64
 
 _MAX_INT32 = (1 << 31) - 1
@@ -38,7 +38,7 @@ class Record:
         headers: header names and values; the headers are copied.
 
     Raises:
-        StreamsError: the timestamp is negative or not an integer, or a header is invalid.
+        StreamsError: the timestamp is negative or not an integer, or a header has the wrong type.
     """
 
     __slots__ = ("_timestamp", "headers", "key", "value")
@@ -103,7 +103,7 @@ class Record:
 
 
 class RunState:
-    """The run state of a task: its times and its current record.
+    """State of a running task: stream time, partition time and current record.
 
     Attributes:
         row: row of the current record in ``source``.
@@ -146,15 +146,15 @@ def run_rows(
         children: children of the source node.
 
     Raises:
-        IndexError: a row is outside the columns.
-        StreamsError: a timestamp is negative or not an integer, or a header is invalid.
+        IndexError: the row range is out of bounds.
+        StreamsError: a timestamp is negative or not an integer, or a header has the wrong type.
     """
     keys, values, timestamps, headers = columns
     if not isinstance(keys, list) or not isinstance(values, list):
         raise TypeError("keys and values must be lists")
     first = row = state.row
     if not 0 <= row < stop <= min(len(keys), len(values), len(timestamps)):
-        raise IndexError(f"rows from {row} to {stop} (exclusive) are outside the columns")
+        raise IndexError(f"row range [{row}, {stop}) is out of bounds")
     while True:
         state.row = row
         timestamp = timestamps[row]
@@ -179,7 +179,7 @@ class Guarded:
 
     Args:
         process: function that processes a record.
-        on_error: called with the record and the Exception that ``process`` raised.
+        on_error: function that is called with the record and the Exception that ``process`` raised.
 
     Attributes:
         process: see above.
@@ -213,7 +213,7 @@ class Forwarder:
         state: run state of the task.
         children: children of the node.
         by_name: children by name.
-        reject: called for an invalid call; raises the error.
+        reject: function that raises the error for an invalid ``forward`` call.
     """
 
     __slots__ = ("_by_name", "_children", "_reject", "_state")
@@ -245,7 +245,7 @@ class OutputColumns:
     """Records written by sinks, in columnar form.
 
     Attributes:
-        topics: topic names and their numbers, in the order of the first record of each topic.
+        topics: maps each topic name to its number, in the order of the first record of each topic.
         headers: headers by row; rows without headers are omitted.
     """
 
@@ -331,7 +331,7 @@ class SinkWriter:
         topic: topic of the sink.
         key_codec: ``serdes.Codec`` of the keys.
         value_codec: ``serdes.Codec`` of the values.
-        otherwise: called with each record that has headers, or whose key or value the codec cannot encode.
+        otherwise: fallback function for records that have headers, or whose key or value the codec cannot encode.
     """
 
     __slots__ = ("_columns", "_key_codec", "_otherwise", "_topic", "_value_codec")
@@ -430,7 +430,7 @@ def read_column(codec: int, valid: Any, ends: Any, data: Any, first: int, count:
         if bits is not None and not bits[row // 8] >> row % 8 & 1:
             rows.append(None)
         elif not 0 <= bounds[row] <= bounds[row + 1] <= len(content):
-            raise ValueError(f"row {row} is outside the buffer ({len(content)} bytes)")
+            raise ValueError(f"the data of row {row} exceeds the buffer ({len(content)} bytes)")
         else:
             rows.append(_decode(codec, bytes(content[bounds[row] : bounds[row + 1]])))
     return rows

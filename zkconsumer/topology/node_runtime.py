@@ -27,7 +27,7 @@ from zkconsumer.topology.task_context import TaskContext
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.timestamps import TimestampExtractor
 
-#: Partitions of a record whose partition the producer selects.
+#: Result of ``_select_partitions`` if the producer selects the partition.
 _PRODUCERS_CHOICE = (None,)
 
 #: Extractors that return the record's own timestamp unless it is negative.
@@ -143,7 +143,7 @@ class RunningSink(RunningNode):
             partitions = self._select_partitions(topic, record)
             headers = tuple(copy_headers(record.headers)) if record.headers else ()
         except Exception as error:
-            # The caller adds the task, topic, partition and offset.
+            # The caller adds task, topic, partition and offset to the message.
             raise StreamsError(f"sink {self.name!r}: {describe_error(error)}") from error
         if not partitions:
             self._errors.drop(self._task.source_record, reason="no_partition", node=self.name)
@@ -168,7 +168,7 @@ class RunningSink(RunningNode):
         return topic
 
     def _select_partitions(self, topic: str, record: Record) -> Sequence[int | None]:
-        """Return the partitions for a record; None means that the producer selects it. Source: KIP-837."""
+        """Return the partitions of a record; for None, the producer selects the partition. Source: KIP-837."""
         if self._partitioner is None:
             return _PRODUCERS_CHOICE
         count = self._partition_count(topic)
@@ -220,7 +220,7 @@ class RunningProcessor(RunningNode):
             if not isinstance(error, Exception):
                 raise
             raise StreamsError(
-                f"task {self._task.task_id}: processor {self.name!r} failed in init: {describe_error(error)}"
+                f"task {self._task.task_id}: processor {self.name!r}: init() failed: {describe_error(error)}"
             ) from error
         self._is_initialized = True
         self.calls.process = self.processor.process  # ``init`` may have replaced ``process``
@@ -244,7 +244,7 @@ class RunningProcessor(RunningNode):
             self.processor.close()
         except Exception as error:
             raise StreamsError(
-                f"task {self._task.task_id}: processor {self.name!r} failed in close: {describe_error(error)}"
+                f"task {self._task.task_id}: processor {self.name!r}: close() failed: {describe_error(error)}"
             ) from error
 
     def _create_processor(self, node: ProcessorNode) -> Processor:

@@ -17,8 +17,9 @@ from zkconsumer.topology.timestamps import TimestampExtractor
 #: Function that returns the target topic, given a record and the metadata of its source record.
 TopicExtractor = Callable[[Record, RecordMetadata], str]
 
-#: Function that returns a partition, given topic, key, value and number of partitions. With None, the producer selects
-#: the partition; with a collection, the record is sent to each of its partitions, or dropped if it is empty.
+#: Function that returns a partition, given topic, key, value and number of partitions. If it returns
+#: None, the producer selects the partition. If it returns a collection, the record is sent to each partition in it; an
+#: empty collection drops the record.
 Partitioner = Callable[[str, Any, Any, int], int | Collection[int] | None]
 
 

@@ -17,7 +17,7 @@ def create_filter(pattern: str) -> TopicFilter:
     """Return the topic filter for ``pattern``.
 
     Raises:
-        ConfigurationError: the pattern is invalid.
+        ConfigurationError: the pattern is not a valid regular expression.
     """
     # Imported here, because topologies without patterns do not need the rebalance package.
     from zkconsumer.rebalance.topic_filter import Whitelist
@@ -50,7 +50,7 @@ def match_topics(sources: Iterable[SourceNode], existing: Iterable[str]) -> dict
 
 
 def check_topics(name: str, topics: tuple[str, ...], sources: Iterable[SourceNode]) -> None:
-    """Raise TopologyError if the topics of a new source are invalid or already read by another source."""
+    """Raise TopologyError if a new source has no topics, or a topic is listed twice or read by another source."""
     if not topics:
         raise TopologyError(f"source {name!r} needs at least one topic or a pattern")
     others = list(sources)
@@ -66,7 +66,7 @@ def check_topics(name: str, topics: tuple[str, ...], sources: Iterable[SourceNod
 
 
 def check_pattern(name: str, pattern: str, sources: Iterable[SourceNode], global_topics: set[str]) -> None:
-    """Raise TopologyError if the pattern of a new source is invalid, or matches a topic that another source reads."""
+    """Raise TopologyError if the pattern of a new source is malformed, or matches a topic that another source reads."""
     check_name("pattern", pattern)
     if set(pattern) & set(", \"'"):
         raise TopologyError(

@@ -34,7 +34,7 @@ class Cancellable(Protocol):
 
 
 class Remembered:
-    """A value that a processor keeps between records; see ``ProcessorContext.remember``.
+    """A processor value that is kept when the task is rebuilt; see ``ProcessorContext.remember``.
 
     Attributes:
         value: None, or a bool, int, float or str, or a list or dict of these.
@@ -113,15 +113,15 @@ class ProcessorContext(Protocol):
             punctuator: function that is called with the current time of the clock.
 
         Raises:
-            ValueError: an argument is invalid.
+            ValueError: ``interval_ms`` is not a positive integer, or another argument has the wrong type.
             StreamsError: the call was made outside ``init``, ``process`` and punctuators.
         """
 
     def schedules(self) -> Mapping[tuple[str, int], Cancellable]:
         """Return the active schedules of this node, by method and ordinal.
 
-        A runtime may rebuild a task with a new processor. It then calls ``init`` again, which continues the schedules
-        created in ``init``, and restores the schedules created later. For a schedule created in ``init``, the method is
+        A runtime may rebuild a task with a new processor and call ``init`` again. Schedules created in ``init`` then
+        continue, and all other schedules are restored. For a schedule created in ``init``, the method is
         ``init``; otherwise it is the name of the processor method that the schedule calls. The ordinal numbers the
         schedules with the same method, starting at 0.
         """

@@ -72,7 +72,7 @@ class PunctuationQueue:
 
     @property
     def schedules(self) -> list[Schedule]:
-        """All schedules."""
+        """All schedules of the clock."""
         return self.queue.items if self.called is None else [*self.queue.items, self.called]
 
     @property
@@ -90,7 +90,7 @@ class PunctuationQueue:
 
         Args:
             now_ms: current time of the clock, in milliseconds.
-            call: called with each due schedule and ``now_ms``.
+            call: function that is called with each due schedule and ``now_ms``.
         """
         has_called = False
         while (schedule := self.queue.peek()) is not None and schedule.due_ms <= now_ms:
@@ -102,7 +102,7 @@ class PunctuationQueue:
                 call(schedule, now_ms)
             finally:
                 self.called = None
-                # A failed call is not repeated before the next due time. A punctuator may cancel its own schedule.
+                # In the finally block, because a failed call is not repeated before the next due time.
                 schedule.advance(now_ms)
                 if not schedule.is_cancelled:
                     self.queue.add(schedule)

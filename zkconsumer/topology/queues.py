@@ -15,7 +15,7 @@ from zkconsumer.topology.columns import SourceColumns
 from zkconsumer.topology.java_order import PriorityQueue, hash_order, topic_partition_hash
 from zkconsumer.topology.records import Header, Record, SourceRecord
 
-#: Time of a partition or task before its first record.
+#: Partition time and stream time before the first record.
 UNKNOWN = -1
 
 #: Value of ``max_task_idle_ms`` that disables waiting for empty partitions.
@@ -91,7 +91,7 @@ class RecordQueue:
 
     Args:
         partition: partition of the records.
-        decoder: deserializes the records.
+        decoder: deserializer of the records.
 
     Attributes:
         time_ms: highest timestamp of the records processed so far.
@@ -129,7 +129,7 @@ class RecordQueue:
 
     @property
     def next_offset(self) -> int | None:
-        """The offset of the head, or after the last record if the queue is empty. None before the first record."""
+        """The offset of the head, or the next offset if the queue is empty. None before the first record."""
         if self._head is not None:
             return self._head.source.offset
         return self._end if self.batch is None else int(self.batch.columns.offset(self.row))
@@ -281,9 +281,9 @@ class PartitionGroup:
     def first(self) -> tuple[RecordQueue, int | None] | None:
         """Return the queue of the next record, and the timestamp at which another queue takes precedence.
 
-        Returns None if all queues are empty. The timestamp is None if no other queue has records. It is ``UNKNOWN``,
-        which allows a single record, if several other queues have records, because each removal can change the order of
-        equal timestamps.
+        Returns None if all queues are empty. The timestamp is None if no other queue has records. If several other
+        queues have records, it is ``UNKNOWN``, so that only one record is processed: each removal can change the order
+        of equal timestamps.
         """
         queue = self._nonempty.peek()
         if queue is None:

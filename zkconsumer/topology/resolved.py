@@ -137,9 +137,9 @@ def _derive_partition_counts(
 ) -> dict[str, int | None]:
     """Derive the partition count of each internal topic from the sub-topologies that write to the topic.
 
-    An internal topic gets the highest partition count of their source topics. A sub-topology can read an internal topic
-    that it also writes. If no other partition count can be derived, internal source topics with unknown counts are
-    ignored.
+    An internal topic gets the highest partition count among the source topics of these sub-topologies. The
+    count of an internal source topic can be unknown, for example because a sub-topology reads a topic that it also
+    writes to. Such source topics are ignored if no other count can be derived.
     """
     counts = dict(declared)
     while True:
@@ -164,9 +164,9 @@ def count_internal_partitions(
 ) -> dict[str, int | None]:
     """Return the partition count of each internal topic.
 
-    A topic without a declared number has as many partitions as the largest source topic of the sub-topologies that
-    write to it, or as its co-partitioned topics; the number is None if it cannot be derived. Source: Kafka 3.9
-    RepartitionTopics and CopartitionedTopicsEnforcer.
+    A count that is not declared is derived from the source topics of the sub-topologies that write to the topic, or
+    from co-partitioned topics. It is None if it cannot be derived. Source: Kafka 3.9 RepartitionTopics and
+    CopartitionedTopicsEnforcer.
     """
     existing = {topic: count for one in subtopologies for topic, count in one.partition_counts.items()}
     counts = _derive_partition_counts(subtopologies, declared, existing)

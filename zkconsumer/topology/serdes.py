@@ -159,7 +159,7 @@ class Codec(enum.IntEnum):
     INTEGER = 3
     LONG = 4
     DOUBLE = 5
-    #: Added to the value codec of a ``ValueAndTimestamp``, which is encoded as an 8-byte timestamp and the value.
+    #: Added to the value codec of a ``ValueAndTimestamp``. It is encoded as an 8-byte timestamp followed by the value.
     TIMESTAMPED = 16
 
 

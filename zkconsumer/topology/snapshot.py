@@ -137,7 +137,7 @@ class Snapshot:
             names = ", ".join(f"{topic} partition {number}" for topic, number in missing)
             raise StreamsError(
                 f"task {self.task_id}: the snapshot contains partitions that no source reads: {names}; use the "
-                "topics and the application id with which the snapshot was taken"
+                "same topics and ApplicationConfig.application_id as when the snapshot was taken"
             )
 
 

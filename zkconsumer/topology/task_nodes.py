@@ -21,8 +21,8 @@ class TaskNodes:
     Args:
         nodes: declared nodes, parents before children.
         task: context of the task.
-        errors: calls the error handlers.
-        runtime: provides the clock and the partition counts.
+        errors: error handling of the task.
+        runtime: clock and partition counts.
         output: columns to which the sinks append their records.
 
     Raises:

@@ -23,9 +23,9 @@ class TaskStores:
     Args:
         task_id: task id.
         builders: declarations of the stores.
-        runtime: provides and commits the pages; its cache limits the size of the record caches.
+        runtime: services that read and commit the pages; ``runtime.cache`` limits the size of the record caches.
         limits: page size limits.
-        count_expired: called with the store name for each expired entry that a store drops.
+        count_expired: function that is called with the store name for each expired entry that a store drops.
         state: run state of the task.
 
     Attributes:
@@ -177,7 +177,7 @@ class TaskStores:
             if not isinstance(error, Exception):
                 raise
             raise StreamsError(
-                f"task {self._task_id}: store {store.name!r} failed in init: {describe_error(error)}"
+                f"task {self._task_id}: store {store.name!r}: init() failed: {describe_error(error)}"
             ) from error
         self._open_stores.append(store)
 
@@ -192,5 +192,5 @@ class TaskStores:
             store.close()
         except Exception as error:
             raise StreamsError(
-                f"task {self._task_id}: store {store.name!r} failed in close: {describe_error(error)}"
+                f"task {self._task_id}: store {store.name!r}: close() failed: {describe_error(error)}"
             ) from error

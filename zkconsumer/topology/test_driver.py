@@ -50,7 +50,7 @@ class TopologyTestDriver:
             call a method of the processor. None keeps all stores in memory.
 
     Raises:
-        StreamsError: a processor failed in ``init``, or the file cannot be opened.
+        StreamsError: ``init`` of a processor failed, or the file cannot be opened.
     """
 
     __test__ = False  # not a pytest test class
@@ -95,7 +95,7 @@ class TopologyTestDriver:
         """Close all processors, and commit changes that they make in ``close``. A second call has no effect.
 
         Raises:
-            StreamsError: a processor failed in ``close``, or the commit failed.
+            StreamsError: ``close`` of a processor failed, or the commit failed.
         """
         if not self._is_open:
             return

@@ -62,7 +62,7 @@ class TestInputTopic:
             headers: header names and values.
 
         Raises:
-            ValueError: no source reads the topic, or an argument is invalid.
+            ValueError: no source reads the topic, ``timestamp`` is not an integer, or a serializer failed.
             StreamsError: a node failed, and the error handler returned FAIL, now or in an earlier call.
         """
         if timestamp is None:

@@ -1,4 +1,4 @@
-"""Window definitions: which windows contain a record, and when a window closes.
+"""Window definitions, which determine the windows that contain a record, and when a window closes.
 
 Source: Kafka 3.9 TimeWindows, SessionWindows, SlidingWindows, JoinWindows, KStreamWindowAggregate and
 KStreamSessionWindowAggregate.
@@ -30,7 +30,7 @@ class TimeWindows:
         grace_ms: grace period in milliseconds: stream time after the window end during which late records are accepted.
 
     Raises:
-        ValueError: an attribute is invalid.
+        ValueError: an attribute is not an integer or is out of range.
     """
 
     size_ms: int
@@ -49,7 +49,7 @@ class TimeWindows:
     def retention_ms(self) -> int:
         """Minimum retention period for a window store that keeps windows while they accept records.
 
-        A later put can remove windows older than that, so closed windows must be forwarded before the put.
+        A put can remove windows that are older than this period, so closed windows must be forwarded before it.
         """
         return self.size_ms + self.grace_ms
 
@@ -74,7 +74,7 @@ class SessionWindows:
             accepted.
 
     Raises:
-        ValueError: an attribute is invalid.
+        ValueError: an attribute is not an integer or is out of range.
     """
 
     gap_ms: int
@@ -103,7 +103,7 @@ class SlidingWindows:
         grace_ms: grace period in milliseconds: stream time after the window end during which late records are accepted.
 
     Raises:
-        ValueError: an attribute is invalid.
+        ValueError: an attribute is not an integer or is out of range.
     """
 
     difference_ms: int
@@ -129,7 +129,7 @@ class JoinWindows:
         grace_ms: grace period in milliseconds: stream time after the window end during which late records are accepted.
 
     Raises:
-        ValueError: an attribute is invalid, or the end of a window is before its start.
+        ValueError: an attribute is not an integer, ``grace_ms`` is negative, or ``before_ms + after_ms`` is negative.
     """
 
     before_ms: int
@@ -151,7 +151,7 @@ class JoinWindows:
 
     @property
     def retention_ms(self) -> int:
-        """Retention period of the join stores."""
+        """Retention period of the join stores, in milliseconds."""
         return self.size_ms + self.grace_ms
 
 

@@ -83,10 +83,10 @@ def create_windowed_operation(
     Args:
         windows: windows of the aggregation.
         store: name of the store.
-        emit: when results are forwarded.
-        initializer: returns the initial aggregate.
-        aggregator: called with key, value and current aggregate; returns the new aggregate.
-        merger: merges the aggregates of two sessions; None if ``windows`` are not session windows.
+        emit: emit strategy; see ``Emit``.
+        initializer: function that returns the initial aggregate.
+        aggregator: function that returns the new aggregate, given key, value and current aggregate.
+        merger: function that merges the aggregates of two sessions; None if ``windows`` are not session windows.
     """
     if isinstance(windows, SessionWindows):
         assert merger is not None

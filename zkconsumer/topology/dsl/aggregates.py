@@ -40,7 +40,7 @@ def nothing() -> None:
 
 
 def reduce_values(reducer: Reducer, _key: Any, value: Any, so_far: Any) -> Any:
-    """Aggregate with ``reducer``. The first value of a key is its first result."""
+    """Combine the current result and a value with ``reducer``. The first value of a key becomes its first result."""
     return value if so_far is None else reducer(so_far, value)
 
 
@@ -51,8 +51,9 @@ class Aggregate(Processor):
 
     Args:
         store: name of the store.
-        initializer: returns the initial aggregate; None if the first value is the initial aggregate, as in ``reduce``.
-        aggregator: called with key, value and current aggregate; returns the new aggregate.
+        initializer: function that returns the initial aggregate; None if the first value is the initial aggregate, as
+            in ``reduce``.
+        aggregator: function that returns the new aggregate, given key, value and current aggregate.
         sends_old: whether downstream steps need old values.
     """
 

@@ -50,7 +50,7 @@ class BranchedKStream:
         """Add a branch for the records for which ``predicate(key, value)`` is true.
 
         Args:
-            predicate: called with key and value; returns whether the branch accepts the record.
+            predicate: function that returns whether the branch accepts a record, given its key and value.
             name: suffix of the branch name; None for the branch number, starting at 1.
             chain: function applied to the branch, for example to add steps; see ``Chain``.
         """

@@ -71,12 +71,13 @@ class StreamsBuilder:
             pattern: Java regular expression that selects topics by name, instead of ``topics``.
             key_serde: key serde; None uses the application's default.
             value_serde: value serde; None uses the application's default.
-            timestamp_extractor: returns the timestamp of a record; None uses the application's extractor.
+            timestamp_extractor: function that returns a record's timestamp; None uses the application's extractor.
             offset_reset: ``earliest`` or ``latest``; None uses the application's setting.
             name: name of the source.
 
         Raises:
-            TopologyError: an argument is invalid. Conflicts with other steps are detected by ``build``.
+            TopologyError: both or neither of ``topics`` and ``pattern`` are given, or ``name`` is not a valid name.
+                Conflicts with other steps are detected by ``build``.
         """
         names = (topics,) if isinstance(topics, str) else to_tuple("topics of a stream", topics)
         if bool(names) is (pattern is not None):
@@ -137,7 +138,7 @@ class StreamsBuilder:
         store: StoreSettings = None,
         name: str | None = None,
     ) -> GlobalKTable:
-        """Read a topic as a global table: each task reads all partitions.
+        """Read all partitions of a topic into a table that every task can access.
 
         Args:
             topic: topic to read.

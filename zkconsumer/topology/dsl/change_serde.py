@@ -37,11 +37,11 @@ class SerializeChange:
     def __call__(self, topic: str, change: TableChange | None) -> bytes | None:
         """Return the serialized change.
 
-        The value is serialized alone if only one exists; otherwise the format is: new value length, new value, old
-        value. The last byte flags which values are present.
+        If only one value is present, the data consists of that value; otherwise of new value length, new value and old
+        value. A final byte indicates which values are present.
 
         Raises:
-            StreamsError: the new and the old value are None.
+            StreamsError: both values are None.
         """
         if change is None:
             return None

@@ -52,7 +52,7 @@ class CogroupedKStream:
 
         Args:
             grouped: grouped stream to add.
-            aggregator: called with key, value and current aggregate; returns the new aggregate.
+            aggregator: function that returns the new aggregate, given key, value and current aggregate.
         """
         self._aggregators[grouped] = aggregator
         return self
@@ -74,9 +74,9 @@ class CogroupedKStream:
         """Aggregate the values of all streams into one table.
 
         Args:
-            initializer: returns the initial aggregate.
-            merger: called with the key and the aggregates of two sessions; returns the merged aggregate. Required for
-                session windows, and supported only for them.
+            initializer: function that returns the initial aggregate.
+            merger: function that returns the merged aggregate of two sessions, given the key and both aggregates.
+                Required for session windows, and supported only for them.
             store: name or settings of the store.
             name: prefix of the step names.
 

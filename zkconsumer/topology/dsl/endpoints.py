@@ -41,7 +41,7 @@ class Consumed:
 
     Attributes:
         serdes: key and value serdes.
-        timestamp_extractor: returns the timestamp of a record; None uses the application's extractor.
+        timestamp_extractor: function that returns a record's timestamp; None uses the application's extractor.
         offset_reset: ``earliest`` or ``latest``; None uses the application's setting.
     """
 
@@ -86,8 +86,8 @@ class TableSourceGraphNode(GraphNode):
         source: name of the source.
         topic: topic to read.
         consumed: settings of the source.
-        supplier: returns the processor supplier.
-        store: returns the builder of the table's store, or None if the table needs no store.
+        supplier: function that returns the processor supplier.
+        store: function that returns the builder of the table's store, or None if the table needs no store.
     """
 
     def __init__(
@@ -160,9 +160,9 @@ class RepartitionNames(NamedTuple):
 
     Attributes:
         topic: topic name, without the application id.
-        sink: sink that writes to the topic.
-        source: source that reads the topic.
-        filter: processor between the parent step and the sink; None if there is none.
+        sink: name of the sink that writes to the topic.
+        source: name of the source that reads the topic.
+        filter: name of the processor between the parent step and the sink; None if there is none.
     """
 
     topic: str
@@ -178,7 +178,7 @@ class RepartitionGraphNode(GraphNode):
         names: names of the topic and its nodes.
         serdes: key and value serdes.
         partitions: number of partitions; None uses the largest partition count of the upstream topics.
-        partitioner: selects the partition; None uses the producer's partitioner.
+        partitioner: function that selects the partition; None uses the producer's partitioner.
         is_optimizable: whether the optimizer may merge the topic with other repartition topics.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""``GlobalKTable``: a table that each task reads completely.
+"""``GlobalKTable``: a table of all partitions of a topic, which every task can access.
 
 Source: Kafka 3.9 GlobalKTableImpl.
 """

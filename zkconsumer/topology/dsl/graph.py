@@ -29,7 +29,7 @@ class GraphNode:
         name: see above.
         parents: parent steps, as dict keys, in the order in which they were connected.
         children: child steps, as dict keys.
-        priority: position of the step when the steps are written to the topology.
+        priority: position of the step in the order in which steps are written to the topology.
         changes_key: whether the step can change keys.
         changes_value: whether the step changes values, but not keys.
         is_merge: whether the step merges streams.
@@ -38,7 +38,8 @@ class GraphNode:
         is_versioned: whether the output is a versioned table; None if this depends on the parents.
         grace_ms: stream time between the end of a window and its close, in milliseconds; None if the step is not
             windowed.
-        use_versions: called with the name of each parent whose output is versioned; None if it makes no difference.
+        use_versions: function that is called with the name of each versioned parent; None if the step handles all
+            parents alike.
     """
 
     def __init__(self, name: str) -> None:
@@ -73,9 +74,9 @@ class ProcessorGraphNode(GraphNode):
 
     Args:
         name: see ``GraphNode``.
-        supplier: returns the processor supplier.
+        supplier: function that returns the processor supplier.
         connected: names of existing stores that the processor uses.
-        stores: returns the builders of the stores to add for the processor.
+        stores: function that returns the builders of the stores to add for the processor.
     """
 
     def __init__(

@@ -63,8 +63,8 @@ class KGroupedStream:
         """Combine the values of each key. Records whose value is None are ignored.
 
         Args:
-            reducer: called with the current result and a value; returns the new result. The first value of a key is its
-                first result.
+            reducer: function that returns the new result, given the current result and a value. The first value of a
+                key becomes its first result.
             store: name or settings of the store.
             name: name of the step.
         """
@@ -83,9 +83,9 @@ class KGroupedStream:
         """Aggregate the values of each key. Records whose value is None are ignored.
 
         Args:
-            initializer: returns the initial aggregate of a key.
-            aggregator: called with key, value and current aggregate; returns the new aggregate. A result of None
-                deletes the key.
+            initializer: function that returns the initial aggregate of a key.
+            aggregator: function that returns the new aggregate, given key, value and current aggregate.
+                A result of None deletes the key.
             store: name or settings of the store.
             name: name of the step.
         """
@@ -97,7 +97,7 @@ class KGroupedStream:
 
         Args:
             windows: time windows, sliding windows or session windows.
-            emit: when results are forwarded.
+            emit: emit strategy; see ``Emit``.
         """
         return WindowedKStream(self, windows, emit)
 
@@ -105,7 +105,7 @@ class KGroupedStream:
         """Start an aggregation of several grouped streams into one table.
 
         Args:
-            aggregator: called with key, value and current aggregate; returns the new aggregate.
+            aggregator: function that returns the new aggregate, given key, value and current aggregate.
         """
         return CogroupedKStream(self.graph).cogroup(self, aggregator)
 

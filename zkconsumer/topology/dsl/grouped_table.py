@@ -60,9 +60,9 @@ class KGroupedTable:
         """Combine the values of each key.
 
         Args:
-            adder: called with the current result and a new value; returns the new result. The first value of a key is
-                its first result.
-            subtractor: called with the current result and a removed value; returns the new result.
+            adder: function that returns the new result, given the current result and a new value. The first value of a
+                key becomes its first result.
+            subtractor: function that returns the new result, given the current result and a removed value.
             store: name or settings of the store.
             name: name of the step.
         """
@@ -82,9 +82,9 @@ class KGroupedTable:
         """Aggregate the values of each key.
 
         Args:
-            initializer: returns the initial aggregate of a key.
-            adder: called with key, new value and current aggregate; returns the new aggregate.
-            subtractor: called with key, removed value and current aggregate; returns the new aggregate.
+            initializer: function that returns the initial aggregate of a key.
+            adder: function that returns the new aggregate, given key, new value and current aggregate.
+            subtractor: function that returns the new aggregate, given key, removed value and current aggregate.
             store: name or settings of the store.
             name: name of the step.
         """
@@ -128,7 +128,8 @@ class AggregateTable(Processor):
 
     Args:
         store: name of the store.
-        initializer: returns the initial aggregate; None if the first value is the initial aggregate, as in ``reduce``.
+        initializer: function that returns the initial aggregate; None if the first value is the initial aggregate, as
+            in ``reduce``.
         adder: see ``KGroupedTable.aggregate``.
         subtractor: see ``KGroupedTable.aggregate``.
         sends_old: whether downstream steps need old values.

@@ -55,7 +55,7 @@ class JoinBuffer(SerdeStore):
 
         Args:
             record: record to buffer.
-            metadata: topic, partition and offset of its source record.
+            metadata: topic, partition and offset of the source record.
         """
         if self._observed_ms - self._grace_ms > record.timestamp:
             return False

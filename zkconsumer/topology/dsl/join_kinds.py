@@ -11,7 +11,7 @@ Joiner = Callable[[Any, Any, Any], Any]
 
 
 class JoinKind(enum.Enum):
-    """Kind of a join, which determines the sides that are kept without a match."""
+    """Join type, which determines the sides whose unmatched records are kept."""
 
     INNER = "inner"
     LEFT = "left"

@@ -45,7 +45,7 @@ class WaitingRecord(NamedTuple):
 
 
 class JoinStore(SerdeStore):
-    """Unmatched records of both sides of a join, and the times that both sides share.
+    """Unmatched records of both sides of a join, and the stream time and search times that both sides share.
 
     Args:
         name: name of the store.
@@ -119,7 +119,7 @@ class JoinStore(SerdeStore):
         self._written = self.stream_time_ms, self.min_time_ms, self.next_search_ms
 
     def reset_min_time(self) -> None:
-        """Reset the lowest timestamp."""
+        """Reset ``min_time_ms``, as if there were no unmatched records."""
         self.min_time_ms = _MAX_TIME
 
 

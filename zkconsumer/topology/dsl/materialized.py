@@ -24,8 +24,8 @@ class Materialized:
     """Settings of a table's store.
 
     Attributes:
-        store: store name, by which the test driver looks it up; None for a generated name. A step that needs no store
-            gets one only if the name is set.
+        store: store name, for example for lookups in the test driver; None for a generated name. A step that does not
+            need a store creates one only if the name is set.
         key_serde: key serde; None uses the serde of the parent step, or else the application's default.
         value_serde: value serde; None uses the application's default.
         retention_ms: retention period of windows, in milliseconds; None for the minimum that the windows require.
@@ -97,7 +97,7 @@ class TableStoreSettings:
 
         Args:
             store: settings that the user specified.
-            names: generates a name if the user specified none.
+            names: name generator, used if the user specified no name.
             prefix: prefix of a generated name.
             serdes: default serdes.
         """

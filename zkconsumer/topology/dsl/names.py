@@ -33,7 +33,7 @@ class Names:
         """Return ``name`` with ``suffix``, or a generated name if ``name`` is None.
 
         Raises:
-            TopologyError: ``name`` is invalid.
+            TopologyError: ``name`` or ``suffix`` contains an illegal character, or the resulting name is too long.
         """
         generated = self.generate(prefix)
         return generated if name is None else check_name(name + suffix)
@@ -46,7 +46,7 @@ def check_name(name: str) -> str:
         TopologyError: ``name`` is empty, too long, or contains characters that are not allowed in topic names.
     """
     if not isinstance(name, str):
-        raise TopologyError(f"a name must be a str, got {name!r}")
+        raise TopologyError(f"a step, store or topic name must be a str, got {name!r}")
     if name in ("", ".", "..") or len(name) > _MAX_LENGTH or not _LEGAL.fullmatch(name):
         raise TopologyError(
             f"a name must have 1 to {_MAX_LENGTH} ASCII letters, digits, '.', '_' or '-', and must not be '.' or '..', "

@@ -46,7 +46,7 @@ class TableOperation(ABC):
 
     @abstractmethod
     def create_supplier(self) -> ProcessorSupplier:
-        """Return the processor supplier. It is called after all steps were added."""
+        """Return the processor supplier. This method is called after all steps were added."""
 
     def use_versions(self, parent: str) -> None:  # noqa: B027
         """Record that a parent table is versioned.
@@ -89,8 +89,8 @@ class AggregateOperation(TableOperation):
 
     Args:
         view: view of the aggregation's store.
-        create: returns a processor; called with ``sends_old``.
-        emit: when window results are forwarded.
+        create: function that returns a processor, given ``sends_old``.
+        emit: emit strategy; see ``Emit``.
     """
 
     def __init__(self, view: View, create: Callable[[bool], Any], emit: Emit = Emit.ON_UPDATE) -> None:

@@ -20,7 +20,7 @@ class Optimization(enum.Flag):
     """Optimizations to apply, like the values of ``topology.optimization`` in Kafka Streams."""
 
     NONE = 0
-    #: Reuse the source topic of a table as its changelog. No effect: there are no changelog topics.
+    #: Reuse the source topic of a table as its changelog. Has no effect, because there are no changelog topics.
     REUSE_TABLE_SOURCE_TOPICS = enum.auto()
     #: Merge the repartition topics that follow a key-changing step.
     MERGE_REPARTITION_TOPICS = enum.auto()
@@ -33,7 +33,7 @@ def optimize(graph: StepGraph, optimization: Optimization) -> None:
     """Optimize the graph. Sources that read the same topics are always merged.
 
     Raises:
-        TopologyError: two sources overlap, the output of a versioned table is suppressed, or
+        TopologyError: two sources overlap, ``suppress`` is applied to a versioned table, or
             repartition topics cannot be merged.
     """
     _merge_sources(graph)
@@ -152,7 +152,7 @@ def _merge_repartition_topics(graph: StepGraph) -> None:
 
 
 def _assign_merges(graph: StepGraph) -> None:
-    """Assign repartition steps downstream of a merge step to the merge step, instead of the upstream key changes."""
+    """Assign repartition steps below a merge step to that step, not to the key-changing steps above it."""
     changers_of: dict[GraphNode, list[GraphNode]] = {}
     for merge in graph.merges:
         changers_of[merge] = [

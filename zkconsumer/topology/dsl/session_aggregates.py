@@ -26,7 +26,7 @@ class SessionAggregate(Processor):
     Args:
         windows: session windows.
         store: name of the store.
-        emit: when results are forwarded.
+        emit: emit strategy; see ``Emit``.
         functions: initializer, aggregator and merger.
         sends_old: whether downstream steps need old values.
     """

@@ -60,7 +60,7 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         found = self._update_existing(record, close_ms)
         if found is not None:
             self._create_windows(record, close_ms, found)
-        # As in Kafka Streams, a record whose timestamp is below the window size does not forward closed windows.
+        # As in Kafka Streams, closed windows are not forwarded by a record whose timestamp is below the window size.
         if self._closed is not None and self._closed.start_search(close_ms):
             self._forward_closed_before(record, close_ms)
 

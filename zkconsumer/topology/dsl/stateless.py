@@ -22,7 +22,7 @@ class StatelessProcessor(Processor):
     """Base class of processors without state."""
 
     def init(self, context: ProcessorContext) -> None:
-        """Keep the function that forwards records."""
+        """Store the ``forward`` method of the context."""
         self._forward = context.forward
 
 
@@ -47,7 +47,7 @@ class Filter(StatelessProcessor):
     """Forwards the records that a predicate accepts.
 
     Args:
-        predicate: called with key and value; returns whether to accept the record.
+        predicate: function that returns whether to accept a record, given its key and value.
         is_negated: whether to forward the rejected records instead.
     """
 

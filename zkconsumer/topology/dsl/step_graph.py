@@ -95,10 +95,10 @@ def is_generated(name: str) -> bool:
 
 
 def find_ancestor(node: GraphNode, accepts: Callable[[GraphNode], bool]) -> GraphNode | None:
-    """Return ``node`` or one of its ancestors that ``accepts`` returns true for; None if there is none.
+    """Return ``node`` or an ancestor for which ``accepts`` returns true; None if there is none.
 
-    As in Kafka Streams, a match found above one parent is overwritten by the search above the next parent, even if that
-    search finds nothing.
+    As in Kafka Streams, the ancestors of each parent are searched in turn, and each search overwrites the result of the
+    previous one, even if it finds nothing.
     """
     if accepts(node):
         return node

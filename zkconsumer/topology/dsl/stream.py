@@ -83,7 +83,7 @@ class KStream:
         """Replace the value of each record with the result of ``mapper``.
 
         Args:
-            mapper: called with the value, or with key and value; returns the new value.
+            mapper: function of the value, or of key and value if ``with_key`` is true; returns the new value.
             with_key: whether ``mapper`` is called with key and value.
             name: name of the step.
         """
@@ -96,7 +96,7 @@ class KStream:
         """Replace each record with one record per value that ``mapper`` returns.
 
         Args:
-            mapper: called with the value, or with key and value; returns any number of values.
+            mapper: function of the value, or of key and value if ``with_key`` is true; returns any number of values.
             with_key: whether ``mapper`` is called with key and value.
             name: name of the step.
         """
@@ -135,7 +135,7 @@ class KStream:
 
         Args:
             supplier: class or function that returns a new processor on each call.
-            connected: names of the builder's stores that the processor uses.
+            connected: names of stores added with ``StreamsBuilder.add_state_store`` that the processor uses.
             stores: stores to add for this processor.
             name: name of the step.
         """
@@ -179,7 +179,7 @@ class KStream:
             topic: topic name, or a function that returns the topic name for a record.
             key_serde: key serde; None uses the stream's serde, or else the application's default.
             value_serde: value serde; None uses the stream's serde, or else the application's default.
-            partitioner: selects the partition; None uses the producer's partitioner.
+            partitioner: function that selects the partition; None uses the producer's partitioner.
             name: name of the step.
         """
         chosen = self.graph.names.choose(name, SINK)
@@ -245,8 +245,10 @@ class KStream:
         """Group the records by key.
 
         Args:
-            key_serde: key serde of the stores and of the repartition topic, if one is needed; for None, see ``to``.
-            value_serde: value serde of the repartition topic, if one is needed; for None, see ``to``.
+            key_serde: key serde of the stores and any repartition topic; None uses the stream's serde, or else the
+                application's default.
+            value_serde: value serde of any repartition topic; None uses the stream's serde, or else the application's
+                default.
             name: name of the repartition topic, without the application id and ``-repartition``.
         """
         serdes = self.serdes.override(key_serde, value_serde)
@@ -272,7 +274,8 @@ class KStream:
 
         Args:
             other: stream (requires ``windows``), table, or global table (requires ``key``) to join with.
-            joiner: called with both values, or with the key and both values if ``with_key`` is true.
+            joiner: function of both values, or of the key and both values if ``with_key`` is true; returns the join
+                result.
             arguments: see ``JoinArguments``.
 
         Raises:

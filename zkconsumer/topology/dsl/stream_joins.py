@@ -46,7 +46,7 @@ class JoinArguments(TypedDict, total=False):
 
     Attributes:
         windows: join windows of a stream-stream join.
-        key: called with key and value of a record; returns the key to look up in a global table.
+        key: function that returns the key to look up in a global table, given a record's key and value.
         with_key: whether the joiner is called with the key and both values.
         key_serde: key serde for repartition topics and stores; None uses each stream's serde.
         value_serde: value serde of this stream for repartition topics and stores; None uses the stream's serde.
@@ -192,8 +192,8 @@ class JoinTable(Processor):
 
     Args:
         table: view of the table.
-        joiner: called with the key and both values; returns the join result.
-        key: called with key and value of a record; returns the table key. None looks up the record key.
+        joiner: function that returns the join result, given the key and both values.
+        key: function that returns the table key, given a record's key and value; None looks up the record key.
         is_left: whether records without a match are kept.
         buffer: name of the store of records that wait for late table changes; None joins records immediately.
     """

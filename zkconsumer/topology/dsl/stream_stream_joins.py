@@ -53,8 +53,8 @@ class JoinSettings:
 
     Attributes:
         windows: join windows.
-        joiner: called with the key, the left value and the right value; returns the join result.
-        kind: join kind, which determines the records that are kept without a match.
+        joiner: function that returns the join result, given the key, the left value and the right value.
+        kind: join type, which determines the sides whose unmatched records are kept.
         waiting: name of the store of unmatched records; None for an inner join.
     """
 

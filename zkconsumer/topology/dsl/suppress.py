@@ -61,7 +61,7 @@ class UntilTimeLimit:
     emits_early: bool = True
 
 
-#: Which changes ``suppress`` holds back, and for how long.
+#: Argument of ``suppress``, which determines which changes are held back, and for how long.
 Suppressed = UntilWindowCloses | UntilTimeLimit
 
 
@@ -119,7 +119,7 @@ class Suppress(Processor):
 
     Args:
         store: name of the buffer.
-        rule: which changes are held back, and for how long.
+        rule: settings that determine which changes are held back, and for how long.
     """
 
     def __init__(self, store: str, rule: SuppressRule) -> None:
@@ -170,7 +170,7 @@ class SuppressOperation(TableOperation):
     Args:
         parent: parent table.
         store: name of the buffer.
-        rule: which changes are held back, and for how long.
+        rule: settings that determine which changes are held back, and for how long.
     """
 
     def __init__(self, parent: KTable, store: str, rule: SuppressRule) -> None:

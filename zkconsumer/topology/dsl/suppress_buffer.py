@@ -90,7 +90,7 @@ class SuppressBuffer(SerdeStore):
         self._used.clear()
 
     def put(self, time_ms: int, record: Record, metadata: RecordMetadata) -> None:
-        """Add a change, or replace the buffered change of its key without moving it.
+        """Add a change, or replace the buffered change of the same key, which keeps its position.
 
         Args:
             time_ms: time by which a new key is sorted, in milliseconds.

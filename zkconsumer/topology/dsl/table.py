@@ -75,7 +75,7 @@ class KTable:
         """Keep the keys for which ``predicate(key, value)`` is true, and delete all others.
 
         Args:
-            predicate: called with key and value, except for deleted keys.
+            predicate: function of key and value that returns whether to keep the key. Not called for tombstones.
             store: name or settings of a store for the result. Without a name, no store is created.
             name: name of the step.
         """
@@ -96,7 +96,7 @@ class KTable:
         """Replace each value with the result of ``mapper``.
 
         Args:
-            mapper: called with the value, or with key and value, except for deleted keys.
+            mapper: function of the value, or of key and value if ``with_key`` is true. Not called for tombstones.
             with_key: whether ``mapper`` is called with key and value.
             store: see ``filter``.
             name: name of the step.
@@ -111,7 +111,7 @@ class KTable:
         """Convert the table to a stream of its changes. The value of a deleted key is None.
 
         Args:
-            key: called with key and value of a change; returns the new key. None keeps the keys.
+            key: function that returns the new key, given key and value of a change; None keeps the keys.
             name: name of the step.
         """
         chosen = self.graph.names.choose(name, "KTABLE-TOSTREAM-")
@@ -131,7 +131,8 @@ class KTable:
         """Group the values by new keys.
 
         Args:
-            mapper: called with key and value; returns the new key and value. If either is None, the entry is ignored.
+            mapper: function that returns the new key and value, given key and value. If either result is None, the
+                entry is ignored.
             key_serde: serde of the new keys; None uses the application's default.
             value_serde: serde of the new values; None uses the application's default.
             name: name of the repartition topic, without the application id and ``-repartition``.
@@ -148,7 +149,7 @@ class KTable:
         """Hold back changes, and forward only the last change of each key.
 
         Args:
-            suppressed: which changes are held back, and for how long.
+            suppressed: rule that determines which changes are held back, and for how long.
             name: name of the step.
 
         Raises:
@@ -176,7 +177,7 @@ class KTable:
 
         Args:
             other: table to join, which must be co-partitioned with this table.
-            joiner: called with both values; returns the value of the result.
+            joiner: function of both values that returns the value of the result.
             store: name or settings of a store for the result; None for no store.
             name: name of the step.
         """
@@ -259,7 +260,7 @@ class KTable:
         node.use_versions = operation.use_versions
         history_ms = self.history_ms
         if store is not None:
-            # As in Kafka Streams, store settings determine whether the output is versioned, even without a name.
+            # As in Kafka Streams, store settings determine whether the output is versioned, even if they set no name.
             node.is_versioned = resolve_settings(store).is_versioned
             history_ms = None if settings is None else settings.materialized.history_ms
         self.graph.add(node, self.node)

@@ -41,7 +41,7 @@ class JoinRule:
     Attributes:
         needs_own: whether this side must have a value.
         needs_other: whether the other side must have a value.
-        joiner: called with this side's value and the other side's value; returns the join result.
+        joiner: function that returns the join result, given this side's value and the other side's value.
     """
 
     needs_own: bool
@@ -62,7 +62,7 @@ class JoinSide(Processor):
 
     Args:
         other: view of the other table.
-        rule: when the joiner is called.
+        rule: conditions for calling the joiner.
         sends_old: whether downstream steps need old values.
         is_versioned: whether the input is versioned; if so, changes that are not the latest version are dropped.
     """
@@ -142,8 +142,8 @@ class JoinOperation(TableOperation):
     Args:
         left: table on which the join was called.
         right: table that was passed to the join.
-        joiner: called with both values; returns the value of the result.
-        kind: join kind, which determines the keys of the result.
+        joiner: function of both values that returns the value of the result.
+        kind: join type, which determines the keys of the result.
         store: name of the result's store; None if it has no store.
     """
 

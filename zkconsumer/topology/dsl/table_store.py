@@ -138,7 +138,7 @@ class TableOutput(TableStore):
 
         Args:
             functions: see ``RecordAggregator``.
-            drop: called for each record without a key or value.
+            drop: function that is called for each record without a key or value.
         """
         forward = None if self._forwarder.is_cached else self._context.forward
         return RecordAggregator(

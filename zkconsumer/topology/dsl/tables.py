@@ -56,7 +56,7 @@ class TableSource(TableProcessor):
 
 
 class TableStep(TableProcessor):
-    """Base class: derives a table from its parent table. For the arguments, see ``TableProcessor``."""
+    """Base class of processors that derive a table from its parent table. For the arguments, see ``TableProcessor``."""
 
     def process(self, record: Record) -> None:
         """Compute the new and the old value, and forward the change."""
@@ -85,7 +85,7 @@ class FilterTable(TableStep):
     Args:
         store: see ``TableProcessor``.
         sends_old: see ``TableProcessor``.
-        predicate: called with key and value; returns whether to keep the value.
+        predicate: function of key and value that returns whether to keep the value.
         is_negated: whether to remove the accepted values instead.
         is_versioned: whether the parent table is versioned; if so, every change is forwarded.
     """
@@ -111,7 +111,7 @@ class MapTableValues(TableStep):
     Args:
         store: see ``TableProcessor``.
         sends_old: see ``TableProcessor``.
-        mapper: called with key and value, except for deleted keys; returns the new value.
+        mapper: function of key and value that returns the new value. Not called for tombstones.
     """
 
     def __init__(self, store: str | None, sends_old: bool, mapper: Callable[[Any, Any], Any]) -> None:
@@ -126,7 +126,7 @@ class RegroupTable(Processor):
     """Forwards table changes with new keys and values to an aggregation.
 
     Args:
-        mapper: called with key and value; returns the new key and value.
+        mapper: function that returns the new key and value, given key and value.
         is_versioned: whether the parent table is versioned; if so, changes that are not the latest version are
             ignored.
     """

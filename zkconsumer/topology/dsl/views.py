@@ -145,13 +145,13 @@ class SessionView(_OneStore):
 
 
 class Unversioned:
-    """Base class of values that are not versioned."""
+    """Base class of ``OpenView`` classes that do not support ``get_as_of``."""
 
     is_versioned = False
 
     def get_as_of(self, _key: Any, _timestamp: int) -> ValueAndTimestamp | None:
-        """Raise ``NotImplementedError``, because the values are not versioned."""
-        raise NotImplementedError("the values are not versioned")
+        """Raise ``NotImplementedError``, because the store is not versioned."""
+        raise NotImplementedError("get_as_of() requires a versioned store")
 
 
 class _ByWindow(Unversioned):

@@ -21,11 +21,11 @@ W = TypeVar("W")
 
 
 class Emit(enum.Enum):
-    """When window results are forwarded. Source: EmitStrategy."""
+    """Emit strategy: when window results are forwarded. Source: Kafka 3.9 EmitStrategy."""
 
-    #: After each update.
+    #: Forward the result after each update.
     ON_UPDATE = "on update"
-    #: Once, when the window closes: when stream time passes the window end plus the grace period.
+    #: Forward only the final result, when stream time passes the window end plus the grace period.
     ON_CLOSE = "on close"
 
 
@@ -67,9 +67,9 @@ class WindowedAggregate(Processor, Generic[W]):
     Args:
         windows: windows of the aggregation.
         store: name of the store.
-        emit: when results are forwarded.
-        initializer: returns the initial aggregate of a window.
-        aggregator: called with key, value and current aggregate; returns the new aggregate.
+        emit: emit strategy; see ``Emit``.
+        initializer: function that returns the initial aggregate of a window.
+        aggregator: function that returns the new aggregate, given key, value and current aggregate.
         sends_old: whether downstream steps need old values.
     """
 

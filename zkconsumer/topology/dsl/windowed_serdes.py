@@ -51,7 +51,7 @@ class SerializeTimeWindowed(WindowedKeys):
 
 @dataclass(frozen=True)
 class DeserializeTimeWindowed(WindowedKeys):
-    """Deserializes a key from ``SerializeTimeWindowed``. The window size is ``size_ms`` milliseconds."""
+    """Deserializes a key that was serialized by ``SerializeTimeWindowed``. ``size_ms`` is the window size."""
 
     size_ms: int
 
@@ -76,7 +76,7 @@ class SerializeSessionWindowed(WindowedKeys):
 
 @dataclass(frozen=True)
 class DeserializeSessionWindowed(WindowedKeys):
-    """Deserializes a key from ``SerializeSessionWindowed``."""
+    """Deserializes a key that was serialized by ``SerializeSessionWindowed``."""
 
     def __call__(self, topic: str, data: bytes | None) -> Windowed | None:
         """Return the windowed key."""

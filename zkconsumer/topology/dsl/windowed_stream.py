@@ -29,7 +29,7 @@ class WindowedKStream:
     Args:
         grouped: stream grouped by key.
         windows: windows of the aggregation.
-        emit: when results are forwarded.
+        emit: emit strategy; see ``Emit``.
     """
 
     def __init__(self, grouped: KGroupedStream, windows: Windows, emit: Emit) -> None:
@@ -62,10 +62,10 @@ class WindowedKStream:
         """Aggregate the values of each key and window.
 
         Args:
-            initializer: returns the initial aggregate.
-            aggregator: called with key, value and current aggregate; returns the new aggregate.
-            merger: called with the key and the aggregates of two sessions; returns the merged aggregate. Required for
-                session windows, and supported only for them.
+            initializer: function that returns the initial aggregate.
+            aggregator: function that returns the new aggregate, given key, value and current aggregate.
+            merger: function that returns the merged aggregate of two sessions, given the key and both aggregates.
+                Required for session windows, and supported only for them.
             store: name or settings of the store.
             name: name of the step.
 

@@ -102,7 +102,7 @@ static int compare_start(Slice key, Slice other, size_t skip) {
     return order ? order : -(key.size < skip);
 }
 
-/* Return how many of the sorted numbers are less than x. */
+/* Return the number of elements of a sorted array that are less than x. */
 static size_t count_less(const uint64_t *numbers, size_t n, uint64_t x) {
     const uint64_t *base = numbers;
     if (!n) return 0;
@@ -1849,7 +1849,7 @@ typedef struct {
     size_t second_bytes;
 } TimeMap;
 
-/* A byte map key: segment number, serialized key, time and second number. */
+/* A byte map key: segment number, serialized key, time, and sequence number or session start. */
 typedef struct {
     uint8_t *at; /* `room`, or a separately allocated block */
     size_t size;
@@ -1906,7 +1906,7 @@ static int encode_time_key(TimeMap *self, PyObject *const *args, uint64_t second
     return done;
 }
 
-/* Encode a key from the arguments: segment, key, time and second number. */
+/* Encode a key from the arguments: segment, key, time, and sequence number or session start. */
 static int parse_time_key(TimeMap *self, PyObject *const *args, TimeKey *key) {
     uint64_t second;
     key->at = key->room;

@@ -31,7 +31,7 @@ class StateStore(ABC):
 
     Args:
         name: name of the store.
-        is_persistent: whether the entries survive the task, if the task keeps its state in files.
+        is_persistent: whether the entries are kept after the task is closed, if the task keeps its state in files.
         layout: description of the key and value format. A task rejects entries that were written with a different
             layout. The default is the class name.
     """
@@ -155,8 +155,8 @@ class SerdeStore(StateStore):
         """Set the flush listener if the store is cached, and return whether it is.
 
         A processor calls this method in ``init``. If it returns False, the processor must forward changes itself. If it
-        returns True, the listener is called with the last change of each key: a ``Record`` that has a ``Change`` as its
-        value, and the timestamp and headers of the change. The listener may call ``context.forward``. During the call,
+        returns True, the listener is called with the last change of each key: a ``Record`` whose value is a ``Change``,
+        with the timestamp and headers of the change. The listener may call ``context.forward``. During the call,
         ``context.record_metadata`` is the metadata of the change.
 
         Args:

@@ -30,7 +30,7 @@ from zkconsumer.topology.stores.window_store import TimestampedWindowStore, Wind
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoreBuilder:
-    """Declares a state store, from which each task creates its own store. Builders are compared by identity.
+    """Declares a state store; each task creates its own store from it. Builders are compared by identity.
 
     Attributes:
         name: name of the store.

@@ -21,7 +21,7 @@ FlushListener = Callable[[Record], object]
 
 
 class Backing(Protocol):
-    """The store behind a cache. It has the same keys as the cache."""
+    """The store behind a cache. Store and cache use the same serialized keys."""
 
     def read(self, key: bytes) -> bytes | None:
         """Return the value of ``key``, or None if there is none."""
@@ -127,7 +127,7 @@ class StoreCache:
 
     def _flush(self, evicted: CachedChange | None) -> None:
         """Write and forward all changes, starting with the evicted one."""
-        changes = self.entries.take_dirty()  # before the listener is called, because it can put new changes
+        changes = self.entries.take_dirty()  # taken first, because the listener may add new entries
         deleted = [change.key for change in changes if change.data is None]
         if evicted is not None:
             changes.insert(0, evicted)

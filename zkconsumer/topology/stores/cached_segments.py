@@ -72,7 +72,7 @@ class CachedSegments(SegmentedMap):
     def scan_segments(
         self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        """Return the entries that ``scan`` returns, with the segment number before each key; see ``SegmentedMap``."""
+        """Return the result of ``scan``, with each key prefixed with its segment number; see ``SegmentedMap``."""
         cached = []
         for low, high in self.segment_ranges(first_ms, last_ms, start, stop, reverse):
             cached += self._cache.scan(low, high, reverse)
@@ -96,7 +96,7 @@ class CachedTimeMap:
         entries: byte map of the store.
         cache: record cache of the store.
         conversions: key and value conversions.
-        deserialize_key: deserializes a key.
+        deserialize_key: function that deserializes a key.
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class CachedTimeMap:
         self._conversions, self._deserialize_key = conversions, deserialize_key
 
     def get(self, segment: int, key: Any, time_ms: int, second: int, /) -> Any:
-        """Return the value of this segment, key, time and second number, or None if there is none."""
+        """Return the value stored under this key, or None if there is none; for the key parts see ``TimeMap``."""
         raw_key = self._behind.encode_key(segment, key, time_ms, second)
         cached = self._cache.entries.find(raw_key)
         data = self._entries.get(raw_key) if cached is None else cached[1]
         return None if data is None else self._conversions.deserialize_value(data)
 
     def put(self, segment: int, key: Any, time_ms: int, second: int, value: Any, /) -> None:
-        """Set the value in the cache; None deletes it."""
+        """Set the value in the cache; None deletes it. For the key parts see ``TimeMap``."""
         raw_key = self._behind.encode_key(segment, key, time_ms, second)
         self._cache.entries.put_raw(raw_key, None if value is None else self._conversions.serialize_value(value))
 
@@ -177,11 +177,11 @@ class _CachedSegmentedStore(TimedStore):
         raise NotImplementedError
 
     def decode_key(self, key: bytes) -> Windowed:
-        """Return the record key in a cache key, with its window or session."""
+        """Decode a cache key, and return the record key with its window or session."""
         return self.decode_windowed(key[SEGMENT.size :])
 
     def decode_windowed(self, raw: bytes) -> Windowed:
-        """Return the record key in a store key, with its window or session."""
+        """Decode a store key, and return the record key with its window or session."""
         raise NotImplementedError
 
 
@@ -195,7 +195,7 @@ class CachedWindowStore(_CachedSegmentedStore, WindowStore[V]):
         return int.from_bytes(key[-12:-4], "big")
 
     def decode_windowed(self, raw: bytes) -> Windowed:
-        """Return the record key in a store key, with its window."""
+        """Decode a store key, and return the record key with its window."""
         return self._create_windowed(raw[:-12], int.from_bytes(raw[-12:-4], "big"))
 
     def decode_value(self, data: bytes) -> V:
@@ -219,7 +219,7 @@ class CachedSessionStore(_CachedSegmentedStore, SessionStore[V]):
         return int.from_bytes(key[-16:-8], "big")
 
     def decode_windowed(self, raw: bytes) -> Windowed:
-        """Return the record key in a store key, with its session."""
+        """Decode a store key, and return the record key with its session."""
         start, end = int.from_bytes(raw[-8:], "big"), int.from_bytes(raw[-16:-8], "big")
         return Windowed(self._deserialize_key(raw[:-16]), start, end)
 

@@ -45,7 +45,7 @@ class Directory:
     A new directory has one entry page, with id 1.
 
     Attributes:
-        first_keys: first key of each entry page; the page contains the keys from it up to the next page's first key.
+        first_keys: first key of each entry page. All keys of a page are less than the first key of the next page.
         ids: id of each entry page.
         next_id: id of the next new page.
         is_changed: whether entry pages were added or removed since the last commit.

@@ -25,7 +25,7 @@ _OPEN = (
     "CREATE TABLE IF NOT EXISTS snapshots (name TEXT PRIMARY KEY, data BLOB)",
 )
 
-#: Migrates files of earlier versions. Their pages have no checksum until they are rewritten.
+#: Statement that migrates files of earlier versions. Their pages have no checksum until they are rewritten.
 _ADD_CHECKSUM = "ALTER TABLE pages ADD COLUMN checksum INTEGER"
 
 _WRITE = "INSERT OR REPLACE INTO pages (store, id, data, checksum) VALUES (?, ?, ?, ?)"

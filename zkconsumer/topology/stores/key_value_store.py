@@ -1,6 +1,6 @@
 """Key-value stores, with and without timestamps.
 
-Source: Kafka 3.9 org.apache.kafka.streams.state.KeyValueStore and TimestampedKeyValueStore, with RocksDB.
+Source: Kafka 3.9 org.apache.kafka.streams.state.KeyValueStore and TimestampedKeyValueStore.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Page:
     def check_range(self, first_key: bytes, stop: bytes | None) -> None:
         """Raise ValueError if a key is less than ``first_key``, or not less than ``stop``; None means no bound."""
         if self.order and (self.order[0] < first_key or (stop is not None and self.order[-1] >= stop)):
-            raise ValueError("keys outside the key range of the page")
+            raise ValueError("a key is outside the key range of the page")
 
     def encode(self) -> bytes:
         """Return the page in the format that ``decode`` reads."""
@@ -167,7 +167,7 @@ class Header(NamedTuple):
         _check_format(data)
         _, next_id, entries, directory_pages = _HEADER.unpack_from(data)
         if next_id > _MAX_NUMBER or abs(entries) > _MAX_NUMBER:
-            raise ValueError("invalid entry count or next page id")
+            raise ValueError(f"entry count {entries} or next page id {next_id} is out of range")
         return cls(next_id, entries, directory_pages, data[_HEADER.size :].decode())
 
     def encode(self) -> bytes:
@@ -210,7 +210,7 @@ def decode_directory(data: bytes, next_id: int) -> tuple[list[bytes], list[int]]
     first_keys = [data[ends[i] : ends[i + 1]] for i in range(count)]
     _check_order(first_keys)
     if first_keys[:1] != [b""] or len(set(ids)) != count or not all(0 < page_id < next_id for page_id in ids):
-        raise ValueError("invalid first key or page ids")
+        raise ValueError(f"the first key must be empty, and page ids must be unique and between 1 and {next_id - 1}")
     return first_keys, ids
 
 

@@ -1,6 +1,6 @@
-"""Functions that read pages and create the errors for them.
+"""Functions that read pages, and functions that create the errors for corrupt pages.
 
-The compiled ``PagedMap`` also calls these functions, so that both versions report the same errors.
+Both versions of ``PagedMap`` call these functions, so that they report the same errors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from zkconsumer.topology.stores.page_format import CorruptPageError, Header, New
 #: Page id of the header. Entry pages have positive ids, and directory pages have negative ids.
 HEADER_ID = 0
 
-#: Maximum number of directory pages per read, so that a corrupt header cannot exhaust the memory.
+#: Maximum number of directory pages per read, so that a corrupt header cannot exhaust memory.
 _DIRECTORY_PAGES = 1_024
 
 
@@ -37,7 +37,7 @@ def read_error(store: str, location: str, what: str, error: ValueError) -> Strea
         store: name of the store.
         location: location of its pages, for example a file.
         what: description of the page, for example ``page 1``.
-        error: error that decoding the page raised.
+        error: error raised by the decoder.
     """
     if isinstance(error, NewerFormatError):
         return StreamsError(f"store {store!r}: {what} in {location} has {error}; upgrade zkconsumer")
@@ -58,7 +58,7 @@ def read_pages(pages: ReadablePages, store: str, page_ids: Sequence[int]) -> lis
     """Return the pages in the order of ``page_ids``; None for a page that does not exist.
 
     Raises:
-        StreamsError: the page store returned an invalid result.
+        StreamsError: the page store did not return bytes or None for each page.
         CorruptPageError: a page is corrupt.
     """
     found = list(pages.read(page_ids)) if page_ids else []
@@ -74,7 +74,7 @@ def read_entry_pages(pages: ReadablePages, store: str, page_ids: Sequence[int]) 
     """Return entry pages, like ``read_pages``. The error for a corrupt page contains the page id.
 
     Raises:
-        StreamsError: a page is corrupt, or the page store returned an invalid result.
+        StreamsError: a page is corrupt, or the page store did not return bytes or None for each page.
     """
     try:
         return read_pages(pages, store, page_ids)

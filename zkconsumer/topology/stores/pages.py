@@ -247,7 +247,7 @@ class PagedMap:
         return found
 
     def discard(self, start: bytes, stop: bytes) -> None:
-        """Delete all keys between ``start`` and ``stop`` (exclusive). Pages entirely in between are not read."""
+        """Delete all keys between ``start`` and ``stop`` (exclusive). Pages entirely in this range are not read."""
         self.require_writable()
         directory = self._directory
         first = bisect_right(directory.first_keys, start) - 1

@@ -144,7 +144,7 @@ class SegmentedMap:
     def scan_segments(
         self, first_ms: int, last_ms: int, start: bytes, stop: bytes | None, reverse: bool
     ) -> list[tuple[bytes, bytes]]:
-        """Return the entries that ``scan`` returns, with the segment number before each key."""
+        """Return the result of ``scan``, with each key prefixed with its segment number."""
         found: list[tuple[bytes, bytes]] = []
         for low, high in self.segment_ranges(first_ms, last_ms, start, stop, reverse):
             if not found:
@@ -194,7 +194,7 @@ class SegmentedStore(SerdeStore):
         is_persistent: see ``StateStore``.
         retention_ms: retention period, in milliseconds.
         interval_ms: segment interval, in milliseconds.
-        details: suffix of the layout.
+        details: text to append to the layout.
     """
 
     def __init__(
@@ -229,10 +229,10 @@ class TimedObjects(Protocol):
     """The methods of ``TimeMap``, which stores objects by key and time."""
 
     def get(self, segment: int, key: Any, time_ms: int, second: int, /) -> Any:
-        """Return the value of this segment, key, time and second number, or None if there is none."""
+        """Return the value stored under this key, or None if there is none; for the key parts see ``TimeMap``."""
 
     def put(self, segment: int, key: Any, time_ms: int, second: int, value: Any, /) -> None:
-        """Set the value of this segment, key, time and second number; None deletes it."""
+        """Set the value stored under this key; None deletes it. For the key parts see ``TimeMap``."""
 
     def find_sessions(
         self, segment: int, key: Any, first_ms: int, last_ms: int, latest_start_ms: int, reverse: bool, /
@@ -241,9 +241,9 @@ class TimedObjects(Protocol):
 
 
 class TimedStore(SegmentedStore):
-    """A segmented store whose keys consist of a serialized key, a time, and a second number."""
+    """A segmented store whose keys consist of a serialized key, a time, and a sequence number or session start."""
 
-    #: Size of the second number, in bytes.
+    #: Size of the last key part (sequence number or session start), in bytes.
     SECOND_BYTES: ClassVar[int]
 
     _objects: TimedObjects
@@ -262,7 +262,7 @@ class TimedStore(SegmentedStore):
     def _get(self, key: Any, time_ms: int, second: int) -> Any:
         """Return a value, or None if it does not exist or has expired."""
         if time_ms <= self._segments.stream_time_ms - self._retention_ms:
-            self._serialize_key(key)  # also for expired times, raise an error if the key has the wrong type
+            self._serialize_key(key)  # raises an error for a key of the wrong type, even if the time has expired
             return None
         return self._objects.get(time_ms // self._interval_ms, key, time_ms, second)
 
@@ -283,7 +283,7 @@ class TimedStore(SegmentedStore):
             self._segments.advance_stream_time(time_ms)
 
     def _reject(self, key: Any, value: Any) -> None:
-        """Count an expired entry. If the key or value is invalid, raise the same error as ``TimeMap.put``."""
+        """Count an expired entry. If the key or value has the wrong type, raise the same error as ``TimeMap.put``."""
         conversions = self._conversions()
         conversions.serialize_key(key)
         if value is not None:

@@ -12,9 +12,9 @@ class Conversions(NamedTuple):
     """Functions that convert keys and values to bytes and back.
 
     Attributes:
-        serialize_key: returns the serialized key, or raises an error that contains the store name.
+        serialize_key: function that returns the serialized key, or raises an error that contains the store name.
         serialize_value: like ``serialize_key``, for values. A result of None deletes the key.
-        deserialize_value: returns the value, or raises an error that contains the store name.
+        deserialize_value: function that returns the value, or raises an error that contains the store name.
         codecs: the ``serdes.Codec`` of each function. ``Codec.TIMESTAMPED`` is added if the values are
             ``ValueAndTimestamp``.
     """

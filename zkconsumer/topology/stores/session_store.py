@@ -1,6 +1,7 @@
 """Session stores.
 
-Source: Kafka 3.9 org.apache.kafka.streams.state.SessionStore, with RocksDB: RocksDBSessionStore and SessionKeySchema.
+Source: Kafka 3.9 org.apache.kafka.streams.state.SessionStore and its RocksDB implementation (RocksDBSessionStore,
+SessionKeySchema).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class SessionStore(TimedStore, Generic[V]):
         is_persistent: see ``StateStore``.
     """
 
-    SECOND_BYTES: ClassVar[int] = 8  # the second number is the session start
+    SECOND_BYTES: ClassVar[int] = 8  # the last key part is the session start
 
     def __init__(self, name: str, retention_ms: int, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
         super().__init__(name, serdes, is_persistent, retention_ms, segment_interval_ms(retention_ms))

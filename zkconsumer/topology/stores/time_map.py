@@ -25,16 +25,16 @@ class Windowed(NamedTuple):
 
 
 class TimeMap:
-    """An object map whose keys have four parts: segment number, serialized key, time and second number.
+    """An object map whose keys have four parts: segment number, serialized key, time, and a final number, ``second``.
 
-    All arguments are positional. Segment number and time must be non-negative and fit in 8 bytes. The second number
-    must be non-negative and fit in ``second_bytes`` bytes.
+    The final number is a sequence number or a session start. Segment number and time must be non-negative and fit in
+    8 bytes; ``second`` must be non-negative and fit in ``second_bytes`` bytes. All arguments are positional.
 
     Args:
         entries: byte map that contains the entries.
         conversions: key and value conversions.
-        deserialize_key: deserializes a key.
-        second_bytes: size of the second number in bytes: 4 or 8.
+        deserialize_key: function that deserializes a key.
+        second_bytes: size of ``second`` in bytes: 4 or 8.
     """
 
     __slots__ = ("_conversions", "_deserialize_key", "_entries", "_second_bytes")
@@ -52,7 +52,7 @@ class TimeMap:
         self._deserialize_key, self._second_bytes = deserialize_key, second_bytes
 
     def encode_key(self, segment: int, key: Any, time_ms: int, second: int) -> bytes:
-        """Return the byte map key for these four parts.
+        """Return the byte map key that consists of the given parts.
 
         Raises:
             OverflowError: a number is negative or too large.
@@ -62,12 +62,12 @@ class TimeMap:
         return _pack(segment) + raw_key + _pack(time_ms) + last
 
     def get(self, segment: int, key: Any, time_ms: int, second: int) -> Any:
-        """Return the value of this segment, key, time and second number, or None if there is none."""
+        """Return the value stored under this key, or None if there is none; for the key parts see ``TimeMap``."""
         data = self._entries.get(self.encode_key(segment, key, time_ms, second))
         return None if data is None else self._conversions.deserialize_value(data)
 
     def put(self, segment: int, key: Any, time_ms: int, second: int, value: Any) -> None:
-        """Set the value of this segment, key, time and second number; None deletes it."""
+        """Set the value stored under this key; None deletes it. For the key parts see ``TimeMap``."""
         raw_key = self.encode_key(segment, key, time_ms, second)
         data = None if value is None else self._conversions.serialize_value(value)
         if data is None:
@@ -85,7 +85,7 @@ class TimeMap:
             key: session key.
             first_ms: lowest session end, in milliseconds. The end is the time part of the map key.
             last_ms: highest session end, in milliseconds.
-            latest_start_ms: highest session start, in milliseconds. The start is the second number in the map key.
+            latest_start_ms: highest session start, in milliseconds. The start is the last part of the map key.
             reverse: whether to return the sessions in descending order.
         """
         if self._second_bytes != _NUMBER_BYTES:
@@ -112,7 +112,7 @@ def select_sessions(
         found: scanned entries.
         key_bytes: length of the encoded map keys of this session key, in bytes.
         latest_start_ms: highest session start, in milliseconds. Sessions that start later are skipped.
-        deserialize_key: deserializes a key.
+        deserialize_key: function that deserializes a key.
         conversions: key and value conversions.
     """
     sessions = []

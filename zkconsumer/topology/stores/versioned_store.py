@@ -1,6 +1,7 @@
 """Versioned key-value stores.
 
-Source: Kafka 3.9 org.apache.kafka.streams.state.VersionedKeyValueStore, with RocksDB: RocksDBVersionedStore.
+Source: Kafka 3.9 org.apache.kafka.streams.state.VersionedKeyValueStore and its RocksDB implementation
+(RocksDBVersionedStore).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ VALID_TO_UNDEFINED = -1
 NOT_PUT = -(1 << 63)
 
 _TIME = struct.Struct(">Q")
-#: Prefix of an old version's data: when its validity ended, and whether it has a value.
+#: Prefix of an old version's data: end of validity, and whether the version has a value.
 _OLD = struct.Struct(">Q?")
 #: Key prefix of latest versions. It sorts them after the old versions, whose keys start with a segment number.
 _LATEST = b"\xf0"
@@ -50,9 +51,9 @@ class _Version(NamedTuple):
 class VersionedKeyValueStore(SegmentedStore, Generic[V]):
     """A store of versioned values. A version is valid until the next version, which can be a deletion.
 
-    The end of its validity determines the segment in which an old version is kept, and old versions expire one segment
-    at a time. Latest versions never expire. ``put`` and ``get`` of the latest version access one or two pages. Calls
-    with an older time read the versions of the key in all segments since that time.
+    An old version is kept in the segment that contains the end of its validity, and expires together with this segment.
+    Latest versions never expire. ``put`` and ``get`` of the latest version access one or two pages. Calls with an older
+    time read the versions of the key in all segments since that time.
 
     Args:
         name: name of the store.
@@ -129,7 +130,7 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
             self._put_old(raw_key, same._replace(data=data))
             return same.end
         starts = [v.start for v in versions if v.start > timestamp] + ([latest.start] if latest else [])
-        # A deletion is recorded only as the end of the previous version, or as an entry of its own.
+        # A deletion is recorded either as the end of the previous version or as a separate entry.
         ends = [v.end for v in versions if v.end > timestamp]
         end = min([*starts, *ends], default=None)
         before = next((v for v in versions if v.start < timestamp < v.end), None)

@@ -1,6 +1,7 @@
 """Window stores, with and without timestamps.
 
-Source: Kafka 3.9 org.apache.kafka.streams.state.WindowStore, with RocksDB: RocksDBWindowStore and WindowKeySchema.
+Source: Kafka 3.9 org.apache.kafka.streams.state.WindowStore and its RocksDB implementation (RocksDBWindowStore,
+WindowKeySchema).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class WindowStore(TimedStore, Generic[V]):
         is_persistent: see ``StateStore``.
     """
 
-    SECOND_BYTES: ClassVar[int] = 4  # the second number is a sequence number
+    SECOND_BYTES: ClassVar[int] = 4  # the last key part is a sequence number
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class WindowStore(TimedStore, Generic[V]):
             self._put(key, start_ms, 0, value)
 
     def fetch(self, key: Any, start_ms: int) -> V | None:
-        """Return the value of a key and window, or None. If duplicates are retained, only the last put can be found."""
+        """Return the value of a key and window, or None. If duplicates are retained, only the last value is found."""
         if start_ms < 0:
             return None
         return self._get(key, start_ms, self._segments.sequence)  # type: ignore[no-any-return]
