@@ -1,7 +1,7 @@
-"""Health: whether a consumer makes progress, and if not, why.
+"""Health: whether a consumer is making progress, and if not, why.
 
-The state is derived from what the parts of a consumer report about themselves, each time it is read. A thread watches
-it for changes, so that a part that is blocked cannot hide them.
+The health is derived from the state of the consumer's components each time it is read. A separate thread monitors it
+for changes, so that a blocked component cannot hide them.
 """
 
 from __future__ import annotations
@@ -12,54 +12,56 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from zkconsumer.errors import GroupAuthorizationError, TopicAuthorizationError
 from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.threads import OwnedThread
 
-#: Seconds between two looks at the state.
+#: Seconds between health checks.
 _INTERVAL_S = 0.5
 
-#: Maximum seconds to wait for a listener when the monitor is closed.
+#: Maximum seconds to wait for a running listener when the monitor is closed.
 _JOIN_TIMEOUT_S = 2.0
 
-#: Seconds for which a rebalance, or a partition without a leader, is not reported.
+#: Grace period in seconds before a rebalance or a problem with a partition is reported.
 GRACE_S = 1.0
 
 
-#: Codes of ``HealthReason`` for missing rights, whichever request they are missing for.
+#: ``HealthReason`` codes for authorization failures, regardless of the request.
 TOPIC_AUTHORIZATION_FAILED = "topic_authorization_failed"
 GROUP_AUTHORIZATION_FAILED = "group_authorization_failed"
 
 
 class HealthState(enum.IntEnum):
-    """What a consumer does. A higher value is worse; the value is that of the metric ``Health``."""
+    """Health state of a consumer, as reported by the metric ``Health``. Higher values are worse."""
 
-    #: All owned partitions are read, and offsets are committed.
+    #: All owned partitions are being read, and offset commits succeed.
     HEALTHY = 0
-    #: The group is rebalancing, for longer than a second.
+    #: The group has been rebalancing for more than a second.
     REBALANCING = 1
-    #: Partitions are not read, are not assigned, or their offsets are not committed, until a cause is removed.
+    #: Partitions are not assigned, read or committed until the cause is fixed.
     STALLED = 2
-    #: The lease of the ZooKeeper session has ended, so nothing is delivered until ZooKeeper responds.
+    #: The lease of the ZooKeeper session ended, so no records are delivered until ZooKeeper responds.
     DISCONNECTED = 3
-    #: The member has failed for good; a new consumer must be created.
+    #: The member failed permanently; a new consumer must be created.
     FAILED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class HealthReason:
-    """Why a consumer is not healthy.
+    """Reason why a consumer is not healthy.
 
     Attributes:
-        code: what is wrong: ``member_failed``, ``zookeeper_disconnected``, ``rebalancing``, ``rebalance_failed``,
+        state: health state that results from the reason.
+        code: problem code: ``member_failed``, ``zookeeper_disconnected``, ``rebalancing``, ``rebalance_failed``,
             ``registration_invalid``, ``partition_not_released``, ``leader_not_found``, ``topic_authorization_failed``,
             ``group_authorization_failed``, ``fetch_failed``, ``commit_failed``, ``partitions_not_found`` or
-            ``planning_failed``; of a ``StreamsApp``, ``query_failed``; in the tool ``doctor`` also ``no_members``.
-        since: seconds since the epoch.
+            ``planning_failed``; ``query_failed`` for a ``StreamsApp``; ``no_members`` in the ``doctor`` tool only.
+        since: start of the problem, in seconds since the epoch.
         message: details and remedy.
-        partitions: the partitions concerned; empty if all are, or none.
+        partitions: affected partitions; empty if all partitions or none are affected.
     """
 
     state: HealthState
@@ -68,34 +70,53 @@ class HealthReason:
     message: str
     partitions: frozenset[TopicPartition] = field(default=frozenset())
 
+    @property
+    def since_utc(self) -> str:
+        """``since`` as an ISO 8601 time in UTC, such as ``2026-11-23T09:30:25Z``."""
+        return datetime.fromtimestamp(self.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def as_json(self) -> dict[str, object]:
+        """Return the reason as a JSON object."""
+        return {
+            "code": self.code,
+            "state": self.state.name.lower(),
+            "since": self.since_utc,
+            "message": self.message,
+            "partitions": list(map(str, sorted(self.partitions))),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Health:
     """The health of a consumer.
 
     Attributes:
-        reasons: what is wrong, the worst first; empty if the consumer is healthy.
+        reasons: reasons why the consumer is not healthy, worst first; empty if it is healthy.
     """
 
     reasons: tuple[HealthReason, ...] = ()
 
     @classmethod
     def of(cls, reasons: Iterable[HealthReason]) -> Health:
-        """Return the health with these reasons, in any order."""
+        """Create an instance from ``reasons``, which may be in any order."""
         return cls(tuple(sorted(reasons, key=lambda reason: (-reason.state, reason.since))))
 
     @property
     def state(self) -> HealthState:
-        """The worst state."""
+        """The worst state of any reason; ``HEALTHY`` if there are no reasons."""
         return self.reasons[0].state if self.reasons else HealthState.HEALTHY
 
     @property
     def is_healthy(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the consumer is healthy."""
         return not self.reasons
 
+    def as_json(self) -> dict[str, object]:
+        """Return the state and the reasons as a JSON object."""
+        return {"state": self.state.name.lower(), "reasons": [reason.as_json() for reason in self.reasons]}
+
     def is_like(self, other: Health) -> bool:
-        """Whether the other has the same reasons for the same partitions; messages and times may differ."""
+        """Return whether ``other`` has the same reason codes for the same partitions; messages and times may differ."""
         return _signature(self) == _signature(other)
 
 
@@ -103,17 +124,18 @@ def _signature(health: Health) -> set[tuple[str, frozenset[TopicPartition]]]:
     return {(reason.code, reason.partitions) for reason in health.reasons}
 
 
-#: Called with the health of a consumer when it has changed.
+#: Function that is called with a consumer's health when it changes.
 HealthListener = Callable[[Health], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What prevents a consumer from making progress; recorded by the thread that fetches, commits or plans.
+    """A problem that prevents progress, recorded by the thread that fetches, commits or plans.
 
     Attributes:
-        code: see ``HealthReason``.
-        since: seconds since the epoch.
+        code: problem code, see ``HealthReason``.
+        message: error message.
+        since: start of the problem, in seconds since the epoch.
     """
 
     code: str
@@ -122,33 +144,37 @@ class Problem:
 
     @classmethod
     def again(cls, previous: Problem | None, code: str, error: BaseException) -> Problem:
-        """Return a problem that begins now, or continues the previous one if that has the same code.
+        """Create a problem that starts now, or at the start of ``previous`` if that has the same code.
 
         Args:
-            code: the code unless the client lacks rights; see ``health_code``.
+            previous: previous problem, if any.
+            code: problem code, unless ``error`` is an authorization error; see ``health_code``.
+            error: exception whose message is recorded.
         """
         code = health_code(error, code)
         since = previous.since if previous is not None and previous.code == code else time.time()
         return cls(code, str(error) or repr(error), since)
 
     def reason(self, partitions: Iterable[TopicPartition] = ()) -> HealthReason:
-        """Return the reason why a consumer with this problem is stalled."""
+        """Return the problem as a health reason with the state ``STALLED``."""
         return HealthReason(HealthState.STALLED, self.code, self.since, self.message, frozenset(partitions))
 
 
 def health_code(error: BaseException, default: str) -> str:
-    """Return the code of ``HealthReason`` for an error: ``default`` unless the client lacks rights."""
+    """Return the ``HealthReason`` code for an error: ``default``, unless it is an authorization error."""
     if isinstance(error, TopicAuthorizationError):
         return TOPIC_AUTHORIZATION_FAILED
     return GROUP_AUTHORIZATION_FAILED if isinstance(error, GroupAuthorizationError) else default
 
 
 class HealthMonitor:
-    """Watches the health of a consumer, logs its changes, and calls a listener.
+    """Monitors a consumer's health, logs changes, and calls a listener.
 
     Args:
-        read: returns the current health.
-        listener: called in the thread of the monitor; None for no listener.
+        name: thread name.
+        read: function that returns the current health.
+        listener: function that is called with the new health in the monitor thread, or None.
+        log: logger for changes and errors.
     """
 
     def __init__(self, name: str, read: Callable[[], Health], listener: HealthListener | None, log: Logger) -> None:
@@ -165,7 +191,7 @@ class HealthMonitor:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread, which may be the one that calls. A listener that does not return is not waited for."""
+        """Stop the thread, waiting a limited time for a running listener. May be called from the listener."""
         self._stop.set()
         self._thread.join(_JOIN_TIMEOUT_S)
 
@@ -175,7 +201,7 @@ class HealthMonitor:
         while not self._stop.wait(_INTERVAL_S):
             try:
                 current = self._read()
-            except Exception as failure:  # without this thread, no later problem would be reported
+            except Exception as failure:  # keep the thread running, so that later problems are reported
                 if error != (error := repr(failure)):
                     self._log.error("health_check_failed", error=error, exc_info=True)
                 continue
@@ -195,20 +221,20 @@ class HealthMonitor:
         if self._listener is not None:
             try:
                 self._listener(health)
-            except Exception:  # of the application; the monitor must go on
+            except Exception:  # an exception of the application must not stop the monitor
                 self._log.error("health_listener_failed", exc_info=True)
 
 
 def stalled_partitions(problems: Iterable[tuple[TopicPartition, Problem]]) -> list[HealthReason]:
-    """Return a reason for each code among the problems that have lasted for longer than the grace period."""
+    """Return one reason per problem code, for problems that have lasted longer than the grace period."""
     earliest = time.time() - GRACE_S
     return merge_reasons(problem.reason([partition]) for partition, problem in problems if problem.since <= earliest)
 
 
 def merge_reasons(reasons: Iterable[HealthReason]) -> list[HealthReason]:
-    """Return one reason for each code, with all partitions, the first message and the earliest time.
+    """Merge the reasons for each code into one, with all partitions, the first message and the earliest start.
 
-    If a reason has no partitions, it concerns all of them; the merged one has none, either.
+    A reason without partitions affects all partitions, so the merged reason then has no partitions either.
     """
     by_code: dict[str, list[HealthReason]] = {}
     for reason in reasons:

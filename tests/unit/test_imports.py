@@ -42,7 +42,7 @@ ORDER = [
     ["rebalance"],
     ["topology"],
     ["fetcher"],
-    ["consumer", "simple_consumer", "prometheus"],
+    ["consumer", "simple_consumer", "prometheus", "health_server"],
     ["spark"],
     ["devcluster"],
     ["tools"],

@@ -110,6 +110,9 @@ PUBLIC = {
         "ZkConsumerError",
         "ZooKeeperUnavailableError",
     ],
+    "zkconsumer.health_server": [
+        "HealthServer",
+    ],
     "zkconsumer.message": [
         "Endpoint",
         "MessageAndMetadata",
@@ -473,7 +476,7 @@ def test_names_in_documentation_resolve(path: Path) -> None:
 def documented() -> Iterator[Any]:
     """Yield the objects on the pages of the API and the errors."""
     text = (ROOT / "docs/api.rst").read_text() + (ROOT / "docs/errors.rst").read_text()
-    for path in re.findall(r"auto(?:class|function|exception):: (\S+)", text):
+    for path in re.findall(r"auto(?:class|function|exception):: ([\w.]+)", text):
         module, _, name = path.rpartition(".")
         yield getattr(importlib.import_module(module), name)
     for module, members in re.findall(r"automodule:: (\S+)\n(?:   :members:(.*(?:\n    .*)*))?", text):

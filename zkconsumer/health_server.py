@@ -1,0 +1,276 @@
+"""HealthServer: the health of a consumer over HTTP, for the probes of Kubernetes, load balancers and monitors."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import Any, Protocol
+
+from zkconsumer.errors import ClosedError, ConfigurationError
+from zkconsumer.health import Health, HealthState
+from zkconsumer.log import get_logger
+from zkconsumer.threads import OwnedThread
+
+#: Maximum seconds to wait for each piece of a request, and for the client to receive the response.
+_SOCKET_TIMEOUT_S = 5.0
+
+#: Seconds to wait after a connection could not be accepted, for example because too many files are open.
+_ACCEPT_BACKOFF_S = 0.5
+
+#: Maximum seconds to wait for the threads when the server is closed.
+_JOIN_TIMEOUT_S = 2.0
+
+#: Highest TCP port.
+_MAX_PORT = 65_535
+
+#: States for which each path returns status 200; the status is 503 for all others.
+_OK_STATES: Mapping[str, frozenset[HealthState]] = {
+    "/live": frozenset(HealthState) - {HealthState.FAILED},
+    "/ready": frozenset({HealthState.HEALTHY, HealthState.REBALANCING}),
+    "/health": frozenset(HealthState),
+}
+
+
+class HealthSource(Protocol):
+    """An object with a health, such as a ``ZookeeperConsumerConnector`` or a ``StreamsApp``."""
+
+    @property
+    def health(self) -> Health:
+        """Whether the object makes progress, and if not, why. Several threads may read it at the same time."""
+
+
+class HealthServer:
+    """Serves the health of a consumer over HTTP.
+
+    ::
+
+        with HealthServer(consumer, port=8080), consumer:
+            [stream] = consumer.create_message_streams({"orders": 1})["orders"]
+
+    ===========  ============================================================
+    path         status
+    ===========  ============================================================
+    ``/live``    503 if the state is ``failed``, otherwise 200
+    ``/ready``   200 if the state is ``healthy`` or ``rebalancing``, otherwise 503
+    ``/health``  200
+    ===========  ============================================================
+
+    The body is a JSON object with ``state`` and ``reasons``. Each reason has ``code``, ``state``, ``since`` (ISO 8601),
+    ``message`` and ``partitions``, such as ``["orders-3"]``. If the health cannot be read, the status is 503, and the
+    body contains ``error``. The methods are GET and HEAD.
+
+    Any thread may call the methods.
+
+    Args:
+        source: its ``health`` is read for each request.
+        port: TCP port; 0 selects a free port when the server is started.
+        host: address to listen on; ``::`` for IPv6.
+    """
+
+    def __init__(self, source: HealthSource, port: int = 8080, host: str = "0.0.0.0") -> None:
+        if type(port) is not int or not 0 <= port <= _MAX_PORT:
+            raise ConfigurationError(f"port must be an integer between 0 and {_MAX_PORT}, got {port!r}")
+        self._source = source
+        self._host = host
+        self._port = port
+        self._server: _Server | None = None
+        self._log = get_logger("zkconsumer.health")
+        self._last_error = ""  # written by the threads of the requests
+
+    def __enter__(self) -> HealthServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def port(self) -> int:
+        """The TCP port. If it was given as 0, it is 0 until the server is started."""
+        return self._server.server_address[1] if self._server is not None else self._port
+
+    def start(self) -> None:
+        """Listen on the port, and serve requests in other threads.
+
+        Raises:
+            ConfigurationError: the server cannot listen on the port, for example because it is in use.
+            ClosedError: the server was started before.
+        """
+        if self._server is not None:
+            raise ClosedError("a HealthServer can be started once; create another one")
+        try:
+            self._server = _Server(self._host, self._port, self._respond, self._log_failure)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the health server cannot listen on port {self._port} of {self._host!r}: {error.strerror}; choose "
+                "another port"
+            ) from error
+        self._server.start()
+
+    def close(self) -> None:
+        """Close the port, and wait for the threads. Further calls have no effect."""
+        if self._server is not None:
+            self._server.close()
+
+    def _respond(self, path: str) -> tuple[HTTPStatus, Mapping[str, object]]:
+        """Return the status and the JSON object for a path."""
+        if path not in _OK_STATES:
+            return HTTPStatus.NOT_FOUND, {"error": f"unknown path; use one of {', '.join(_OK_STATES)}"}
+        try:
+            health = self._source.health
+            status = HTTPStatus.OK if health.state in _OK_STATES[path] else HTTPStatus.SERVICE_UNAVAILABLE
+            content = health.as_json()
+        except Exception as error:
+            text = repr(error)
+            if text != self._last_error:  # probes repeat the request every few seconds
+                self._last_error = text
+                self._log_failure(error)
+            return HTTPStatus.SERVICE_UNAVAILABLE, {"error": text}
+        self._last_error = ""
+        return status, content
+
+    def _log_failure(self, error: BaseException) -> None:
+        self._log.error("health_check_failed", error=repr(error), exc_info=error)
+
+
+class _Server(ThreadingHTTPServer):
+    """The HTTP server of a ``HealthServer``. It listens from its construction on.
+
+    One thread accepts connections, and each connection has a thread that serves one request.
+
+    Args:
+        respond: returns the status and the JSON object for a path.
+        on_failure: called with an unexpected exception of a thread.
+    """
+
+    #: Two processes must not share the port.
+    allow_reuse_port = False
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        respond: Callable[[str], tuple[HTTPStatus, Mapping[str, object]]],
+        on_failure: Callable[[BaseException], object],
+    ) -> None:
+        self.respond = respond
+        self._on_failure = on_failure
+        self._closing = threading.Event()
+        self._lock = threading.Lock()  # of _connections
+        self._connections: dict[socket.socket, OwnedThread] = {}
+        self._thread = OwnedThread(self.serve_forever, "zkconsumer-health-server", on_failure)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _Handler)
+
+    def start(self) -> None:
+        """Start the thread that accepts connections."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close the port, let responses in progress be sent, and wait for the threads."""
+        deadline = time.monotonic() + _JOIN_TIMEOUT_S
+        self._closing.set()
+        if self._thread.is_alive:  # false in a forked process
+            # Interrupts the thread, which otherwise checks for the end twice per second, and closes the port even if
+            # a forked process has a copy of the socket.
+            _shut_down(self.socket, socket.SHUT_RDWR)
+            self.shutdown()
+            self._thread.join(_JOIN_TIMEOUT_S)
+            with self._lock:
+                connections = list(self._connections.items())
+            for connection, _ in connections:
+                _shut_down(connection, socket.SHUT_RD)
+            for _, thread in connections:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        self.server_close()
+
+    # ---- the thread that accepts connections ----
+
+    def server_bind(self) -> None:
+        """Bind the socket. ``HTTPServer`` would also look up a host name, which can block for seconds."""
+        TCPServer.server_bind(self)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; wait after a failure, because the next call would fail at once."""
+        try:
+            return super().get_request()
+        except OSError:
+            self._closing.wait(_ACCEPT_BACKOFF_S)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread of its own."""
+        thread = OwnedThread(
+            partial(self._serve, request, client_address), f"{self._thread.name}-{client_address[1]}", self._on_failure
+        )
+        with self._lock:
+            self._connections[request] = thread
+        try:
+            thread.start()
+        except BaseException:  # too many threads; the base class closes the connection
+            self._forget(request)
+            raise
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log an exception, unless the client has disconnected."""
+        del request, client_address
+        error = sys.exception()
+        if error is not None and not isinstance(error, OSError):
+            self._on_failure(error)
+
+    # ---- the thread of a connection ----
+
+    def _serve(self, request: socket.socket, client_address: Any) -> None:
+        try:
+            self.process_request_thread(request, client_address)
+        finally:
+            self._forget(request)
+
+    def _forget(self, request: socket.socket) -> None:
+        with self._lock:
+            del self._connections[request]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Serves one request."""
+
+    server: _Server
+    timeout = _SOCKET_TIMEOUT_S
+    server_version = "zkconsumer"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Send the response, without the body if the method is HEAD."""
+        status, content = self.server.respond(self.path.partition("?")[0])
+        body = json.dumps(content).encode() + b"\n"
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing: probes repeat their requests every few seconds."""
+        del format, args
+
+
+def _shut_down(connection: socket.socket, how: int) -> None:
+    """End a connection; a thread that is blocked in it receives the end of the stream or an error."""
+    with contextlib.suppress(OSError):  # not connected any more
+        connection.shutdown(how)
+
+
+__all__ = ["HealthServer", "HealthSource"]
