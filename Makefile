@@ -18,6 +18,7 @@ test: $(READY) $(JARS) lint
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/lint_docs.py
 	$(BIN)/mypy
 
 unit: $(READY)

@@ -1,5 +1,6 @@
 """Sphinx configuration: ``make docs`` builds the site into ``docs/_build/html``."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -41,7 +42,13 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes are documented once, as members or in the class docstring
 
 
+def link_pages(_app, _relative_path, _parent, content):
+    """Replace links of a file outside of this directory by links to pages."""
+    content[0] = re.sub(r"`([^`<]+?) <docs/([\w-]+)\.rst>`__", r":doc:`\1 <\2>`", content[0])
+
+
 def setup(app):
-    """Write the tables that pages include."""
+    """Write the tables that pages include, and link properties, options and pages."""
+    app.connect("include-read", link_pages)
     app.connect("builder-inited", lambda _app: tables.write())
     app.add_post_transform(setting_links.SettingLinks)

@@ -75,7 +75,18 @@ def settings_sections(kind: str, rows: Iterable[Row], groups: Mapping[str, str],
         if row.name in groups:
             parts += [groups[row.name], "-" * len(groups[row.name]), ""]
         name = f"``{row.name}``"
-        parts += [f".. _{label(kind, row.name)}:", "", name, "~" * len(name), "", row.meaning, ""]
+        # The index entry is the first search result for the name.
+        parts += [
+            f".. index:: ! {row.name}",
+            "",
+            f".. _{label(kind, row.name)}:",
+            "",
+            name,
+            "~" * len(name),
+            "",
+            row.meaning,
+            "",
+        ]
         fields = {"Type": row.type, "Default": row.default, "Valid values": row.valid, counterpart: row.counterpart}
         parts += [*(f":{field}: {text}" for field, text in fields.items() if text), ""]
     return "\n".join(parts) + "\n"

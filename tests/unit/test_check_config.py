@@ -73,10 +73,10 @@ def test_secrets_are_masked(name: str, run: Run, file: Callable[[bytes], str]) -
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (VALID + b"consumer.id=\xfc\n", ":3: the file is not UTF-8: byte 0xfc"),
+        (VALID + b"consumer.id=\xfc\n", ":3: the file is not valid UTF-8: byte 0xfc"),
         (VALID + b"consumer.id=\\u12\n", ": not a Java properties file: "),
-        (b"# nothing\n", ": the file has no properties"),
-        (b"", ": the file has no properties"),
+        (b"# nothing\n", ": the file contains no properties"),
+        (b"", ": the file contains no properties"),
     ],
     ids=["latin-1", "escape", "comments", "empty"],
 )
@@ -110,9 +110,9 @@ def test_sample_output_of_docs_is_real(run: Run, tmp_path: Path, monkeypatch: py
     lines = ["zookeeper.connect=zk1:2181/kafka", "group.id=orders", "auto.offset.reset=earliest"]
     lines += ["enable.auto.commit=false", "zookeeper.auth.digest=u:p"]
     monkeypatch.chdir(tmp_path)
-    Path("consumer.properties").write_text("\n".join(lines))
+    Path("old.properties").write_text("\n".join(lines))
 
-    code, output, _ = run("check-config", "consumer.properties")
+    code, output, _ = run("check-config", "old.properties")
 
     assert code == 1
     assert output.split() == sample.split()

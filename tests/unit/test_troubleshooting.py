@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,11 @@ def texts_in(tree: ast.AST) -> Iterator[str]:
 SOURCE = "\n".join(
     text for path in (ROOT / "zkconsumer").rglob("*.py") for text in texts_in(ast.parse(path.read_text()))
 )
+LINES = (ROOT / "docs" / "troubleshooting.rst").read_text().splitlines()
 HEADINGS = [
     heading
-    for line in (ROOT / "docs" / "troubleshooting.rst").read_text().splitlines()
-    if not line.startswith(" ")
+    for line, following in pairwise(LINES)
+    if line[:1].strip() and following.startswith("    ")
     for heading in re.findall(r"``(.+?)``", line)
 ]
 
