@@ -286,3 +286,14 @@ def test_version_equals_that_of_package() -> None:
     from importlib.metadata import version
 
     assert zkconsumer.__version__ == version("zkconsumer")
+
+
+def test_missing_pyspark_is_named() -> None:
+    program = (
+        "import sys; sys.modules['pyspark'] = None; import zkconsumer.spark\n"
+        "try: zkconsumer.spark.register\n"
+        "except ModuleNotFoundError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout.startswith("zkconsumer.spark.register requires pyspark, which is not installed; run pip install")

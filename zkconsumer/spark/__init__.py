@@ -70,7 +70,13 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    try:
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyspark":
+            raise
+        message = f"{__name__}.{name} requires pyspark, which is not installed; run pip install 'pyspark[sql]>=4.3,<5'"
+        raise ModuleNotFoundError(message, name=error.name) from None
     globals()[name] = value
     return value
 
