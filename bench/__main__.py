@@ -26,16 +26,16 @@ from zkconsumer.message import TopicPartition
 
 ROUNDS = 5
 
-#: Number of warm-up runs of each Spark query, which are not counted.
+#: Number of uncounted warm-up runs of each Spark query.
 WARM_UP = 3
 PARTS = ("decoder", "plain", "memory", "spark", "cases", "batches")
 
-#: Options for Spark's own source, which limit how long it waits at the end of each log. The default, 500 ms, would
-#: dominate the duration of a short run.
+#: Options that limit how long Spark's own source waits at the end of each log. The default, 500 ms, would dominate the
+#: duration of a short run.
 TUNED = {"kafka.fetch.max.wait.ms": "50"}
 
-#: More Spark queries over whole topics: the name, and the differences from the default case, which has 100-byte
-#: records, 8 partitions and the noop sink.
+#: Further Spark queries over whole topics, by name, with their differences from the default case: 100-byte records,
+#: 8 partitions and the noop sink.
 CASES: dict[str, dict[str, Any]] = {
     "none": {},
     "none, Spark's own tuned": {"peer": TUNED},
@@ -64,8 +64,8 @@ WIDE_BATCHES = ((200, 1000, 10),)
 #: Load for measuring the latency from producer to sink: records per second, and duration in seconds.
 LATENCY_RATE, LATENCY_SECONDS = 10_000, 40
 
-#: Clients without Spark, and the fraction of the records that each client reads: kafka-python would take minutes for
-#: all records. 64 KiB is the default receive buffer size of Kafka's old consumer.
+#: Clients without Spark, and the fraction of the records that each client reads. kafka-python reads only a part,
+#: because it would take minutes for all records. 64 KiB is the default receive buffer size of Kafka's old consumer.
 PLAIN = {
     "zkconsumer, Arrow": 1.0,
     "zkconsumer, Arrow, 64 KiB receive buffer": 1.0,
@@ -182,7 +182,7 @@ def batches(cluster: DevCluster) -> dict[str, Any]:
 def alternate(
     sessions: dict[str, Session], case: dict[str, Any], runs: int, warm_up: int = 0
 ) -> dict[str, list[dict[str, float]]]:
-    """Run a case in each session ``warm_up + runs`` times, alternating, and return the figures of the last ``runs``."""
+    """Run a case in all sessions alternately, and return the figures of ``runs`` runs after ``warm_up`` runs."""
     figures: dict[str, list[dict[str, float]]] = {source: [] for source in sessions}
     for number in range(warm_up + runs):
         for source in sessions if number % 2 else reversed(sessions):
@@ -222,10 +222,10 @@ class Session:
 
 
 def memory(cluster: DevCluster, topic: str, seconds: float, rounds: int) -> dict[str, Any]:
-    """Compare reading all eight partitions with reading seven: first a backlog, then a load of 100,000 records/s.
+    """Compare reading all eight partitions with reading seven, for a backlog and then for 100,000 records/s.
 
     Args:
-        seconds: duration of the load in the last round; earlier rounds take 5 s.
+        seconds: duration of the load in the last round; it is 5 s in earlier rounds.
     """
     results: dict[str, Any] = {}
     runs: dict[str, list[dict[str, Any]]] = {"all": [], "seven": []}

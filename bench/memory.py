@@ -1,4 +1,4 @@
-"""Memory and isolation while one of eight partitions is not read.
+"""Memory usage and isolation while one of eight partitions is not read.
 
 ``python -m bench.memory MODE ZOOKEEPER WARM TOPIC RECORDS SECONDS``, with MODE ``all`` or ``seven``, prints JSON.
 
@@ -77,7 +77,7 @@ class TopicReader:
         deadline = time.monotonic() + 120
         while not condition():
             if time.monotonic() > deadline:
-                raise RuntimeError(f"timed out after 120 s: records read: {self.counts}, lag: {self._consumer.lag}")
+                raise RuntimeError(f"timed out after 120 s; records read: {self.counts}, lag: {self._consumer.lag}")
             time.sleep(0.01)
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ def main(mode: str, zookeeper: str, warm: str, topic: str, per_partition: int, s
                 "steady records/s of the seven": (after - before) / (then - at),
                 "base bytes": base,
                 "peak bytes": max(samples),
-                # The last term is for in-flight responses: one per broker, in total one fetch size per partition.
+                # The last term is the maximum total size of in-flight responses: one fetch size per partition.
                 "bound bytes": base + PARTITIONS * CHUNKS * FETCH_BYTES + PARTITIONS * FETCH_BYTES,
                 "samples": samples,
             }

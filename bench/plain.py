@@ -1,8 +1,9 @@
 """Reads a whole topic once with one client, without Spark.
 
 ``python -m bench.plain CLIENT ZOOKEEPER BROKERS TOPIC RECORDS`` prints the record count and the elapsed seconds as
-JSON. The measurement lasts from the arrival of the first batch (or message), whose records are not counted, until the
-arrival of the last one. Startup and joining the group are therefore not included. All values are accessed.
+JSON. The measurement starts when the first batch (or message) arrives, and ends when the last one arrives. The
+records of the first batch are not counted. Startup and joining the group are therefore excluded. All values are
+accessed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Clock:
         self._started = self._last = 0.0
 
     def count(self, records: int) -> int:
-        """Count the records of an arrival, and return the total number of records."""
+        """Record the arrival of ``records`` records, and return the total number of records."""
         self._last = time.perf_counter()
         if not self.total:
             self._first, self._started = records, self._last
@@ -45,7 +46,7 @@ class Clock:
 def zkconsumer(
     zookeeper: str, topic: str, records: int, read: Callable[..., Iterator[int]], **properties: object
 ) -> dict:
-    """Run zkconsumer. ``read`` yields the number of records of each arrival."""
+    """Run zkconsumer. ``read`` yields the number of records in each Arrow batch or group of messages."""
     from zkconsumer import ConsumerConfig, create_consumer
 
     config = ConsumerConfig.from_dict(
@@ -67,7 +68,7 @@ def zkconsumer(
 
 
 def arrow(stream: object) -> Iterator[int]:
-    """Read Arrow batches, and sum the lengths of all values."""
+    """Read Arrow batches and sum the value sizes; yield the number of rows of each batch."""
     import pyarrow.compute as pc
 
     touched = 0
@@ -77,7 +78,7 @@ def arrow(stream: object) -> Iterator[int]:
 
 
 def by_message(stream: object) -> Iterator[int]:
-    """Read single messages. An arrival consists of 1,000 messages."""
+    """Read single messages and sum the value sizes; yield after every 1,000 messages."""
     touched = count = 0
     for message in stream:  # type: ignore[attr-defined]
         touched += len(message.value)
@@ -141,7 +142,7 @@ def kafka_python(brokers: str, topic: str, records: int) -> dict:
 def jvm(zookeeper: str, topic: str, records: int) -> dict:
     """Run ``ConsumerPerformance`` with Kafka's old consumer, version 1.1.1.
 
-    It prints a line every 50 ms. The measurement starts with the first line that reports records, and ends with the
+    The tool prints a line every 50 ms. Measurement starts with the first line that reports records, and ends with the
     last line.
     """
     from zkconsumer.devcluster.jars import resolve

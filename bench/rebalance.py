@@ -36,7 +36,7 @@ from zkconsumer.rebalance.assignors import assign_range
 
 SESSION_MS = 4000
 TOPIC = "rebalance"
-#: Avoids index entries, because page faults while writing the first entry of an index can block a broker for 50 ms.
+#: Topic settings that avoid index entries: page faults on the first write to an index can block a broker for 50 ms.
 NO_INDEX = {"index.interval.bytes": 1 << 30}
 KINDS: dict[str, Maker] = {"zkconsumer": our_consumer, "JVM 1.1.1": jvm_consumer}
 
@@ -169,8 +169,8 @@ class Gaps:
 
     Attributes:
         p99: 99th percentile without a rebalance.
-        steady: largest gap of each second without a rebalance.
-        rebalancing: largest gap of each second in which a member joins or leaves.
+        steady: largest gap in each second without a rebalance.
+        rebalancing: largest gap while a member joins or leaves, including the following second.
     """
 
     p99: float
@@ -189,10 +189,10 @@ class Gaps:
 
 
 def gaps(cluster: DevCluster, rounds: int = 10) -> Gaps:
-    """Measure the gaps of one of two partitions, at about 1,000 records/s, while another member joins and leaves.
+    """Measure record gaps in one of two partitions, at about 1,000 records/s, while another member joins and leaves.
 
-    The producer and the other member run in processes that are started beforehand, because starting an interpreter
-    would use the cores that are measured.
+    The producer and the other member run in processes that are started beforehand, because interpreter startup would
+    compete with the measured member for CPU time.
     """
     topic = cluster.create_topic(f"{TOPIC}-gaps", 2, config=NO_INDEX)
     properties = {

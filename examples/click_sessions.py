@@ -27,8 +27,8 @@ class Sessions(Processor):
     def process(self, record: Record) -> None:
         """Add a click, and merge the sessions within the gap. Once per event-time minute, forward ended sessions first.
 
-        A punctuator would run after the click. If the click is much later than the previous one, the store would
-        already have removed the ended sessions.
+        A punctuator would run after the click. If the click is much later than the previous one, the store has
+        removed the ended sessions by then.
         """
         now_ms = self._context.current_stream_time_ms
         if now_ms >= self._next_check_ms:

@@ -25,7 +25,7 @@ def format_window(window: Windowed, _count: int) -> str:
 
 
 def create_topology() -> Topology:
-    """Return the topology. Keys are users, except in ``alarm-counts``: its keys are a user and the start of an hour."""
+    """Return the topology. Keys are users; in ``alarm-counts``, a key consists of a user and the start of an hour."""
     builder = StreamsBuilder()
     changes = builder.stream("password-changes", key_serde=serdes.STRING, value_serde=serdes.STRING)
     payments = builder.stream("payments", key_serde=serdes.STRING, value_serde=serdes.STRING)

@@ -150,7 +150,7 @@ def migrate(
         time.sleep(PHASE_S)
         return member
 
-    for number in range(PARTITIONS):  # start offsets of the JVM consumers
+    for number in range(PARTITIONS):  # committed offsets from which the JVM consumers start
         zk.create(f"/consumers/{GROUP}/offsets/{TOPIC}/{number}", b"0", makepath=True)
     jvm_1 = replace(None, lambda: JvmConsumer(cluster, "jvm-1"), 1)
     jvm_2 = replace(None, lambda: JvmConsumer(cluster, "jvm-2"), 2)

@@ -21,7 +21,7 @@ from zkconsumer.devcluster import DevCluster
 PARTS: dict[str, Any] = {"count": count, "stages": stages, "latency": latency, "restore": restore, "words": words}
 RECORDS, KEYS, ROUNDS = 5_000_000, (100_000, 1_000_000), 3
 
-#: Kafka's default, which lets all processes of an application join in the same rebalance.
+#: Kafka's default delay, which lets all processes of an application join in the first rebalance.
 BROKER_CONFIG = {"group.initial.rebalance.delay.ms": 3_000}
 
 

@@ -67,12 +67,12 @@ class Application:
     """An application to compare.
 
     Attributes:
-        command: returns the command line of one process.
+        command: function that returns the command line of one process.
         processes: number of processes.
         share: fraction of the records that the application processes.
         variants: values of ``Run.cached`` with which the application runs.
-        changelog: suffix of the changelog topic, if the topic must exist before the application starts. If Faust does
-            not know its changelog topic yet, it fails to process the first records, and skips them.
+        changelog: suffix of the changelog topic, if the topic must exist before the application starts. Otherwise,
+            Faust fails to process the first records and skips them.
     """
 
     command: Callable[[Run], Sequence[str | Path]]

@@ -6,7 +6,7 @@ from zkconsumer.topology import Processor, ProcessorContext, Record, Topology, s
 
 
 class Count(Processor):
-    """Counts the records of each key; forwards each count, or if the store is cached, the last count on commit."""
+    """Counts the records of each key. Forwards each count, or only the last count per commit if the store is cached."""
 
     def init(self, context: ProcessorContext) -> None:
         """Get the store."""

@@ -15,7 +15,7 @@ import psutil
 
 INTERVAL_S = 0.2
 
-#: Kind of the processes that exited. Their parents report only the total.
+#: Process kind for all exited processes, because parents report only the total CPU time of exited children.
 ENDED = "ended"
 
 

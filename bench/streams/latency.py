@@ -25,7 +25,7 @@ from zkconsumer.message import TopicPartition
 
 RATE, KEYS = 10_000, 100_000
 
-#: Duration of the load after the first output record, and of the measurement at its end, in seconds.
+#: Duration of the load after the first output record, and duration of the measurement at its end, in seconds.
 LOAD_S, MEASURED_S = 45.0, 25.0
 
 #: Trigger or commit interval of each application, in milliseconds.
@@ -43,7 +43,7 @@ class Load:
         topic: input topic.
 
     Attributes:
-        times: times just before every ``_STEP`` records were sent, in seconds since the epoch.
+        times: time just before each block of ``_STEP`` records was sent, in seconds since the epoch.
     """
 
     def __init__(self, admin: Admin, topic: str) -> None:

@@ -14,7 +14,7 @@ from bench.streams.applications import Application, Run, Running
 from bench.streams.cpu import CpuSampler
 from zkconsumer.devcluster import DevCluster
 
-#: Seconds without output after which an application with caches may have finished.
+#: Seconds without new output before checking whether an application with record caches has finished.
 _QUIET_S = 4.0
 _TIMEOUT_S = 900.0
 
@@ -33,7 +33,10 @@ class Expected(NamedTuple):
     def check(self, written: output.Output) -> None:
         """Raise an error if the last counts differ from the expected counts."""
         if not (np.array_equal(self.keys, written.last_keys) and np.array_equal(self.counts, written.last_counts)):
-            raise RuntimeError(f"wrong counts: counted {written.total} records of {len(written.last_keys)} keys")
+            raise RuntimeError(
+                f"the last counts are wrong: expected {int(self.counts.sum())} records with {len(self.keys)} keys, "
+                f"got {written.total} records with {len(written.last_keys)} keys"
+            )
 
 
 def measure_run(

@@ -18,7 +18,7 @@ from bench.streams.workload import PARTITIONS
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster
 
-#: A measurement starts at the longest output pause between these fractions of the records.
+#: The measured window starts at the longest output pause between these fractions of the records.
 START_FRACTIONS = 0.1, 0.3
 
 _CONFIG = {"message.timestamp.type": "LogAppendTime"}
@@ -63,7 +63,7 @@ class Output:
         times: append time of each record, in milliseconds since the epoch.
 
     Attributes:
-        records: tuple of the three arguments.
+        records: the arguments, as ``(keys, counts, times)``.
     """
 
     def __init__(self, keys: Any, counts: Any, times: Any) -> None:

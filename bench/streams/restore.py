@@ -32,14 +32,14 @@ NAMES = ("zkconsumer", "Kafka Streams")
 
 _create_values = partial(workload.create_random_values, size=VALUE_SIZE)
 
-#: Subdirectory of the run that another machine could also read.
+#: Subdirectory that another machine could read as well, because it would be on shared storage.
 _SHARED = "checkpoint"
 
 #: Seconds to wait for the commit of the state after the last output record.
 _COMMIT_S = 10.0
 
-#: Seconds until the group of Kafka Streams removes the killed member: slightly more than the default session timeout,
-#: 45 s. Otherwise, the restarted application would wait that long for its partitions.
+#: Seconds to wait until the Kafka Streams group removes the killed member: slightly more than the default session
+#: timeout, 45 s. Otherwise, the restarted application would wait that long for its partitions.
 _SESSION_S = 46.0
 _TIMEOUT_S = 600.0
 
@@ -99,7 +99,7 @@ class RestoreBenchmark:
             running.check()
 
     def restart(self, keeps_files: bool) -> dict[str, float]:
-        """Restart the application; return the time to process one record per partition, CPU time and file size."""
+        """Restart the application; return the seconds to process one record per partition, CPU time and file size."""
         for path in () if keeps_files else Path(self._run.folder).iterdir():
             if path.is_dir() and path.name != _SHARED:
                 shutil.rmtree(path)

@@ -10,8 +10,8 @@ import zkconsumer.spark
 from zkconsumer.devcluster.jars import SPARKS_OWN, resolve
 from zkconsumer.devcluster.java import java_home
 
-#: Recommended for applications that only run topologies: Spark's JVM mostly copies bytes, so the optimizations of the
-#: C2 compiler are not worth their CPU time.
+#: JVM options recommended for applications that only run topologies: Spark's JVM mostly copies bytes, so the
+#: optimizations of the C2 compiler are not worth their CPU time.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
 
 

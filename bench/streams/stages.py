@@ -22,7 +22,7 @@ _TIMEOUT_S = 300.0
 
 
 def measure(cluster: DevCluster, records: int, keys: int, rounds: int) -> list[dict[str, Any]]:
-    """Run the query up to each stage; return a row for each stage, and for each variant of the last two."""
+    """Run the query up to each stage, and return a row for each stage; the last two stages have a row per variant."""
     source = workload.fill(cluster, f"bench-stages-{keys}", records, keys)
     cases = [(stage, False) for stage in STAGES] + [(stage, True) for stage in STAGES[-2:]]
     runs: dict[tuple[str, bool], list[dict[str, Any]]] = {case: [] for case in cases}

@@ -24,8 +24,8 @@ def measure(cluster: DevCluster, lines: int, rounds: int) -> list[dict[str, Any]
     """Run the applications alternately, and return a row for each.
 
     An application can write all words to the repartition topic before it counts them, so its output rate is not its
-    throughput. Each round processes a tenth of the lines, then all lines; the difference between both runs excludes
-    startup.
+    throughput. Each round processes a tenth of the lines, then all lines; the difference between the two runs
+    excludes startup.
     """
     few, many = _Lines(cluster, lines // 10), _Lines(cluster, lines)
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in WORD_COUNTS}

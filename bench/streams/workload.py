@@ -76,7 +76,7 @@ def encode_batch(numbers: Any, create_values: CreateValues = create_random_value
     deltas: Any = np.arange(count)
     rows = []
     for begin, end in ((0, _ONE_BYTE), (_ONE_BYTE, count)):
-        part = deltas[begin:end] * 2  # zigzag
+        part = deltas[begin:end] * 2  # zigzag encoding
         if not len(part):
             continue
         varint = [part] if begin == 0 else [part & 0x7F | 0x80, part >> 7]

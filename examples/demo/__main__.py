@@ -51,7 +51,7 @@ def screen_only_for_demo(log: Path) -> Screen:
 
 def main() -> int:
     """Run the demo, and return the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the clean-up of the directory is guaranteed
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore Ctrl-C until the clean-up of the directory is guaranteed
     folder = Path(tempfile.mkdtemp(prefix="zkconsumer-demo-"))
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     log = folder.with_suffix(".log")

@@ -14,7 +14,7 @@ from zkconsumer.devcluster.load import numbered_batch
 #: Value size in bytes, and number of records per batch in the bulk load.
 VALUE_SIZE, BULK_BATCH = 100, 10_000
 
-#: Batches per second and partition in the steady load.
+#: Batches per second per partition during the steady load.
 BATCHES_PER_SECOND = 10
 
 
@@ -24,7 +24,7 @@ class Load(threading.Thread):
     Attributes:
         ends: end offset of each partition.
         produced: number of records produced so far, which is also the next number.
-        bulk_done: set when the bulk load was produced, or after an error.
+        bulk_done: event that is set after the bulk load was produced, or after an error.
         error: the error that stopped the thread, if any.
     """
 

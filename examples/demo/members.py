@@ -33,7 +33,7 @@ class SparkQuery:
 
         settings = {
             **zkconsumer.spark.recommended_conf(),
-            "spark.python.unix.domain.socket.enabled": "false",  # a Unix socket would fail if its path is long
+            "spark.python.unix.domain.socket.enabled": "false",  # a Unix domain socket fails if its path is too long
             "spark.ui.enabled": "false",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
@@ -136,7 +136,7 @@ class Owners:
         self._zk.close()
 
     def read(self) -> dict[int, str]:
-        """Return the owner of each partition. The first owner found is the query."""
+        """Return the owner of each partition. The first owner found is the query, which joins the group first."""
         owners = {}
         for number, path in self._paths.items():
             try:

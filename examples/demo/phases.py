@@ -27,7 +27,7 @@ class Demo:
 
     Args:
         screen: the user's terminal.
-        cluster: development cluster that was not started yet.
+        cluster: development cluster, which ``run`` starts.
         folder: directory for Spark's files.
         ctrl_c: Ctrl-C handler, which is reinstalled after Spark starts, because Spark replaces it.
     """

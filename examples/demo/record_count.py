@@ -40,7 +40,7 @@ class RecordCount:
     def add(self, member: str, chunk: Chunk) -> None:
         """Add records that ``member`` read."""
         if chunk.records != chunk.end - chunk.first:
-            raise ZkConsumerError(f"{member} read {chunk.records} records for the offsets of {chunk}")
+            raise ZkConsumerError(f"{member} must read one record per offset, got {chunk.records} records in {chunk}")
         with self._lock:
             self.by_member[member] += chunk.records
             self._chunks.append(chunk)

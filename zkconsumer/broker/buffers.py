@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Minimum size of a pooled buffer in bytes; larger sizes are multiples of it. Arrow allocates smaller buffers.
+#: Minimum size of a pooled buffer in bytes; larger sizes are multiples of it. Smaller buffers are allocated by Arrow.
 _LARGE = 1 << 16
 
 #: Maximum total size of the free buffers, in bytes.
@@ -57,12 +57,12 @@ class BufferPool:
 
     def _acquire(self, size: int) -> mmap.mmap:
         needed = -(-size // _LARGE) * _LARGE
-        for region in reversed(list(self._free)):  # the last one released is the likeliest to be in the CPU cache
+        for region in reversed(list(self._free)):  # recently released regions may be in the CPU cache
             if needed <= len(region) <= needed + needed // 4:
                 try:
                     self._free.remove(region)
                 except ValueError:
-                    continue  # another thread acquired it
+                    continue  # another thread acquired the region
                 return region
         return mmap.mmap(-1, needed, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 

@@ -54,9 +54,9 @@ class BrokerChannel:
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._receive_buffer = receive_buffer
-        self._lock = threading.RLock()  # guards the four fields below; never held while blocking
+        self._lock = threading.RLock()  # guards the fields used by close(); never held while blocking
         self._socket: socket.socket | None = None
-        self._lookup: Future[Addresses] = Future()  # the last or current name resolution
+        self._lookup: Future[Addresses] = Future()  # current or most recent name resolution
         self._active_calls = 0
         self._closed = False
         self._correlation = 0
@@ -114,7 +114,7 @@ class BrokerChannel:
                 return False
             poller = select.poll()
             poller.register(sock, select.POLLIN)
-            return not poller.poll(0)  # the broker may have closed it
+            return not poller.poll(0)  # readable if the broker closed the connection
 
     def disconnect(self) -> None:
         """Close the connection; the next request opens a new one."""
@@ -204,7 +204,7 @@ class BrokerChannel:
     def request(self, request: Any, timeout_s: float | None = None) -> Any:
         """Send ``request`` and return the decoded response.
 
-        The newest version that both the broker and the request's version range allow is used.
+        Uses the newest version that both the broker and the request's version range allow.
 
         Args:
             timeout_s: maximum seconds for the request; None for the channel's timeout.

@@ -30,7 +30,7 @@ class Connecting:
 
     @classmethod
     def from_config(cls, config: ConsumerConfig) -> Connecting:
-        """Create the settings from consumer properties; ``socket.receive.buffer.bytes`` is for fetches only."""
+        """Create the settings from consumer properties; ``socket.receive.buffer.bytes`` applies to fetches only."""
         return cls(config.client_id, config.socket_timeout_s, Security.from_config(config))
 
     def with_timeout(self, timeout_s: float) -> Connecting:

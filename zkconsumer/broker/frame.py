@@ -13,7 +13,7 @@ from zkconsumer.broker.buffers import allocate
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.message import Endpoint
 
-#: Receive buffer size in bytes. Longer fields are not read through the buffer.
+#: Receive buffer size in bytes. Longer fields bypass the buffer.
 _BUFFER_SIZE = 64 * 1024
 
 #: Function that receives at least one byte into a view, and returns the number of bytes received.

@@ -59,7 +59,7 @@ class LeaderLookup:
 
     def __init__(self, connecting: Connecting) -> None:
         self.timeout_s = min(connecting.timeout_s, MAX_LOOKUP_TIMEOUT_S)
-        # Do not use the receive buffer size for fetches, because metadata responses can be large.
+        # Ignore socket.receive.buffer.bytes: it is tuned for fetch responses, and metadata responses can be large.
         self._connecting = dataclasses.replace(connecting, timeout_s=self.timeout_s, receive_buffer=-1)
         self._channel: BrokerChannel | None = None
         self._closed = False
@@ -169,10 +169,10 @@ def no_leader_error(code: int, partition: TopicPartition) -> ZkConsumerError:
 
 
 def divide_timeout(timeout_s: float, brokers: Sequence[Endpoint]) -> Iterator[tuple[Endpoint, float]]:
-    """Yield each broker with its timeout in seconds, an equal share of the time that remains of ``timeout_s``.
+    """Yield each broker with its timeout in seconds: the remaining time, divided by the number of remaining brokers.
 
-    An unresponsive broker cannot use up the time of the following brokers, and they share the time that a failed broker
-    did not use.
+    An unresponsive broker therefore leaves time for the following brokers. If a broker fails early, they have
+    more time.
     """
     deadline = time.monotonic() + timeout_s
     for number, endpoint in enumerate(brokers):

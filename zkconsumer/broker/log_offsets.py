@@ -23,8 +23,8 @@ from zkconsumer.message import Endpoint, TopicPartition
 #: Maximum total seconds for requests to leaders whose previous request timed out, unless all leaders timed out.
 SILENT_TIMEOUT_S = 2.0
 
-#: Minimum seconds for a leader whose previous request timed out (at most the whole timeout), so that it can connect and
-#: authenticate. Leaders for which no time remains are requested next time.
+#: Minimum seconds for a request to a leader whose previous request timed out, including connection setup and
+#: authentication; capped at the whole timeout. Leaders for which no time remains are queried by a later call.
 _MIN_SILENT_TIMEOUT_S = 1.0
 
 #: Minimum fraction of the timeout for a leader whose previous request did not time out.
@@ -38,13 +38,13 @@ class LogOffsets:
     """Sends requests to partition leaders, with one connection per broker. Used by one thread.
 
     All leaders share one timeout, so that an unresponsive leader cannot delay the result beyond it. Leaders whose
-    previous request timed out are requested last, with a shorter timeout.
+    previous request timed out are queried last, with a shorter timeout.
 
     Args:
         brokers: function that returns the brokers to which Metadata requests may be sent.
         connecting: connection settings. The timeout is shared by all leaders. It is capped at ``MAX_LOOKUP_TIMEOUT_S``
             for start and end offsets, which leaders return from memory.
-        read_committed: treat the last stable offset as the end of a log, and fetch committed records only.
+        read_committed: whether to treat the last stable offset as the end of a log, and fetch only committed records.
         silent_timeout_s: maximum total seconds for requests to leaders whose previous request timed out, unless all
             leaders timed out.
         min_silent_timeout_s: minimum seconds for a leader whose previous request timed out, capped at the whole
@@ -115,7 +115,7 @@ class LogOffsets:
     def look_up(
         self, partitions: Iterable[TopicPartition], timestamp: int
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ZkConsumerError]]:
-        """Return the same offsets as ``offsets``, and the errors of the partitions that failed.
+        """Return offsets like ``offsets``, and an error for each partition that failed.
 
         Raises:
             RetriableError: the leaders could not be looked up.
@@ -215,7 +215,7 @@ class LogOffsets:
         return fetched
 
     def _shares(self, leaders: Collection[Endpoint], timeout_s: float) -> Iterator[tuple[Endpoint, float | None]]:
-        """Yield each leader with its timeout in seconds, or None if the leader is not requested this time."""
+        """Yield each leader with its timeout in seconds, or None if the leader is skipped this time."""
         deadline = time.monotonic() + timeout_s
         silent = [endpoint for endpoint in self._silent if endpoint in leaders]
         others = [endpoint for endpoint in leaders if endpoint not in self._silent]
@@ -225,7 +225,7 @@ class LogOffsets:
             remaining = deadline - time.monotonic()
             share_s = max(remaining / (len(others) - number), timeout_s * _MIN_SHARE)
             yield endpoint, min(remaining, share_s) if remaining > 0 else None
-        # Always request one silent leader; with a short timeout or slow leaders, none would ever be requested.
+        # Always query one silent leader. Otherwise, if the timeout is short, silent leaders would never be queried.
         least_s = min(self._min_silent_timeout_s, timeout_s)
         now = time.monotonic()
         deadline = max(now + least_s, min(deadline, now + self._silent_timeout_s))

@@ -21,7 +21,7 @@ from zkconsumer.message import TopicPartition
 
 EARLIEST, LATEST = -2, -1
 
-#: Also used for partitions that are missing from a response.
+#: Kafka's error code; also used for partitions that are missing from a response.
 UNKNOWN_SERVER_ERROR = -1
 NONE = 0
 OFFSET_OUT_OF_RANGE = 1
@@ -31,8 +31,8 @@ LEADER_NOT_AVAILABLE = 5
 INVALID_TOPIC_EXCEPTION = 17
 TOPIC_AUTHORIZATION_FAILED = 29
 GROUP_AUTHORIZATION_FAILED = 30
-#: Errors after which the leader is looked up again: UNKNOWN_TOPIC_OR_PARTITION, LEADER_NOT_AVAILABLE,
-#: NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE.
+#: Errors after which the leader is looked up again: UNKNOWN_TOPIC_OR_PARTITION (3), LEADER_NOT_AVAILABLE (5),
+#: NOT_LEADER_OR_FOLLOWER (6), REPLICA_NOT_AVAILABLE (9).
 NO_LEADER = (3, 5, 6, 9)
 
 _FETCH_MAX_VERSION = 12
@@ -113,7 +113,8 @@ def fetch_request(
 ) -> Any:
     """Create a Fetch request.
 
-    As of version 3, the first partition with data returns at least one whole batch, whatever its size (KIP-74).
+    As of version 3, the broker returns at least one whole batch, regardless of its size, for the first partition with
+    data (KIP-74).
 
     Args:
         positions: next offset to read, by partition, in the order in which the broker should read the partitions.
@@ -171,7 +172,7 @@ def read_fetch_response(frame: ResponseReader, version: int) -> FetchResult:
 
 
 def _read_partition(fields: _FieldReader, topic: str, version: int) -> PartitionData:
-    # Unpack these fields in one call, because every partition in a response has them, even one without records.
+    # Unpack these fields in one call for speed, because each partition in a response has them, even without records.
     aborted = []
     if version >= 5:
         partition, error, high_watermark, _last_stable, _log_start = fields.unpack(_PARTITION_V5)
@@ -242,7 +243,7 @@ def list_offsets_request(partitions: Iterable[TopicPartition], timestamp: int, *
     """Create a ListOffsets request.
 
     Args:
-        timestamp: ``EARLIEST``, ``LATEST``, or milliseconds since the epoch to find the first record at or after.
+        timestamp: ``EARLIEST``, ``LATEST``, or the time to search for, in milliseconds since the epoch.
     """
     topics: dict[str, list[Any]] = {}
     for topic, partition in partitions:
@@ -301,7 +302,7 @@ def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None
 
     Args:
         partitions: requested partitions; None for all partitions with a committed offset, which requires version 2.
-        version: 0 reads the offsets from ZooKeeper; None negotiates a version that reads them from Kafka.
+        version: 0 to read the offsets from ZooKeeper; None to negotiate a version that reads them from Kafka.
     """
     topics = OffsetFetchRequest.OffsetFetchRequestTopic
     by_topic = None if partitions is None else _group_by_topic(partitions)
@@ -343,7 +344,7 @@ def offset_commit_request(
 
     Args:
         metadata: string to store with each offset; "" for partitions that are absent.
-        version: 0 writes the offsets to ZooKeeper; None negotiates a version that writes them to Kafka.
+        version: 0 to write the offsets to ZooKeeper; None to negotiate a version that writes them to Kafka.
     """
     t = OffsetCommitRequest.OffsetCommitRequestTopic
     topics: dict[str, list[Any]] = {}

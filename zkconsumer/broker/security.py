@@ -124,8 +124,8 @@ class Security:
         Raises:
             AuthenticationError: the broker rejected the credentials or the mechanism. The message does not contain the
                 password.
-            BrokerUnavailableError: the broker rejected credentials that were accepted before. It may not have loaded
-                the credentials yet.
+            BrokerUnavailableError: the broker rejected credentials that were accepted before; it may not have loaded
+                them yet.
         """
         if not self.uses_sasl:
             return

@@ -1,8 +1,8 @@
 """TopicLookup: existence, ids and partitions of topics, from Metadata responses.
 
-A topic counts as deleted only if two brokers return UNKNOWN_TOPIC_OR_PARTITION (3) for a request that names it, or if
-one broker does so for ``GRACE_S`` seconds while no second broker is available. Other errors do not indicate whether the
-topic exists. Neither does its absence from a list of all topics, because brokers omit topics that the client is not
+A topic is considered deleted only if two brokers return UNKNOWN_TOPIC_OR_PARTITION (3) for a request that names it, or
+if one broker does so for ``GRACE_S`` seconds while no second broker is available. Other errors do not indicate whether
+the topic exists. Neither does its absence from a list of all topics, because brokers omit topics that the client is not
 authorized to describe.
 
 Source: Kafka 4.3 kafka.server.KafkaApis.handleTopicMetadataRequest.
@@ -29,8 +29,8 @@ from zkconsumer.errors import (
 )
 from zkconsumer.message import Endpoint
 
-#: Minimum seconds before a topic counts as deleted if only one broker responds. A broker that has just started may not
-#: have received the cluster metadata yet.
+#: Minimum seconds before a topic is considered deleted if only one broker responds. A broker that has just started may
+#: not have received the cluster metadata yet.
 GRACE_S = 5.0
 
 
@@ -43,7 +43,7 @@ class TopicState(enum.Enum):
     DENIED = enum.auto()
     #: The broker returned another error. The topic may exist.
     UNAVAILABLE = enum.auto()
-    #: One broker does not know the topic, but no second broker confirmed that.
+    #: One broker does not know the topic, and no second broker has confirmed this yet.
     MISSING = enum.auto()
     #: Two brokers do not know the topic, or one broker has not known it for ``GRACE_S`` seconds.
     DELETED = enum.auto()
@@ -78,7 +78,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class _SecondOpinion:
-    """Combined responses of the brokers that were requested after the first one.
+    """Combined responses of the brokers that were queried after the first broker.
 
     Attributes:
         topics: topics by name; topics that none of these brokers returned are absent.
@@ -112,7 +112,7 @@ class TopicLookup:
         self._brokers = brokers
         self._known: dict[str, Topic] = {}  # latest lookup results; existing topics only
         self._deleted: set[str] = set()  # confirmed deletions, which need no further confirmation
-        self._missing_since: dict[str, float] = {}  # clock time of the first incomplete response
+        self._missing_since: dict[str, float] = {}  # clock time of the first response lacking the topic or partitions
         self._replaced_at: dict[str, float] = {}  # old topic id -> clock time of the first response with a new id
 
     def look_up(self, topics: Iterable[str]) -> dict[str, Topic]:
@@ -142,7 +142,7 @@ class TopicLookup:
         return found
 
     def list_topics(self) -> dict[str, Topic]:
-        """Return the state of all topics that a broker lists, and of all topics known before."""
+        """Return the state of all topics that a broker lists, and of all previously known topics."""
         listed = self._parse_topics(self._lookup.metadata(self._brokers(), None))
         complete = {
             name: topic
@@ -165,11 +165,12 @@ class TopicLookup:
         return topic.state is TopicState.EXISTS and known is not None and not {*known.partitions} <= {*topic.partitions}
 
     def _ask_others(self, response: Any, names: Sequence[str], deadline: float) -> _SecondOpinion:
-        """Look up topics on brokers other than the one that responded first.
+        """Look up topics on further brokers, to confirm the first broker's response.
 
-        Brokers are identified by their advertised addresses. If the first broker was reached through a different
-        address, such as a load balancer's, any other broker may be the same one, so two of them must agree. A broker
-        whose address is not advertised may also be the first one, so it cannot confirm a deletion.
+        Brokers are identified by their advertised addresses. If the first broker was reached through another address,
+        such as that of a load balancer, a further response may come from the same broker, so two further brokers must
+        agree. A broker that is contacted through an unadvertised address may be the first broker, so its response
+        cannot confirm a deletion.
         """
         first = str(self._lookup.endpoint)
         advertised = {str(endpoint := Endpoint(b.host, b.port)): endpoint for b in response.brokers}
@@ -200,7 +201,7 @@ class TopicLookup:
         return answer
 
     def _decide(self, first: Topic, opinion: _SecondOpinion) -> Topic:
-        """Decide the state of a doubtful topic from the first broker's response and those of further brokers."""
+        """Decide the state of a doubtful topic from the responses of the first broker and of further brokers."""
         second = opinion.topics.get(first.name)
         if first.state is TopicState.MISSING and second is not None:
             if second.state is not TopicState.MISSING:

@@ -82,8 +82,8 @@ class ZookeeperConsumerConnector:
 
         Args:
             topic_count: number of streams by topic. If it is empty, the consumer joins the group without partitions.
-            key_decoder: function that decodes ``message.key`` on each access; None returns bytes.
-            value_decoder: function that decodes ``message.value`` on each access; None returns bytes.
+            key_decoder: function that decodes ``message.key`` on each access; None to return bytes.
+            value_decoder: function that decodes ``message.value`` on each access; None to return bytes.
 
         Raises:
             MessageStreamsExistError: the streams of this consumer were already created.
@@ -169,10 +169,10 @@ class ZookeeperConsumerConnector:
         """Commit the offsets of all delivered messages, including the last message of each stream.
 
         Args:
-            offsets: offsets to commit instead, each the next offset to consume from an owned partition. They may be
-                lower than the committed offsets.
-            retry_on_failure: if the offsets are stored in Kafka, retry up to ``offsets.commit.max.retries`` times with
-                a back-off of ``offsets.channel.backoff.ms``. (In Kafka 1.1 this flag has the opposite effect.)
+            offsets: offsets to commit instead: the next offset to consume, by owned partition. They may be lower than
+                the committed offsets.
+            retry_on_failure: whether to retry commits to Kafka, up to ``offsets.commit.max.retries`` times with a
+                back-off of ``offsets.channel.backoff.ms``. (In Kafka 1.1, this flag has the opposite effect.)
 
         Returns:
             the committed offsets.
@@ -202,13 +202,13 @@ class ZookeeperConsumerConnector:
 
         Args:
             storage: new offset storage, ``zookeeper`` or ``kafka``.
-            dual_commit: commit offsets to ZooKeeper as well; None means true if ``storage`` is ``kafka``.
+            dual_commit: whether to commit offsets to ZooKeeper as well; by default, True if ``storage`` is ``kafka``.
 
         Returns:
             the committed offsets in the new storage.
 
         Raises:
-            ConfigurationError: ``storage`` is invalid.
+            ConfigurationError: ``storage`` is neither ``zookeeper`` nor ``kafka``.
             ClosedError: the consumer has no streams, or has been shut down.
             ZkConsumerError: the offsets could not be copied; the current storage remains in use.
         """

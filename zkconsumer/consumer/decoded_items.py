@@ -29,7 +29,7 @@ class DecodedItems:
         offset_of: function that returns the offset of the item at an index.
         size: number of items.
         rows: number of records in the items.
-        next_offset: offset after the last item.
+        next_offset: next offset to consume after the last item.
         remaining: items that have not been delivered.
     """
 

@@ -62,7 +62,7 @@ class StreamPositions:
         """Return the next offset to consume from each partition; -1 if it is not known yet.
 
         Args:
-            include_current: count the last delivered item as consumed.
+            include_current: whether to treat the last delivered item as consumed.
         """
         with self._lock:
             positions = dict(self._positions)
@@ -74,7 +74,7 @@ class StreamPositions:
             return {p: max(offset, self._committed.get(p, -1)) for p, offset in positions.items()}
 
     def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Count the records below the offsets committed by the application as consumed."""
+        """Treat all records below the offsets that the application committed as consumed."""
         with self._lock:
             self._committed.update({p: offset for p, offset in offsets.items() if p in self._positions})
 
@@ -115,7 +115,7 @@ class StreamPositions:
             return True
 
     def consume_current(self) -> DecodedItems | None:
-        """Count the current items as consumed and return them; None if there are none."""
+        """Mark the current items as consumed and return them; return None if there are none."""
         with self._lock:
             items, self._current = self._current, None
             if items is not None:
@@ -123,7 +123,7 @@ class StreamPositions:
             return items
 
     def consume_last(self, partition: TopicPartition, offset: int) -> None:
-        """Count the last delivered item as consumed, if it has the given partition and offset."""
+        """Mark the last delivered item as consumed, if it has the given partition and offset."""
         with self._lock:
             current = self._current
             if current is None or current.partition != partition:
@@ -143,7 +143,7 @@ class StreamPositions:
                     self._positions[current.partition] = current.offset_after(delivered)
 
     def drop_current_after_fork(self) -> None:
-        """Discard the current items in a forked process, without the lock, which a parent's thread may have held."""
+        """Discard the current items in a forked process, without the lock: a thread of the parent may have held it."""
         self._current = None
 
     def position(self, partition: TopicPartition) -> int | None:
@@ -161,7 +161,7 @@ class StreamPositions:
             return True
 
     def skip_to(self, partition: TopicPartition, offset: int) -> None:
-        """Count the records below ``offset`` as consumed, unless the partition was released."""
+        """Treat all records below ``offset`` as consumed, unless the partition was released."""
         with self._lock:
             if partition in self._positions:
                 self._positions[partition] = offset

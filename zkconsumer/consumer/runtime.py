@@ -38,8 +38,8 @@ class ConsumerRuntime:
 
     Args:
         registration: topics or topic filter that the member registers.
-        key_decoder: function that decodes keys; None returns bytes.
-        value_decoder: function that decodes values; None returns bytes.
+        key_decoder: function that decodes keys; None to return bytes.
+        value_decoder: function that decodes values; None to return bytes.
         listener: rebalance listener, called when partitions are assigned or revoked.
         health_listener: function that is called when the health changes.
 
@@ -88,8 +88,8 @@ class ConsumerRuntime:
             config, self.metrics, self.member, self.fetchers, self._streams.queues, lambda: self.health().state
         )
         self._health_monitor = self._create_health_monitor(health_listener)
-        #: Delivered offsets of partitions whose delivery was stopped. A rebalance listener may commit them while the
-        #: partitions are still owned.
+        #: Offset after the last delivered record, by partition whose delivery was stopped. A rebalance listener may
+        #: commit these offsets while the partitions are still owned.
         self._released_offsets: dict[TopicPartition, int] = {}
         self._log = get_logger("zkconsumer.offsets", group=config.group_id, consumer_id=self.member.consumer_id)
         #: Reentrant: a signal handler may call ``close`` while the same thread is closing.
@@ -172,7 +172,7 @@ class ConsumerRuntime:
         self.fetchers.add_partitions(infos)
 
     def on_partitions_revoked(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
-        """Stop delivering the partitions, and return the offsets to commit if ``auto.commit.enable`` is true."""
+        """Stop delivering the partitions; return the offsets to commit, or none if ``auto.commit.enable`` is false."""
         del final  # unused, because every call returns the offsets
         offsets = self._stop_delivery(partitions)
         return offsets if self._config.auto_commit_enable else {}

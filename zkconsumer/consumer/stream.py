@@ -51,8 +51,8 @@ class StreamSettings:
     Attributes:
         message_type: class of the returned messages.
         timeout_s: seconds to wait for a record before ``ConsumerTimeoutError`` is raised; None to wait indefinitely.
-        check_crcs: verify the checksums of record batches.
-        skips_corrupt_batches: skip corrupt batches instead of raising ``CorruptRecordError``.
+        check_crcs: whether to verify the checksums of record batches.
+        skips_corrupt_batches: whether to skip corrupt batches instead of raising ``CorruptRecordError``.
     """
 
     client_id: str
@@ -83,7 +83,7 @@ class KafkaStream:
 
     - ``ConsumerTimeoutError``: no record was received within ``consumer.timeout.ms``.
     - ``CorruptRecordError``: a batch is corrupt; it is fetched again.
-    - ``ZkConsumerError``: a fetcher or the group member failed, or another thread is reading the stream. The thread is
+    - ``ZkConsumerError``: a fetcher or the group member failed, or another thread is reading the stream. This is
       checked once per decoded block of records, not for each message.
 
     Only the application thread modifies the fields. ``positions`` is shared with the member thread.
@@ -119,7 +119,7 @@ class KafkaStream:
         self._pop_item: Callable[[], Any] = remaining.popleft
 
     def __repr__(self) -> str:
-        # Must not consume the stream (KAFKA-1146).
+        # The representation must not consume the stream (KAFKA-1146).
         return f"<KafkaStream {self.client_id} {self.topic}>"
 
     # ---- for the application ----
@@ -173,9 +173,9 @@ class KafkaStream:
         remains usable after an error, and further calls return the same iterator.
 
         Args:
-            max_rows: maximum number of rows per batch. A batch has fewer rows if they exceed 2 MiB, and up to 65,536
-                rows if a single record batch in the log has more than ``max_rows``.
-            include_headers: add a column with the record headers.
+            max_rows: maximum number of rows per Arrow batch, which is also limited to 2 MiB. A single record batch in
+                the log may exceed these limits, up to 65,536 rows.
+            include_headers: whether to add a column with the record headers.
         """
         if self._batches is None:
             reader = ArrowReader(
@@ -197,7 +197,7 @@ class KafkaStream:
         """Mark the current items as consumed, decode the next ones, and return the first of them.
 
         Args:
-            peek: keep the returned item in the stream.
+            peek: whether to keep the returned item in the stream.
         """
         try:
             self._guard.enter()

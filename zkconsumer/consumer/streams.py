@@ -89,7 +89,7 @@ class ConsumerStreams:
         """Return the next offset to consume from each partition; -1 if it is not known yet.
 
         Args:
-            include_current: count the last item delivered by each stream as consumed.
+            include_current: whether to treat the last item delivered by each stream as consumed.
         """
         offsets: dict[TopicPartition, int] = {}
         for stream in self._streams.values():
@@ -97,7 +97,7 @@ class ConsumerStreams:
         return offsets
 
     def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Count the records below the offsets committed by the application as consumed."""
+        """Treat all records below the offsets that the application committed as consumed."""
         for stream in self._streams.values():
             stream.positions.mark_committed(offsets)
 

@@ -29,12 +29,12 @@
 #endif
 
 enum {
-    LOG_OVERHEAD = 12,      /* offset and size, before each entry */
-    MAGIC_AT = 16,          /* in all formats */
-    BATCH_HEADER = 61,      /* format 2 */
-    MESSAGE_HEADER_0 = 26,  /* format 0, with the lengths of key and value */
+    LOG_OVERHEAD = 12,      /* size of the offset and size fields before each entry */
+    MAGIC_AT = 16,          /* position of the magic byte in all formats */
+    BATCH_HEADER = 61,      /* header size of format 2 */
+    MESSAGE_HEADER_0 = 26,  /* header size of format 0, including the lengths of key and value */
     MESSAGE_HEADER_1 = 34,
-    MIN_RECORD = 7,         /* smallest record of format 2 */
+    MIN_RECORD = 7,         /* size of the smallest record of format 2 */
 };
 enum { CODEC_MASK = 0x07, LOG_APPEND = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 enum { CHECK_CRC = 1, SPLIT_TRANSACTIONS = 2 };
@@ -175,7 +175,7 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
     }
     size_t header = e.magic == 2 ? BATCH_HEADER : e.magic == 1 ? MESSAGE_HEADER_1 : MESSAGE_HEADER_0;
     if (size < 0 || (size_t)size + LOG_OVERHEAD < header) {
-        e.reason = "invalid size";
+        e.reason = "size is smaller than the header";
         return e;
     }
     e.size = (size_t)size + LOG_OVERHEAD;
@@ -218,13 +218,14 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
     int32_t key = (int32_t)get32(p + at);
     at += 4;
     if (key < -1 || (size_t)(key < 0 ? 0 : key) > e.size - at - 4) {
-        e.reason = "invalid key length";
+        e.reason = "key length is out of range";
         return e;
     }
     at += (size_t)(key < 0 ? 0 : key);
     int32_t value = (int32_t)get32(p + at);
     at += 4;
-    if (value < -1 || (size_t)(value < 0 ? 0 : value) != e.size - at) e.reason = "invalid value length";
+    if (value < -1 || (size_t)(value < 0 ? 0 : value) != e.size - at)
+        e.reason = "value length does not match the message size";
     e.payload = at;
     return e;
 }
@@ -313,7 +314,7 @@ static PyObject *scan(PyObject *self, PyObject *args) {
 
 PyDoc_STRVAR(next_offset_doc,
 "next_offset(data, first_offset, from_offset, end_offset, /)\n--\n\n"
-"Find the end of the complete entries with possible offsets. See decode_py.next_offset.");
+"Find the end of the complete entries whose offsets are possible. See decode_py.next_offset.");
 
 static PyObject *next_offset(PyObject *self, PyObject *args) {
     (void)self;
@@ -582,7 +583,7 @@ static PyObject *decode(PyObject *self, PyObject *args) {
         return NULL;
     has_headers = headers != Py_None;
     if (!within(start, end, data.len) || state.len < (Py_ssize_t)sizeof(State)) {
-        PyErr_SetString(PyExc_IndexError, "range or state is outside its buffer");
+        PyErr_SetString(PyExc_IndexError, "byte range or state exceeds its buffer");
         goto release;
     }
     if (!get_buffers(columns, column, N_COLUMNS)) goto release;
@@ -668,7 +669,7 @@ static PyObject *measure(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*nnL", &data, &start, &end, &count)) return NULL;
     if (!within(start, end, data.len)) {
         PyBuffer_Release(&data);
-        PyErr_SetString(PyExc_IndexError, "range is outside the data");
+        PyErr_SetString(PyExc_IndexError, "byte range exceeds the data");
         return NULL;
     }
     State m = {0};
@@ -694,7 +695,7 @@ static PyObject *split(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "y*nnLLL", &data, &start, &end, &count, &max_rows, &max_bytes)) return NULL;
     if (!within(start, end, data.len)) {
         PyBuffer_Release(&data);
-        PyErr_SetString(PyExc_IndexError, "range is outside the data");
+        PyErr_SetString(PyExc_IndexError, "byte range exceeds the data");
         return NULL;
     }
     const uint8_t *base = data.buf, *p = base + start, *stop = base + end;
@@ -777,7 +778,7 @@ static PyObject *messages(PyObject *self, PyObject *args) {
         headers_room = least(bytes_rows(&h[2], &h[3]), bytes_rows(&h[5], &h[6]));
     }
     if (rows < 0 || (size_t)rows > room) {
-        PyErr_SetString(PyExc_IndexError, "rows exceeds the column capacity");
+        PyErr_SetString(PyExc_IndexError, "the number of rows exceeds the column capacity");
         goto release_all;
     }
     list = PyList_New(rows);

@@ -51,7 +51,7 @@ class ArrowReader:
         self._constants = _ConstantColumns()
 
     def read(self, chunk: Chunk) -> Iterator[tuple[Any, int]]:
-        """Yield the Arrow record batches of the chunk, each with the offset after it.
+        """Yield the Arrow record batches of the chunk, each with the next offset to read.
 
         Timestamps outside the range of 64-bit microseconds are clamped to it.
 
@@ -99,7 +99,7 @@ class _ConstantColumns:
 
 
 def _cache_column(columns: OrderedDict[K, Any], key: K, rows: int, limit: int, build: Callable[[K, int], Any]) -> Any:
-    """Return a column with at least ``rows`` rows, from the cache ``columns`` if possible; limit the cache size."""
+    """Return a cached or new column with at least ``rows`` rows; keep at most ``limit`` columns in the cache."""
     column = columns.get(key)
     if column is None or len(column) < rows:
         column = columns[key] = build(key, max(rows, _MIN_CONSTANT_ROWS))

@@ -24,7 +24,7 @@ _ANY_OFFSET = -1 << 63
 _ENTRY_START = struct.Struct(">qi")
 _OFFSET = struct.Struct(">q")
 
-#: Position of the magic byte; and the header bytes from the size to the CRC, which identify a batch.
+#: Position of the magic byte, and the header bytes that identify a batch: from the size field to the CRC.
 _MAGIC_AT = 16
 _IDENTITY = slice(8, 21)
 
@@ -48,8 +48,8 @@ def make_chunk(
 
     Args:
         starts_at_batch: whether ``fetch_offset`` is the end of a batch, so that no batch may start below it.
-        end_offset: end of the log.
-        is_end_certain: False if the log may have a higher end offset. Any reported damage is then provisional.
+        end_offset: log end offset.
+        is_end_certain: whether the log cannot have a higher end offset; otherwise, reported damage is provisional.
     """
     bounds = fetch_offset if starts_at_batch else 0, fetch_offset, end_offset
     next_offset, size, reason = native.next_offset(data, *bounds)
@@ -83,8 +83,8 @@ def make_checked_chunk(
 ) -> Chunk:
     """Create a chunk like ``make_chunk``, but report only damage that was confirmed with the log end offset.
 
-    A batch above the high watermark of the response may be valid, because the broker may have read the records after
-    the high watermark. Damage is therefore checked again with the log end offset.
+    An intact batch may be above the high watermark of the response, because the broker may determine the high watermark
+    before it reads the records. Damage is therefore checked again with the log end offset.
 
     Args:
         end_of_log: function that looks up the log end offset; its exceptions are propagated.
@@ -118,11 +118,11 @@ class DamagedBatch:
         self._identity = _read_identity(chunk.data, chunk.damage.position)
 
     def check(self, chunk: Chunk) -> Chunk:
-        """Mark a chunk that was fetched later as damaged if it starts after the batch; return the chunk."""
+        """Mark a later chunk as damaged if it starts after the remembered batch; return the chunk."""
         if chunk.damage is not None or chunk.fetch_offset != self._offset or len(chunk.data) <= _MAGIC_AT:
             return chunk
         (first_offset,) = _OFFSET.unpack_from(chunk.data)
-        is_message = memoryview(chunk.data)[_MAGIC_AT] < 2  # its header contains the offset of its last record
+        is_message = memoryview(chunk.data)[_MAGIC_AT] < 2  # its offset field may be the offset of its last record
         if is_message or first_offset <= self._offset or _read_identity(chunk.data, 0) == self._identity:
             return chunk
         chunk.damage = Damage(DamageKind.BATCH_MISSING, 0)
@@ -131,7 +131,7 @@ class DamagedBatch:
 
 
 def find_entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, bytes]:
-    """Return the offset after the corrupt entry at ``position``, and its bytes; ``(-1, b"")`` if its end is unknown.
+    """Return the offset after the corrupt entry at ``position``, and the entry; ``(-1, b"")`` if its end is unknown.
 
     The size field of the entry is trusted only if it is followed by an intact entry with an offset above ``offset`` and
     below the end of the log.
@@ -146,12 +146,12 @@ def find_entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, byt
     else:
         damage = chunk.damage
         is_offset_wrong = damage is not None and damage.position == position and damage.kind.is_offset
-        if own is not None and not is_offset_wrong:  # only its content is corrupt
+        if own is not None and not is_offset_wrong:  # only the content of the entry is corrupt
             after = own.next_offset
         elif following is None or (is_offset_wrong and not _is_confirmed(following, data[size:], chunk.end_offset)):
             after = -1
         elif following.magic < 2 and following.attributes & CODEC_MASK:
-            after = int(_OFFSET.unpack_from(data)[0]) + 1  # the following message's first offset is compressed
+            after = int(_OFFSET.unpack_from(data)[0]) + 1  # the first offset of a compressed message is unknown
         else:
             after = following.base_offset
         if following is not None and not after <= following.base_offset < following.next_offset <= chunk.end_offset:
@@ -163,7 +163,7 @@ def find_entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, byt
 def _skip_first_entry(data: Any, fetch_offset: int, end_offset: int) -> Any | None:
     """Return the data without the first entry if the second one contains the requested offset.
 
-    If the base offset of a batch in the log is too high, the broker returns that batch for higher offsets as well.
+    If the base offset of a batch in the log is too high, the broker also returns it for higher fetch offsets.
     """
     size = _read_entry_size(memoryview(data))
     if size is None:

@@ -25,10 +25,10 @@ class Chunk:
         next_offset: offset to fetch next.
         data: batches or messages of any format; only the last one may be incomplete.
         aborted: aborted transactions, as ``(producer id, first offset)``; only with ``isolation.level=read_committed``.
-        until: end offset, exclusive; records at or above it are skipped.
+        until: stop offset; records at or above it are skipped.
         end_offset: log end offset when the data was fetched.
         max_decompressed_bytes: maximum decompressed size of a batch, in bytes.
-        damage: the first invalid entry; None if no entry is known to be invalid.
+        damage: the first corrupt entry; None if no entry is known to be corrupt.
     """
 
     partition: TopicPartition
@@ -60,7 +60,7 @@ class PositionChanged:
 
     @property
     def nbytes(self) -> int:
-        """0, because the item does not count towards queue limits."""
+        """Always 0, because the item does not count towards queue limits."""
         return 0
 
 

@@ -19,7 +19,7 @@ _LIMIT = (1 << 31) - 1
 
 _XERIAL = b"\x82SNAPPY\x00"
 _STREAMS = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
-#: Minimum bytes per read. It is small because each read allocates this size, even the last one, which returns nothing.
+#: Minimum bytes per read. It is small because each read allocates this size, even the last read, which returns nothing.
 _MIN_READ = 1 << 16
 
 
@@ -73,7 +73,7 @@ def _decompress_snappy(data: memoryview, limit: int) -> Any:
         raise ValueError("truncated snappy header")
     pieces, at, size = [], 16, 0
     while at < len(data):
-        if bytes(data[at : at + 8]) == _XERIAL:  # concatenated streams have a header each
+        if bytes(data[at : at + 8]) == _XERIAL:  # each concatenated stream has its own header
             at += 16
             continue
         (block,) = struct.unpack_from(">i", data, at)
@@ -99,7 +99,7 @@ def _join_blocks(pieces: list[Any]) -> Any:
 
 
 def _read_snappy_size(block: memoryview) -> int:
-    """Return the decompressed size, a varint before the raw snappy data."""
+    """Return the decompressed size, which is encoded as a varint at the start of the snappy block."""
     size = 0
     for i, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << (7 * i)
@@ -108,7 +108,7 @@ def _read_snappy_size(block: memoryview) -> int:
             if size > 64 * len(block) + 64:
                 break
             return size
-    raise ValueError("invalid size of a snappy block")
+    raise ValueError("implausible size of a snappy block")
 
 
 def _fix_header_checksum(frame: memoryview) -> bytes:

@@ -70,7 +70,7 @@ class BytesColumn:
 class ColumnWriter:
     """Writes the columns in one call of ``decode``.
 
-    ``counters`` is a copy of ``state``, which ``save`` writes back.
+    ``counters`` is a working copy of ``state``; ``save`` writes it back.
     """
 
     def __init__(self, columns: tuple[Any, ...], headers: tuple[Any, ...] | None, state: Any) -> None:

@@ -30,7 +30,7 @@ def corrupt_record_error(chunk: Chunk, reason: str, position: int, offset: int) 
 
 
 def damage_error(chunk: Chunk, damage: Damage, offset: int) -> CorruptRecordError:
-    """Return the error for an entry with an invalid header; see ``corrupt_record_error``."""
+    """Return the error for an entry with a corrupt header; see ``corrupt_record_error``."""
     (own_offset,) = struct.unpack_from(">q", chunk.data, damage.position)
     end = "" if chunk.end_offset == NO_LIMIT else f", log end offset {chunk.end_offset}"
     return corrupt_record_error(chunk, f"{damage.kind.text} (base offset {own_offset}{end})", damage.position, offset)

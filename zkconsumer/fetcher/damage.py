@@ -1,4 +1,4 @@
-"""Damage: the reason why a log entry is invalid, according to its header."""
+"""Damage: the reason why a log entry is corrupt, according to its header."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class DamageKind(Enum):
-    """Reason why a log entry is invalid."""
+    """Reason why a log entry is corrupt."""
 
     UNKNOWN_FORMAT = auto()
     INVALID_SIZE = auto()
@@ -36,17 +36,17 @@ class DamageKind(Enum):
 
 _TEXTS = {
     DamageKind.UNKNOWN_FORMAT: "unknown message format",
-    DamageKind.INVALID_SIZE: "invalid size",
+    DamageKind.INVALID_SIZE: "size is smaller than the header",
     DamageKind.CRC_MISMATCH: "CRC does not match",
     DamageKind.NEGATIVE_OFFSET_DELTA: "negative last offset delta",
     DamageKind.NEGATIVE_COUNT: "negative record count",
     DamageKind.COUNT_ABOVE_SIZE: "record count exceeds the batch size",
-    DamageKind.INVALID_KEY_LENGTH: "invalid key length",
-    DamageKind.INVALID_VALUE_LENGTH: "invalid value length",
+    DamageKind.INVALID_KEY_LENGTH: "key length is out of range",
+    DamageKind.INVALID_VALUE_LENGTH: "value length does not match the message size",
     DamageKind.OFFSET_BACKWARD: "offset goes backward",
     DamageKind.OFFSET_ABOVE_NEXT: "offset exceeds the next batch's offset",
     DamageKind.OFFSET_ABOVE_END: "offset exceeds the end of the log",
-    DamageKind.BATCH_MISSING: "the batch at this offset had an invalid offset before and is now missing",
+    DamageKind.BATCH_MISSING: "the batch at this offset had an impossible offset before and is now missing",
 }
 _OFFSET_KINDS = {DamageKind.OFFSET_BACKWARD, DamageKind.OFFSET_ABOVE_NEXT, DamageKind.OFFSET_ABOVE_END}
 
@@ -55,7 +55,7 @@ _KINDS = {text: kind for kind, text in _TEXTS.items()}
 
 
 class Damage(NamedTuple):
-    """An invalid entry: the reason why it is invalid, and its byte position in the data."""
+    """A corrupt entry: the reason why it is corrupt, and its byte position in the data."""
 
     kind: DamageKind
     position: int

@@ -110,9 +110,9 @@ class ChunkReader:
     with more than ``max_slice_rows`` rows or ``MAX_BYTES`` bytes is divided.
 
     Args:
-        headers: decode record headers.
-        check_crcs: verify the checksums of entries.
-        max_slice_rows: maximum number of rows in a batch that is not divided; ``max_rows`` applies if it is larger.
+        headers: whether to decode record headers.
+        check_crcs: whether to verify the checksums of entries.
+        max_slice_rows: maximum number of rows in an undivided batch (``max_rows`` if that is larger).
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class ChunkReader:
         self._position = 0
         self._next_offset = chunk.fetch_offset
         self._after_last_row = chunk.fetch_offset
-        # Aborted transactions that start at a later offset, and the producer ids of aborted transactions that started.
+        # Aborted transactions that start later in the chunk, and the producer ids of aborted transactions in progress.
         self._upcoming_aborts = sorted(chunk.aborted, key=lambda entry: entry[1])
         self._aborting_producers: set[int] = set()
 
@@ -276,9 +276,8 @@ class ChunkReader:
         # In format 1, offsets in a message set start at 0, and the wrapper has the absolute offset of the last message.
         shift = segment.base_offset - (inner.next_offset - 1) if segment.magic == 1 else 0
         if not -1 << 63 <= shift < 1 << 63:
-            raise corrupt_record_error(
-                self._chunk, "invalid offsets in a compressed message set", segment.begin, offset
-            )
+            reason = "corrupt compressed message set: offsets are outside the int64 range"
+            raise corrupt_record_error(chunk, reason, segment.begin, offset)
         return _Part(data, segment._replace(base_offset=shift, rows=inner.rows), 0, len(data), offset)
 
     def _decompress(self, segment: Segment) -> Any:
@@ -328,7 +327,7 @@ class ChunkReader:
         segment = part.segment
         offset, position = max(part.offset, min(self._after_last_row, segment.next_offset)), segment.begin
         if part.is_run:
-            position = failed  # the entries of the run before the corrupt entry were decoded
+            position = failed  # all entries before the corrupt entry were decoded
             decoded = memoryview(part.data)[part.start : failed]
             offset = max(offset, native.next_offset(decoded, -1 << 63, -1 << 63, NO_LIMIT)[0])
         return corrupt_record_error(self._chunk, "corrupt record", position, offset), offset
@@ -366,7 +365,7 @@ def read_messages(
     max_rows: int,
     max_slice_rows: int = MAX_ROWS,
 ) -> Iterator[tuple[list[Any], int]]:
-    """Yield the messages of the chunk in lists, each with the next offset to read after the list.
+    """Yield the messages of the chunk in lists, each with the next offset to read.
 
     Args:
         check_crcs: see ``ChunkReader``.

@@ -69,7 +69,7 @@ def decode(
     """
     view = memoryview(data).cast("B")
     if not 0 <= start <= end <= len(view):
-        raise IndexError("range or state is outside its buffer")
+        raise IndexError("byte range or state exceeds its buffer")
     writer = ColumnWriter(columns, headers, state)
     decoder = _Decoder(view[:end], writer, from_offset, until, timestamp_scale)
     segment = _build_payload_segment(
@@ -194,7 +194,7 @@ def measure(data: Any, start: int, end: int, count: int, /) -> tuple[int, int, i
     """
     view = memoryview(data).cast("B")
     if not 0 <= start <= end <= len(view):
-        raise IndexError("range is outside the data")
+        raise IndexError("byte range exceeds the data")
     view = view[:end]
     total = [0, 0, 0]
     if count >= 0:
@@ -234,7 +234,7 @@ def split(data: Any, start: int, end: int, count: int, max_rows: int, max_bytes:
     """
     view = memoryview(data).cast("B")
     if not 0 <= start <= end <= len(view):
-        raise IndexError("range is outside the data")
+        raise IndexError("byte range exceeds the data")
     rows, at = 0, start
     while rows < min(count, max_rows):
         try:
@@ -271,7 +271,7 @@ def messages(
     struct.pack_into("<q", state, 8 * STATE.index("headers"), 1)
     filled = ColumnWriter(columns, headers, state)
     if not 0 <= rows <= filled.capacity:
-        raise IndexError("rows exceeds the column capacity")
+        raise IndexError("the number of rows exceeds the column capacity")
     return [
         tuple.__new__(
             cls,

@@ -33,7 +33,7 @@ def scan(
         The segment, or None if there is no further complete entry.
 
     Raises:
-        ValueError: ``(reason, byte position)``: the first entry of the segment is corrupt.
+        ValueError: the first entry of the segment is corrupt; the arguments are the reason and the byte position.
     """
     view = memoryview(data)
     if not 0 <= start <= len(view):
@@ -70,7 +70,7 @@ def _find_first_entry(view: memoryview, start: int, from_offset: int, flags: int
 
 
 def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int, /) -> tuple[int, int, str | None]:
-    """Find the end of the complete entries with possible offsets.
+    """Find the end of the complete entries whose offsets are possible.
 
     The CRC of an entry does not cover its offset. Offsets must therefore be between ``from_offset`` and ``end_offset``,
     and must not go backward. If an entry's offset exceeds the next entry's offset (the next entry may be incomplete),
@@ -83,11 +83,11 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
         first_offset: minimum base offset of the first entry. Brokers return whole batches, so a batch may start below
             the requested offset.
         from_offset: the requested offset; the first entry must end after it.
-        end_offset: end of the log.
+        end_offset: log end offset.
 
     Returns:
         The offset after these entries (-1 if there are none), their total size in bytes, and the reason why the entry
-        after them is invalid (None if that entry is incomplete or absent).
+        after them is corrupt (None if that entry is incomplete or absent).
     """
     view = memoryview(data)
     at = last_at = 0
@@ -122,7 +122,7 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
 
 
 def _read_complete_entry(view: memoryview, at: int) -> tuple[Segment | None, str | None]:
-    """Return the entry at byte ``at`` if it is complete and valid, and the reason if it is invalid."""
+    """Return the entry at byte ``at`` if it is complete and intact, and the reason if it is corrupt."""
     try:
         return read_entry(view, at, False), None
     except ValueError as error:

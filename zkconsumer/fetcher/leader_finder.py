@@ -30,7 +30,7 @@ class LeaderFinderThread:
     Args:
         name: thread name.
         settings: connection settings and back-off.
-        brokers: function that returns the brokers to query, one after another.
+        brokers: function that returns the brokers, which are queried one after another.
         add_fetchers: function that is called with partitions and their leaders.
         shutdown_idle_fetchers: function that is called after each lookup.
         on_failure: function that is called for each partition without a leader after a non-retriable error.
@@ -61,7 +61,7 @@ class LeaderFinderThread:
             wait=wait_fixed(settings.backoff_s),
             sleep=sleep_using_event(self._stop),
             stop=stop_when_event_set(self._stop),
-            retry_error_callback=lambda _state: None,  # the thread is being stopped
+            retry_error_callback=lambda _state: None,  # called only while the thread is being stopped
         )
         self._thread = OwnedThread(self._run, name, self._report_crash)
 

@@ -112,7 +112,7 @@ class ConsumerFetcherManager:
         self._leader_finder.add_no_leader_partitions([info for info in added if info.partition not in known])
 
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> list[PartitionTopicInfo]:
-        """Stop fetching the given partitions, and return the removed objects."""
+        """Stop fetching the given partitions, and return their ``PartitionTopicInfo`` objects."""
         removed = set(partitions)
         with self._lock:
             infos = [self._infos.pop(partition) for partition in removed if partition in self._infos]

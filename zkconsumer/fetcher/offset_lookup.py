@@ -40,7 +40,7 @@ def resolve_offsets(
                 continue
             info.fetch_offset = offset
             if offset == info.reset_offset:
-                continue  # already announced
+                continue  # the reader already received this offset
             log.info("offset_reset", topic=topic, partition=partition, offset=offset, auto_offset_reset=reset)
             if info.start_offset < 0:
                 info.start_offset = offset

@@ -31,7 +31,7 @@ class PartitionTopicInfo:
     Attributes:
         queue: queue for the fetched chunks.
         fetch_offset: next offset to fetch; -1 until it has been looked up.
-        until: offset at which fetching ends, exclusive.
+        until: stop offset; records at or above it are not fetched.
         auto_offset_reset: offset to resume at if the log does not contain ``fetch_offset``: ``smallest`` or
             ``largest``; None to raise an error.
         high_watermark: high watermark in the last fetch response; -1 before the first response.

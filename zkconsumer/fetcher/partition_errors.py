@@ -136,9 +136,9 @@ class PartitionErrors:
             )
             return True
         error = MessageSizeTooLargeError(
-            f"topic {topic!r} partition {partition} offset {info.fetch_offset}: the size field of the next record is "
-            f"{needed} bytes, but the limit is {limit} bytes; increase fetch.message.max.bytes (if the record is "
-            "corrupt, commit an offset after it)"
+            f"topic {topic!r} partition {partition} offset {info.fetch_offset}: the next record is {needed} bytes "
+            f"according to its size field, but the limit is {limit} bytes; increase "
+            "fetch.message.max.bytes (if the record is corrupt, commit an offset after it)"
         )
         self._on_failure(info, error)
         return False

@@ -44,8 +44,8 @@ class ByteBudget:
     def reserve(self, wanted: int, minimum: int) -> int:
         """Reserve up to ``wanted`` bytes for a response, but at least ``minimum``; return the number of bytes reserved.
 
-        Most responses are smaller than the reservation. The minimum ensures that fetchers waiting for new records do
-        not slow down other fetchers.
+        A fetcher that waits for new records holds its whole reservation, although most responses are smaller. The
+        minimum ensures that this does not stop other fetchers.
         """
         with self._lock:
             granted = max(min(wanted, minimum), min(wanted, self._limit - self._queued - self._reserved))
@@ -58,7 +58,7 @@ class ByteBudget:
             self._reserved -= granted
 
     def add(self, size: int) -> None:
-        """Add ``size`` to the number of queued bytes; it is negative for bytes that left a queue."""
+        """Add ``size`` to the number of queued bytes; ``size`` is negative for bytes that left a queue."""
         with self._lock:
             was_spent = self.is_spent
             self._queued += size
@@ -75,7 +75,7 @@ class ByteBudget:
     def watch(self, event: threading.Event) -> None:
         """Set ``event`` once, when the budget is no longer spent.
 
-        A fetcher calls this before it checks its queues: if all its queues are empty, no reader wakes the fetcher.
+        A fetcher calls this before it checks its queues: if all its queues are empty, no reader wakes it.
         """
         with self._lock:
             self._watchers.add(event)
@@ -159,7 +159,7 @@ class StreamQueue:
         """Make ``take`` raise ``error``; errors are raised in order, before any item is returned.
 
         Args:
-            is_final: raise the error on every call until ``close``.
+            is_final: whether to raise the error on every call until ``close``.
         """
         with self._lock:
             if is_final:
@@ -188,8 +188,8 @@ class PartitionQueue:
     def has_room(self) -> bool:
         """Whether the next fetch request may include the partition.
 
-        If the budget is spent, partitions have room only while their whole stream has no records. Otherwise, the reader
-        of this stream might have to wait for the reader of another stream.
+        If the budget is spent, a partition has room only if its stream has no queued records. Without this exception,
+        the reader of an empty stream might have to wait for the readers of other streams.
         """
         stream = self._stream
         if stream._nbytes and stream._budget.is_spent:

@@ -128,7 +128,7 @@ def read_entry(data: memoryview, at: int, check_crc: bool) -> Segment | None:
     """Return the entry at byte ``at``, or None if it is incomplete.
 
     Raises:
-        ValueError: ``(reason, at)``: the entry is corrupt.
+        ValueError: the entry is corrupt; the arguments are the reason and ``at``.
     """
     left = len(data) - at
     if left <= _MAGIC_OFFSET:

@@ -110,7 +110,7 @@ class FetchRequests:
             wait_ms: maximum milliseconds that the broker waits for records.
             partition_max_bytes: minimum number of bytes to reserve from the budget for the response.
             max_bytes: maximum size of the response in bytes. It is reserved from the budget during the request, and
-                reduced to what the budget allows.
+                reduced if the budget has fewer bytes left.
 
         Raises:
             RetriableError: the broker is unreachable, rejected the request, or returned unexpected partitions.
@@ -186,7 +186,7 @@ class FetchRequests:
 
         Args:
             timestamp: ``protocol.EARLIEST``, ``protocol.LATEST``, or milliseconds since the epoch.
-            read_committed: treat the last stable offset as the end of the log; None for the consumer's setting.
+            read_committed: whether the last stable offset is the end of the log; None for the consumer's setting.
 
         Raises:
             RetriableError: the broker is unreachable.

@@ -1,6 +1,6 @@
 """ConsumerFetcherThread: fetches records from one broker into partition queues.
 
-It is used by unbounded streams, and by Spark tasks, which read up to given end offsets.
+It is used by unbounded streams, and by Spark tasks, which read up to given stop offsets.
 
 Until it is closed, the thread repeats four steps:
 
@@ -90,7 +90,7 @@ class ConsumerFetcherThread:
         self._wakeup = threading.Event()
         self._stopping = False
         self._wait_ms = settings.max_wait_ms
-        self._partition_max_bytes = settings.partition_max_bytes  # limit in the current request
+        self._partition_max_bytes = settings.partition_max_bytes  # maximum bytes per partition in this request
         self._damaged: dict[TopicPartition, DamagedBatch] = {}
         self._thread = OwnedThread(self._run, name, self._report_crash)
 
@@ -109,7 +109,7 @@ class ConsumerFetcherThread:
             self._thread.join(_JOIN_TIMEOUT_S)
 
     def add_partitions(self, infos: Iterable[PartitionTopicInfo]) -> None:
-        """Start to fetch partitions, from their ``fetch_offset``."""
+        """Start fetching partitions from their ``fetch_offset``."""
         infos = list(infos)
         for info in infos:
             info.queue.on_room = self._wakeup.set
@@ -198,10 +198,11 @@ class ConsumerFetcherThread:
         return failed
 
     def build_fetch_request(self) -> list[PartitionTopicInfo]:
-        """Return the partitions to request, which have not reached their end offset and whose queue has room.
+        """Return the partitions to fetch: those below their stop offset (``until``) whose queue has room.
 
-        The broker returns a record of any size for the first partition that has data (KIP-74). Partitions that returned
-        data are moved to the end of the map, so that each partition becomes the first one in turn.
+        The broker returns the first record batch of the first non-empty partition regardless of its size (KIP-74).
+        Partitions that returned data are moved to the end of the partition map, so that each partition is first in
+        turn.
         """
         # For a stream without records, one batch is fetched even if the budget is spent (KIP-74).
         default = self._settings.partition_max_bytes
@@ -305,7 +306,7 @@ def _compute_response_size(infos: Sequence[PartitionTopicInfo], settings: FetchS
 
 
 def _reduce_fetch_sizes(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> None:
-    """Halve the size of the next response, so that a slow connection still makes progress."""
+    """Halve the fetch sizes of the partitions, so that a slow connection still makes progress."""
     share = _compute_response_size(infos, settings) // len(infos)
     for info in infos:
         info.reduce_fetch_size(min(info.fetch_size(settings.partition_max_bytes), share) // 2)

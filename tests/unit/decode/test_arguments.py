@@ -86,7 +86,7 @@ def test_messages_of_another_type_are_refused(twin: Any, cls: type[Any]) -> None
 @pytest.mark.parametrize("rows", [-1, 5, I64_MAX])
 def test_more_messages_than_rows_are_refused(twin: Any, rows: int) -> None:
     columns, headers = filled(twin, GOLDEN["2 none"], 4)
-    with pytest.raises(IndexError, match="rows exceeds the column capacity"):
+    with pytest.raises(IndexError, match="the number of rows exceeds the column capacity"):
         twin.messages(tuple, "events", 3, rows, columns, headers)
 
 
