@@ -129,7 +129,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "consumer-metrics.rst": lambda: metrics_table("kafka.consumer", "kafka.server"),
     "foreign-properties.rst": foreign_properties_table,
     "metric-kinds.rst": kinds_list,
-    "properties.rst": lambda: settings_sections("property", property_table(), PROPERTY_GROUPS, "Scala consumer"),
+    "properties.rst": lambda: settings_sections("property", property_table(), PROPERTY_GROUPS, "Old consumer"),
     "query-metrics.rst": lambda: metrics_table("zkconsumer.spark"),
     "spark-options.rst": lambda: settings_sections(
         "option", (option.row() for option in OPTIONS), OPTION_GROUPS, "Counterpart"

@@ -127,13 +127,14 @@ def test_detached_cluster_is_reported_used_and_stopped(run: Run, environment: di
     assert f"a development cluster is already running (pid {supervisor})" in again.stderr
 
     down = run("down")
-    assert (down.returncode, down.stdout, down.stderr) == (0, "stopped\n", "")
+    assert (down.returncode, down.stderr) == (0, "")
+    assert down.stdout == f"development cluster stopped (pid {supervisor}), data deleted\n"
     wait_until_ended([psutil.Process(supervisor), *servers] if psutil.pid_exists(supervisor) else servers)
     assert left(environment) == []
     status = run("status")
-    assert (status.returncode, status.stdout, status.stderr) == (1, "no cluster is running\n", "")
+    assert (status.returncode, status.stdout, status.stderr) == (1, "no development cluster is running\n", "")
     down = run("down")
-    assert (down.returncode, down.stdout, down.stderr) == (0, "no cluster is running\n", "")
+    assert (down.returncode, down.stdout, down.stderr) == (0, "no development cluster is running\n", "")
 
 
 def check_produced_records_are_consumed(run: Run, environment: dict[str, str]) -> None:
@@ -151,8 +152,8 @@ def check_produced_records_are_consumed(run: Run, environment: dict[str, str]) -
         [*(b"%d" % number for number in range(100)), b"first", b"second", b"third"]
     )
     assert {message.partition for message in read} == {0, 1, 2, 3}
-    assert run("topic", "more:2").stdout == "topic 'more' with 2 partitions created\n"
-    assert run("topic", "one").stdout == "topic 'one' with 1 partition created\n"
+    assert run("topic", "more:2").stdout == "created topic 'more' with 2 partitions\n"
+    assert run("topic", "one").stdout == "created topic 'one' with 1 partition\n"
     again = run("topic", "more:2")
     assert again.returncode == 1
     assert "already exists" in again.stderr
@@ -174,7 +175,7 @@ def test_servers_die_with_killed_supervisor(run: Run, environment: dict[str, str
 
     wait_until_ended(servers)
     status = run("status")
-    assert (status.returncode, status.stdout) == (1, "no cluster is running\n")
+    assert (status.returncode, status.stdout) == (1, "no development cluster is running\n")
     assert left(environment) == []
 
 
@@ -190,7 +191,7 @@ def test_second_concurrent_start_is_refused(
     assert "a development cluster is already running or starting" in errors[1]
     assert len(left(environment)) == 1
     servers = servers_of(state(environment)["supervisor"])
-    assert run("down").stdout == "stopped\n"
+    assert run("down").stdout.startswith("development cluster stopped (pid ")
     wait_until_ended(servers)
     assert run("status").returncode == 1
 
@@ -228,7 +229,7 @@ def test_ctrl_c_stops_foreground_cluster(
     process.send_signal(signal.SIGINT)
     out, errors = process.communicate(timeout=20)
 
-    assert (process.returncode, out, errors) == (130, "stopping\n", "")
+    assert (process.returncode, out, errors) == (130, "stopping the development cluster\n", "")
     wait_until_ended(servers)
     assert left(environment) == []
 
@@ -248,7 +249,7 @@ def test_exit_of_one_server_stops_cluster(
     _, errors = process.communicate(timeout=20)
 
     assert process.returncode == 1
-    assert errors.startswith("zkconsumer cluster: broker-0 terminated; the end of ")
+    assert errors.startswith("zkconsumer cluster: broker-0 terminated; last lines of ")
     wait_until_ended(servers)
     assert left(environment) == []
 
@@ -266,7 +267,7 @@ def test_exit_of_one_server_stops_cluster(
         (["up", "--kafka", "latest"], "argument --kafka: must be a version such as 3.9.2, got 'latest'"),
         (["up", "--topic", "a b"], "argument --topic: topic name must consist of"),
         (["up", "--topic", "a:0"], "argument --topic: must be an integer of at least 1, got '0'"),
-        (["up", "--broker-port", "65536"], "argument --broker-port: must be a port from 1 to 65535, got '65536'"),
+        (["up", "--broker-port", "65536"], "argument --broker-port: must be a port between 1 and 65535, got '65536'"),
         (["up", "--chroot", "kafka"], "argument --chroot: must be a path such as /kafka, got 'kafka'"),
     ],
 )
@@ -284,7 +285,7 @@ def test_port_in_use_is_an_error(run: Run, environment: dict[str, str]) -> None:
         done = run("up", "--broker-port", str(port - 1), timeout=30)
 
     assert done.returncode == 1
-    assert f"port {port} is in use; stop the program that uses it, or select another port" in done.stderr
+    assert f"port {port} is already in use; select another port" in done.stderr
     assert left(environment) == []
 
 
@@ -292,7 +293,7 @@ def test_produce_without_cluster_is_an_error(run: Run) -> None:
     done = run("produce", "--topic", "t", "--count", "1", timeout=30)
 
     assert done.returncode == 1
-    assert "no cluster is running in the background; start one with `zkconsumer cluster up --detach`" in done.stderr
+    assert "no detached cluster is running; start one with `zkconsumer cluster up --detach`" in done.stderr
 
 
 # ---- the state file -----------------------------------------------------------------------------------------
@@ -319,7 +320,7 @@ def test_folder_of_others_is_not_deleted(pid: str | None, run: Run, state_file: 
 
     status = run("status")
 
-    assert (status.returncode, status.stdout, status.stderr) == (1, "no cluster is running\n", "")
+    assert (status.returncode, status.stdout, status.stderr) == (1, "no development cluster is running\n", "")
     assert precious.is_dir()
 
 

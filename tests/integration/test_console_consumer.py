@@ -98,7 +98,7 @@ def test_values_are_printed_one_per_line(admin: Any, topic: Topics, console: Cal
 def test_missing_topic_is_reported_on_standard_error(group: str, console: Callable[..., Tool]) -> None:
     code, out, errors = console(f"missing-{group}", "--log-level", "WARNING").ended()
 
-    assert errors.startswith(f"zkconsumer console-consumer: topic 'missing-{group}' does not exist; check its name")
+    assert errors.startswith(f"zkconsumer console-consumer: topic 'missing-{group}' does not exist; check the topic")
     assert (code, out) == (1, b"")
 
 

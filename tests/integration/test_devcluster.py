@@ -258,7 +258,7 @@ def test_unavailable_jars_are_reported_with_remedy(
     text = str(raised.value)
     assert text.startswith("could not download org.example:does-not-exist:1.2.3: ")
     assert "not found" in text
-    assert "Check the connection to the Maven repository" in text
+    assert "check the connection to the Maven repository" in text
     assert "ZKCONSUMER_IVY_SETTINGS" in text
     assert not list((tmp_path / "cache" / "zkconsumer" / "jars").glob("org.example*"))
     assert "downloading org.example:does-not-exist:1.2.3" in capfd.readouterr().err
@@ -290,7 +290,7 @@ def test_missing_version_names_existing_ones(tmp_path: Path, monkeypatch: pytest
         serving.result()
 
     assert str(raised.value) == (
-        "the Maven repository has no version 3.9 of org.apache.kafka:kafka_2.13; these versions exist: "
+        "the Maven repository has no version 3.9 of org.apache.kafka:kafka_2.13; available versions: "
         f"{', '.join(pinned_versions())}"
     )
 

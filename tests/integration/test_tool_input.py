@@ -105,11 +105,11 @@ def test_consumer_perf_deletes_generated_group(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("/consumers/{group}/offsets/{topic}/0:-7", "with an offset from 0 to 9223372036854775807, got"),
-        ("/consumers/{group}/offsets/{topic}/0:9223372036854775808", "with an offset from 0 to"),
+        ("/consumers/{group}/offsets/{topic}/0:-7", "with an offset between 0 and 9223372036854775807, got"),
+        ("/consumers/{group}/offsets/{topic}/0:9223372036854775808", "with an offset between 0 and"),
         ("/consumers/{group}/offsets/{topic}/01:7", "must be /consumers/GROUP"),
         ("/consumers/{group}/offsets/{topic}/99999999999:7", "must be /consumers/GROUP"),
-        ("/consumers/{group}/offsets/{topic}/9:7", "offsets of 1 missing partition, such as {topic}-9"),
+        ("/consumers/{group}/offsets/{topic}/9:7", "offsets for 1 missing partition, such as {topic}-9"),
         ("/consumers/{group}/offsets/none-such/0:7", "1 missing partition, such as none-such-0"),
         ("/consumers/{group}/offsets/{topic}/0:7\x1b[31m", r"\x1b[31m"),
     ],
@@ -266,7 +266,7 @@ def test_remedy_for_stray_partition_deletes_only_its_offset(
 
     remedy = doctor()[f"partition {name}-99"]["remedy"]
 
-    paste(remedy.removeprefix("delete it: "))
+    paste(remedy.removeprefix("delete the offset: "))
     assert stored(zk, group, name) == {0: "0", 1: "0"}
     assert doctor() == {}
 
@@ -280,7 +280,7 @@ def test_remedy_for_invalid_offset_deletes_only_that(
 
     remedy = doctor()[f"/consumers/{group}/offsets/{name}/1"]["remedy"]
 
-    paste(remedy.partition("applies: ")[2])
+    paste(remedy.partition("delete the offset: ")[2])
     assert stored(zk, group, name) == {0: "0"}
 
 
@@ -290,7 +290,7 @@ def test_negative_offset_is_reported(topic: Topics, group: str, zk: KazooClient,
 
     finding = doctor()[f"partition {name}-0"]
 
-    assert finding["problem"] == "the offset in ZooKeeper is -7, which counts as no offset"
+    assert finding["problem"] == "the offset in ZooKeeper is negative (-7), so it is ignored"
     paste(finding["remedy"].partition("delete the offset: ")[2])
     assert stored(zk, group, name) == {1: "0"}
 
@@ -317,7 +317,7 @@ def test_remedy_for_unused_group_deletes_it(
 
     _, out, _ = run("doctor", "--zookeeper", at, "--group", odd)
 
-    paste(out.partition("any longer: ")[2].partition("\n")[0])
+    paste(out.partition("no longer used: ")[2].partition("\n")[0])
     assert not zk.exists(f"/consumers/{odd}")
     assert zk.exists("/consumers/kept/offsets")
 
@@ -334,10 +334,10 @@ def test_differing_storages_are_found_and_aligned(
     finding = doctor()[f"group {group}"]
     _, out, errors = run("offset-checker", "--zookeeper", at, "--group", group, "--topic", name)
 
-    differ = f"differ for 1 partition; for {name}-0, Kafka has 429 and ZooKeeper has 100"
+    differ = f"differ for 1 partition ({name}-0: 429 in Kafka, 100 in ZooKeeper)"
     assert differ in errors
     assert out.splitlines()[1].split()[3] == "429"
-    from_kafka, from_zookeeper = finding["remedy"].partition("from Kafka: ")[2].split("; from ZooKeeper: ")
+    from_kafka, from_zookeeper = finding["remedy"].partition("offsets.storage=kafka: ")[2].split("; otherwise: ")
     paste(from_kafka if to == "zookeeper" else from_zookeeper)
     assert stored(zk, group, name) == {0: "429" if to == "zookeeper" else "100", 1: "7"}
     assert run("offset-checker", "--zookeeper", at, "--group", group, "--topic", name)[2] == ""
@@ -368,8 +368,8 @@ def test_kafka_node_and_wvanbergen_are_recognized(
 
     found = doctor()
 
-    assert "another kind of client, such as kafka-node" in found[f"member {group}_node"]["problem"]
-    assert "use only JVM consumers and zkconsumer in this group" in found[f"member {group}_node"]["remedy"]
+    assert "but a client such as kafka-node" in found[f"member {group}_node"]["problem"]
+    assert "use a different group.id for them" in found[f"member {group}_node"]["remedy"]
     assert f"{group}_node" in found[f"partition {name}-2"]["remedy"], "a likely cause of the unowned partition"
     assert f"partition {name}-0" not in found, "the owner is no zombie"
 
@@ -383,8 +383,8 @@ def test_owner_znodes_of_pykafka_are_recognized(topic: Topics, group: str, other
     found = doctor()
 
     assert found[path]["problem"] == "the name must be a partition number, got '0-0'"
-    assert "another kind of client, such as pykafka" in found[path]["remedy"]
-    assert "Members of this group do not see that and read the partition, too" in found[path]["remedy"]
+    assert "a client such as pykafka" in found[path]["remedy"]
+    assert "the members of this group ignore them and read the same partitions" in found[path]["remedy"]
 
 
 def test_persistent_owner_znode_is_reported(
@@ -394,7 +394,7 @@ def test_persistent_owner_znode_is_reported(
     registered(other, group, "a", {name: 1})
     zk.create(f"/consumers/{group}/owners/{name}/0", f"{group}_gone-0".encode(), makepath=True)
 
-    assert "is persistent, so no session deletes it" in doctor()[f"partition {name}-0"]["problem"]
+    assert "is persistent, so it is not deleted when a session ends" in doctor()[f"partition {name}-0"]["problem"]
 
 
 def test_partitions_owned_by_no_strategy_name_other_clients(
@@ -410,7 +410,7 @@ def test_partitions_owned_by_no_strategy_name_other_clients(
     finding = doctor()[f"group {group}"]
 
     assert "not owned according to any assignment strategy" in finding["problem"]
-    assert "other kinds of clients assign partitions differently" in finding["remedy"]
+    assert "other clients assign partitions differently" in finding["remedy"]
 
 
 @pytest.mark.parametrize(("timestamp", "is_read"), [(1_700_000_000, True), (1_700_000_000_000, False), (1.5, False)])

@@ -157,9 +157,7 @@ def test_missing_property_has_message_of_original(missing: str) -> None:
 @pytest.mark.parametrize("properties", ["consumer.properties", None, ["group.id"]])
 def test_other_type_than_dict_is_rejected(properties: Any) -> None:
     kind = type(properties).__name__
-    with pytest.raises(
-        ConfigurationError, match=f"must be a dict, got a value of type {kind}; from_properties reads files"
-    ):
+    with pytest.raises(ConfigurationError, match=f"must be a dict, got a value of type {kind}; to read a file, use"):
         ConsumerConfig.from_dict(properties)
 
 

@@ -58,7 +58,7 @@ def test_missing_zookeeper_is_reported(refused: Refused, file: File) -> None:
 
     assert errors == (
         "zkconsumer console-consumer: could not connect to ZooKeeper at '127.0.0.1:1' within 0.3 s: 127.0.0.1:1 "
-        "refuses the connection; check zookeeper.connect, and that the ensemble is running\n"
+        "refused the connection; check zookeeper.connect and whether the ensemble is running\n"
     )
     assert time.monotonic() - started < 10
 

@@ -1,8 +1,8 @@
-"""Configuration: the properties of a consumer, how they are parsed, and the tables that document them.
+"""Configuration: declaration, parsing and documentation of the consumer properties.
 
-``ConsumerConfig`` parses the properties that Kafka's old consumer has, and those of this package. Other packages use
-the parsed values. ``types`` and ``declared`` also serve the options of the Spark source. The package runs in every
-process, and starts no threads.
+``ConsumerConfig`` parses the properties of Kafka's old consumer and the properties added by zkconsumer. Other packages
+use the parsed values. ``types`` and ``declared`` are also used for the options of the Spark source. The package runs in
+every process and starts no threads.
 """
 
 from __future__ import annotations

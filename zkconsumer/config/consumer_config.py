@@ -1,4 +1,4 @@
-"""ConsumerConfig: the properties of a consumer, under the names of the old consumer.
+"""ConsumerConfig: the properties of a consumer, named as in Kafka's old consumer.
 
 Source: Kafka 1.1 kafka.consumer.ConsumerConfig, kafka.utils.VerifiableProperties, ZKConfig.
 """
@@ -22,12 +22,12 @@ from zkconsumer.config.security_checks import check_security
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 
-#: Maximum length of an unknown property's name that is shown completely, and characters that end it.
+#: Maximum quoted length of an unknown property name, in characters, and the characters that end the name.
 _MAX_NAME, _NOT_IN_NAME = 80, re.compile(r"[^a-zA-Z0-9._-]")
 
 
 class _Seconds:
-    """An attribute ``x_s`` with the seconds of the attribute ``x_ms``."""
+    """Descriptor for an attribute ``x_s``: the value of ``x_ms`` in seconds."""
 
     def __set_name__(self, _owner: type, name: str) -> None:
         self._milliseconds = name.removesuffix("_s") + "_ms"
@@ -39,13 +39,13 @@ class _Seconds:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """The configuration of one consumer; immutable.
+    """Immutable configuration of one consumer.
 
-    Build it with ``from_dict`` or ``from_properties``. An attribute has the name of its property with ``_`` in place
-    of ``.``. Sizes are bytes. Times are milliseconds, and ``x_s`` has the seconds of ``x_ms``. ``config/properties.py``
-    declares the properties.
+    Build it with ``from_dict`` or ``from_properties``. Attributes are named after the properties, with ``_`` instead of
+    ``.``. Sizes are in bytes. Times are in milliseconds; ``x_s`` is ``x_ms`` in seconds. The properties are declared in
+    ``config/properties.py``.
 
-    Spark's checkpoints contain the pickled form, which is a dictionary with the values by property.
+    Spark's checkpoints contain the pickled form, a dictionary from property name to value.
     """
 
     group_id: str
@@ -121,7 +121,7 @@ class ConsumerConfig:
         return {name: getattr(self, _to_attribute(name)) for name in property_names()}
 
     def __setstate__(self, state: Mapping[str, object] | Sequence[object]) -> None:
-        """Unpickle; a property that an earlier version did not have has its default."""
+        """Unpickle; properties that were unknown to the pickling version get their default values."""
         given = state if isinstance(state, Mapping) else read_list(state)
         values = {
             declared.name: given[declared.name] if declared.name in given else declared.parse_default()
@@ -136,24 +136,24 @@ class ConsumerConfig:
 
     @classmethod
     def from_dict(cls, properties: Mapping[str, object], *, strict: bool = False) -> ConsumerConfig:
-        """Build a configuration from properties.
+        """Build a configuration from a dictionary of properties.
 
-        Values may be text, numbers or booleans. None means that the property is not set. Each unknown property is
-        logged with the closest known name; the JVM ignores unknown properties too, since several programs often share
-        one file.
+        Values may be strings, numbers or booleans; None means that the property is not set. Each unknown property is
+        logged with the closest known name. Kafka's old consumer ignores unknown properties, too, because several
+        programs often share one file.
 
         Args:
             properties: values by property name, such as ``group.id``.
-            strict: raise for unknown properties.
+            strict: whether unknown properties raise an error.
 
         Raises:
-            ConfigurationError: with the property, its value and the valid values; if several properties are wrong,
-                each of them on a line. A property of a file is preceded by ``path:line``.
+            ConfigurationError: a property is missing or invalid. The message has one line per problem, with the
+                property, its value and the valid values. Problems in a file are preceded by ``path:line``.
         """
         if not isinstance(properties, Mapping):
             kind = type(properties).__name__
             raise ConfigurationError(
-                f"properties must be a dict, got a value of type {kind}; from_properties reads files"
+                f"properties must be a dict, got a value of type {kind}; to read a file, use from_properties"
             )
         values: dict[str, Any] = {}
         problems = Problems(next((value.path for value in properties.values() if isinstance(value, FileValue)), ""))
@@ -184,23 +184,23 @@ class ConsumerConfig:
         """Build a configuration from a ``consumer.properties`` file; ``overrides`` take precedence over the file.
 
         Raises:
-            ConfigurationError: as ``from_dict``, or the file cannot be read.
+            ConfigurationError: as for ``from_dict``, or the file cannot be read.
         """
         return cls.from_dict({**read_properties(path), **(overrides or {})}, strict=strict)
 
     @classmethod
     def parse(cls, name: str, text: str) -> Any:
-        """Return the value of one property.
+        """Parse the value of one property.
 
         Raises:
-            ConfigurationError: with the property, its value and the valid values.
+            ConfigurationError: the value is invalid. The message contains the property, its value and the valid values.
         """
         [declared] = (declared for declared in PROPERTIES if declared.name == name)
         return declared.parse(text)
 
     @property
     def consumer_timeout_s(self) -> float | None:
-        """Maximum seconds that a stream waits for a record; None to wait without a limit."""
+        """Maximum seconds that a stream waits for a record; None to wait indefinitely."""
         return self.consumer_timeout_ms / 1000 if self.consumer_timeout_ms >= 0 else None
 
     @property
@@ -210,7 +210,7 @@ class ConsumerConfig:
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
-    """Read a Java properties file. The values know their lines, for the error messages of ``from_dict``.
+    """Read a Java properties file. Error messages of ``from_dict`` contain the line numbers of the values.
 
     Raises:
         ConfigurationError: the file cannot be read, or is not a Java properties file.
@@ -228,7 +228,7 @@ def _to_attribute(name: str) -> str:
 
 
 def _derive(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of absent properties whose default is that of another property."""
+    """Return the values of unset properties whose default depends on another property."""
     defaults = {
         "client.id": values["group.id"],
         "zookeeper.connection.timeout.ms": values["zookeeper.session.timeout.ms"],
@@ -248,15 +248,15 @@ def _check_timeouts(values: Mapping[str, Any]) -> None:
 
 
 def _check_unknown(name: str, value: object, problems: Problems | None) -> None:
-    """Add an unknown property to the problems, or log it if there are none."""
+    """Add an unknown property to ``problems``, or log it if ``problems`` is None."""
     place = {"path": value.place} if isinstance(value, FileValue) else {}
     if name in WITHOUT_EFFECT:
         _log().warning("property_ignored", property=name, value=value, reason=WITHOUT_EFFECT[name], **place)
         return
     if name.startswith("external"):
-        return  # VerifiableProperties ignores these without a warning
+        return  # Kafka's VerifiableProperties ignores these without a warning
     remedy = hint(name, property_names(), FOREIGN_PROPERTIES)
-    # A line without a separator is one long name, which may contain a password.
+    # A line without a separator is parsed as one long name, which may contain a password.
     start = _NOT_IN_NAME.split(name[:_MAX_NAME])[0]
     shown = start if start == name else f"{start}..."
     if problems is None:

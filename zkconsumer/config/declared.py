@@ -1,4 +1,4 @@
-"""Declared: the declaration of a property or an option, which parses and documents it."""
+"""Declared: declaration of a property or option, used to parse and document it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zkconsumer.config.types import SettingType
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.excerpt import excerpt
 
-#: Default of a required property.
+#: Value of ``Declared.default`` for required properties.
 REQUIRED = object()
 
 
@@ -19,12 +19,13 @@ class Declared:
     """Declaration of one property or option.
 
     Attributes:
-        name: as the user writes it.
-        type: parses values and describes the valid ones.
-        default: a value as a user may give it; None for no value, or for one that depends on other settings; REQUIRED.
-        meaning: one to three sentences in reStructuredText.
-        counterpart: the property or option of Kafka or Spark that it corresponds to, in reStructuredText.
-        default_note: describes the default in reStructuredText, if ``default`` does not.
+        name: name of the property or option, as the user writes it.
+        type: type of the value, which parses strings and describes the valid values.
+        default: default value as a user would write it; None if there is none or if it depends on other settings;
+            REQUIRED if the user must set a value.
+        meaning: description in one to three sentences, in reStructuredText.
+        counterpart: corresponding property or option of Kafka or Spark, in reStructuredText.
+        default_note: description of the default in reStructuredText, if ``default`` does not show it.
     """
 
     name: str
@@ -35,16 +36,17 @@ class Declared:
     default_note: str = ""
 
     def parse(self, given: object, what: Literal["property", "option"] = "property") -> Any:
-        """Return the value of a setting.
+        """Parse a value of this property or option.
 
-        Blanks around the value are ignored, except in secrets.
+        Surrounding whitespace is ignored, except in secrets.
 
         Args:
-            given: text, a number or a boolean.
-            what: the kind of the setting, for the error message.
+            given: value as a string, number or boolean.
+            what: kind of setting, used in error messages.
 
         Raises:
-            ConfigurationError: with the name of the setting, the valid values and the value.
+            ConfigurationError: the value is invalid. The message contains the name and the valid values and, except
+                for secrets, the given value.
 
         Source: Kafka 3.9 ConfigDef.parseType.
         """
@@ -56,11 +58,11 @@ class Declared:
             raise self._invalid(what, text, *error.args) from error.__cause__
 
     def parse_default(self) -> Any:
-        """Return the value that applies if the setting is absent; None if there is none."""
+        """Return the parsed default value, or None if there is none."""
         return None if self.default is None else self.parse(self.default)
 
     def row(self) -> Row:
-        """Return the documentation of the setting."""
+        """Return the documentation of this property or option."""
         default = f"``{str(self.default).lower() if isinstance(self.default, bool) else self.default}``"
         if self.default is REQUIRED:
             default = "required"

@@ -1,4 +1,4 @@
-"""What a user may have meant by a name that does not exist: a property, a Spark option, or an option of a tool.
+"""Suggestions for unknown names of properties, Spark options and command-line options.
 
 Source: Kafka 0.7 kafka.consumer.ConsumerConfig; Kafka 3.9 ConsumerConfig, SslConfigs and SaslConfigs; librdkafka.
 """
@@ -9,24 +9,24 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-#: Minimum similarity of a suggestion, from 0 to 1. Names of another client are less similar and mean something else.
+#: Minimum similarity of a suggestion, from 0 to 1; high enough to exclude unrelated properties of other clients.
 _MIN_SIMILARITY = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """What replaces a property of another client.
+    """The replacement for a property of another client.
 
     Attributes:
-        names: names to set instead; none if there is no counterpart.
-        note: how the values differ.
+        names: properties to set instead; empty if there is no counterpart.
+        note: remark about the value, such as a different unit.
     """
 
     names: tuple[str, ...] = ()
     note: str = ""
 
     def hint(self, quote: Callable[[str], str]) -> str:
-        """Return the end of an error message."""
+        """Return the remedy, to be appended to an error message."""
         if not self.names:
             return "; it has no counterpart; remove it"
         verb = "its counterparts are" if len(self.names) > 1 else "its counterpart is"
@@ -179,17 +179,17 @@ BY_CLIENT: Mapping[str, Mapping[str, Counterpart]] = {
     "librdkafka": _LIBRDKAFKA,
 }
 
-#: Properties of other clients, with names in lower case. A name that ends with ``*`` is a prefix.
+#: Properties of other clients, by lowercase name. A name that ends with ``*`` is a prefix.
 FOREIGN_PROPERTIES: Mapping[str, Counterpart] = {
     name.lower(): counterpart for properties in BY_CLIENT.values() for name, counterpart in properties.items()
 }
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that a user has probably misspelled, None if no name is similar.
+    """Return the known name that is most similar to ``name``, or None if none is similar enough.
 
-    Case is ignored, and ``_`` and ``-`` are the same as ``.``. The beginning of one known name only, up to a dot, is
-    completed.
+    Case is ignored, and ``_`` and ``-`` are treated as ``.``. A prefix that ends at a dot is completed if only one
+    known name starts with it.
     """
     form, by_form = _normalize(name), {_normalize(candidate): candidate for candidate in known}
     found = difflib.get_close_matches(form, by_form, 1, _MIN_SIMILARITY)
@@ -202,12 +202,12 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
 def hint(
     name: str, known: Iterable[str], foreign: Mapping[str, Counterpart], *, quote: Callable[[str], str] = repr
 ) -> str:
-    """Return the end of an error message for an unknown name: what to write instead, or an empty string.
+    """Return the remedy for an unknown name, to be appended to an error message; empty if there is no suggestion.
 
     Args:
         known: valid names.
-        foreign: names of other programs; keys are in lower case.
-        quote: quotes a name.
+        foreign: counterparts of names that other programs use, by lowercase name.
+        quote: function that quotes a name.
     """
     candidates = list(known)
     lower = name.lower()

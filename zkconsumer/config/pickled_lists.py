@@ -1,10 +1,10 @@
-"""The pickled form of ``ConsumerConfig`` before it was a dictionary: a list, in checkpoints of the first versions."""
+"""The original pickled form of ``ConsumerConfig``, a list of values, as found in old checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Properties in the order of such a list, which may lack the last ones. The order is frozen.
+#: Properties in the order of a pickled list. Lists of older versions are shorter. This order must not be changed.
 ORDER_OF_LISTS = (
     "group.id",
     "zookeeper.connect",
@@ -66,10 +66,10 @@ ORDER_OF_LISTS = (
     "auto.offset.reset.new.partitions",
 )
 
-#: Values that have another name now, by property and previous name.
+#: Maps (property, former value) to the renamed value.
 _RENAMED = {("auto.offset.reset.new.partitions", "as-reset"): "inherit"}
 
 
 def read_list(values: Sequence[object]) -> dict[str, object]:
-    """Return the values of a list by property."""
+    """Convert a pickled list of values to a mapping from property name to value."""
     return {name: _RENAMED.get((name, str(value)), value) for name, value in zip(ORDER_OF_LISTS, values, strict=False)}

@@ -1,4 +1,4 @@
-"""Problems: collects the errors in a configuration, so that all of them are reported together."""
+"""Problems: collects configuration errors, so that all of them can be reported at once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _T = TypeVar("_T")
 
 
 class Problems:
-    """The problems that were found so far.
+    """The configuration errors found so far.
 
     Args:
-        path: path of the file to which problems without a value belong; empty if there is none.
+        path: path of the properties file, shown with problems that do not belong to a single value; empty if there is
+            no file.
     """
 
     def __init__(self, path: str = "") -> None:
@@ -27,7 +28,7 @@ class Problems:
         """Add a problem.
 
         Args:
-            value: the value that has the problem. If it is that of a file, its line precedes the problem.
+            value: the invalid value. If it was read from a file, its path and line number precede the problem.
         """
         if isinstance(value, FileValue):
             self._found.append((value.line, f"{value.place}: {problem}"))
@@ -35,7 +36,7 @@ class Problems:
             self._found.append((0, f"{self._path}: {problem}" if self._path and value is None else str(problem)))
 
     def attempt(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | None:
-        """Call a function; return None and add its error if it raises ``ConfigurationError``."""
+        """Call a function; if it raises ``ConfigurationError``, add the error and return None."""
         try:
             return function(*args, **kwargs)
         except ConfigurationError as error:
@@ -43,7 +44,7 @@ class Problems:
             return None
 
     def check(self) -> None:
-        """Raise one error with all problems, one on each line, in the order of the lines of the file."""
+        """If there are problems, raise one error that lists them, one per line, ordered by line number."""
         if self._found:
             lines = [text for _, text in sorted(self._found, key=lambda found: found[0])]
             raise ConfigurationError("\n".join(dict.fromkeys(lines)))

@@ -1,4 +1,4 @@
-"""The properties of a consumer: what ``ConsumerConfig`` accepts, and what the documentation lists.
+"""Declares the consumer properties that ``ConsumerConfig`` accepts and the documentation lists.
 
 Source: Kafka 1.1 kafka.consumer.ConsumerConfig, ZKConfig.
 """
@@ -9,17 +9,17 @@ from zkconsumer.config.declared import REQUIRED, Declared
 from zkconsumer.config.tables import Row
 from zkconsumer.config.types import Boolean, Choice, Integer, Name, PemFile, Secret, Servers, SettingType, Text
 
-#: Oldest JVM release of each group of releases that share a round-robin order.
+#: Kafka releases that introduced a new ``roundrobin`` order, newest first.
 ROUND_ROBIN_ORDERS = ("1.0", "0.10.2", "0.8.2")
 
 _NEW_CONSUMER = "none; same name in Kafka's new consumer"
 _PEM_FILE = PemFile()
 _VERIFY_HOST = Choice(("https", "none"))
 
-_NO_REPORTERS = "reporters are JVM classes; read the connector's metrics, or use zkconsumer.prometheus"
-_NO_MIRROR = "the JVM consumer does not use it"
+_NO_REPORTERS = "metrics reporters are Java classes; export the connector's metrics with zkconsumer.prometheus"
+_NO_MIRROR = "Kafka's old consumer does not use it"
 
-#: Properties of the JVM consumer that have no effect, with the reason.
+#: Properties of Kafka's old consumer that are accepted but have no effect, with the reason.
 WITHOUT_EFFECT = {
     "kafka.metrics.reporters": _NO_REPORTERS,
     "kafka.metrics.polling.interval.secs": _NO_REPORTERS,
@@ -28,30 +28,30 @@ WITHOUT_EFFECT = {
     "mirror.consumer.numthreads": _NO_MIRROR,
 }
 
-#: Alternative names, which librdkafka accepts.
+#: Property name by alias; librdkafka accepts the same aliases.
 ALIASES = {"sasl.mechanisms": "sasl.mechanism"}
 
 
 def _declare_old(
     name: str, type_: SettingType, default: object, meaning: str, *, counterpart: str = "", default_note: str = ""
 ) -> Declared:
-    """Declare a property of the old consumer; ``counterpart`` says what is different."""
+    """Declare a property of Kafka's old consumer; ``counterpart`` describes any difference."""
     return Declared(name, type_, default, meaning, counterpart or f"``{name}``", default_note)
 
 
 def _declare_own(
     name: str, type_: SettingType, default: object, meaning: str, *, counterpart: str = "none"
 ) -> Declared:
-    """Declare a property that the old consumer does not have."""
+    """Declare a property that Kafka's old consumer does not have."""
     return Declared(name, type_, default, meaning, counterpart)
 
 
 def _declare_librdkafka(name: str, type_: SettingType, default: object, meaning: str) -> Declared:
-    """Declare a property that the old consumer does not have, under librdkafka's name."""
+    """Declare a property of librdkafka that Kafka's old consumer does not have."""
     return _declare_own(name, type_, default, meaning, counterpart="none; same name in librdkafka")
 
 
-#: All properties, in the order of the documentation.
+#: All properties, in documentation order.
 PROPERTIES = (
     # ---- identity and servers ----
     _declare_old("group.id", Name(is_znode=True), REQUIRED, "Name of the consumer group."),
@@ -59,35 +59,37 @@ PROPERTIES = (
         "zookeeper.connect",
         Servers(default_port=2181, has_chroot=True),
         REQUIRED,
-        "ZooKeeper servers of the group, and of the brokers unless ``bootstrap.servers`` is set.",
+        "ZooKeeper servers that coordinate the group. Brokers are discovered there as well, unless "
+        "``bootstrap.servers`` is set.",
     ),
     _declare_own(
         "bootstrap.servers",
         Servers(),
         "",
-        "Brokers of a cluster that does not register its brokers in ZooKeeper (KRaft).",
+        "Brokers from which the Kafka cluster is discovered. Required if the brokers are not registered in ZooKeeper "
+        "(KRaft mode).",
         counterpart=_NEW_CONSUMER,
     ),
     _declare_old(
         "consumer.id",
         Name(),
         None,
-        "Name of this member; its id in the group is ``<group.id>_<consumer.id>``.",
-        default_note="generated from host, time and a random number",
+        "Name of this member. Its consumer id in the group is ``<group.id>_<consumer.id>``.",
+        default_note="generated from the host name, time and a random number",
     ),
     _declare_old(
         "client.id",
         Name(),
         None,
-        "Client id in requests to brokers and in metric names.",
+        "Client id that is sent to brokers and used in metric names.",
         default_note="``group.id``",
     ),
     _declare_old(
         "zookeeper.session.timeout.ms",
         Integer(1),
         6000,
-        "ZooKeeper session timeout in milliseconds. A member that stops without closing its session leaves the group "
-        "after this time.",
+        "ZooKeeper session timeout, in milliseconds. A member that terminates without closing its session is removed "
+        "from the group after this time.",
     ),
     _declare_old(
         "zookeeper.connection.timeout.ms",
@@ -96,29 +98,34 @@ PROPERTIES = (
         "Maximum time to wait for a connection to ZooKeeper and for each of its responses, in milliseconds.",
         default_note="``zookeeper.session.timeout.ms``",
     ),
-    _declare_old("zookeeper.sync.time.ms", Integer(0), 2000, "Default of ``rebalance.backoff.ms``, in milliseconds."),
+    _declare_old(
+        "zookeeper.sync.time.ms", Integer(0), 2000, "Default value of ``rebalance.backoff.ms``, in milliseconds."
+    ),
     # ---- fetching ----
     _declare_old(
         "socket.timeout.ms",
         Integer(1),
         30_000,
-        "Maximum time to wait for the response of a broker, in milliseconds. At least ``fetch.wait.max.ms``.",
+        "Maximum time to wait for a broker's response, in milliseconds. Must be at least ``fetch.wait.max.ms``.",
     ),
     _declare_old(
         "socket.receive.buffer.bytes",
         Integer(-1),
         -1,
-        "Size of the sockets' receive buffer in bytes; -1 leaves it to the operating system.",
-        counterpart="``socket.receive.buffer.bytes``, whose default is 65536",
+        "Size of the TCP receive buffer (SO_RCVBUF), in bytes; -1 uses the default of the operating system.",
+        counterpart="``socket.receive.buffer.bytes``, with default 65536",
     ),
     _declare_old(
-        "fetch.message.max.bytes", Integer(1), 1 << 20, "Maximum bytes of records per partition in one fetch response."
+        "fetch.message.max.bytes",
+        Integer(1),
+        1 << 20,
+        "Maximum size of a partition's records in a fetch response, in bytes.",
     ),
     _declare_own(
         "fetch.max.bytes",
         Integer(1),
         50 << 20,
-        "Maximum bytes of records in one fetch response, of all partitions together. A response contains at least one "
+        "Maximum total size of the records in a fetch response, in bytes. A response always contains at least one "
         "batch, whatever its size.",
         counterpart="none; same name and default in Kafka's new consumer",
     ),
@@ -127,165 +134,173 @@ PROPERTIES = (
         "queued.max.message.chunks",
         Integer(1),
         2,
-        "Maximum number of fetched chunks that are queued per partition.",
+        "Maximum number of fetched chunks queued per partition.",
         counterpart="``queued.max.message.chunks``, which applies per stream",
     ),
     _declare_own(
         "queued.max.bytes",
         Integer(1),
         256 << 20,
-        "Maximum bytes of records in the queues of all partitions together. Each fetcher thread may exceed it by one "
-        "fetch, and each stream by one record batch.",
+        "Maximum total size of the queued records of all partitions, in bytes. Each fetcher thread may exceed it by "
+        "one fetch, and each stream by one record batch.",
     ),
     _declare_old(
         "fetch.min.bytes",
         Integer(0),
         1,
-        "Minimum bytes of a fetch response; the broker waits up to ``fetch.wait.max.ms`` for them.",
+        "Minimum size of a fetch response, in bytes. The broker waits up to ``fetch.wait.max.ms`` for this much data.",
     ),
     _declare_old(
         "fetch.wait.max.ms",
         Integer(0),
         100,
-        "Maximum time that a broker waits for ``fetch.min.bytes``, in milliseconds.",
+        "Maximum time that a broker waits for ``fetch.min.bytes`` of data, in milliseconds.",
     ),
     _declare_old(
         "refresh.leader.backoff.ms",
         Integer(0),
         200,
-        "Time to wait before the leader of a partition is looked up again, in milliseconds.",
+        "Time to wait before looking up a partition's leader again, in milliseconds.",
     ),
     _declare_old(
         "auto.offset.reset",
         Choice(("smallest", "largest")),
         "largest",
         "Where to start if a partition has no committed offset or the offset is out of range: at the log start offset "
-        "(``smallest``) or at the end offset (``largest``).",
+        "(``smallest``) or the end offset (``largest``).",
     ),
     _declare_own(
         "auto.offset.reset.new.partitions",
         Choice(("inherit", "smallest")),
         "inherit",
-        "Where to start in a new partition: according to ``auto.offset.reset`` (``inherit``), or at the log start "
-        "offset (``smallest``). A partition without a committed offset is new if it was created while the consumer was "
-        "running, or if the group has an offset for another partition of the topic. With "
-        "``auto.offset.reset=largest``, only ``smallest`` reads the records that a partition has received before the "
-        "group has seen it. Members that start a new group at the same time may see each other's offsets.",
+        "Where to start in a partition that is new to the group: ``inherit`` applies ``auto.offset.reset``; "
+        "``smallest`` starts at the log start offset, so that records written before the group noticed the partition "
+        "are not skipped, even with ``auto.offset.reset=largest``. A partition without a committed offset is "
+        "new if it was created while the consumer was running, or if the group has an offset for another partition of "
+        "the topic. When several members start a new group at the same time, the commits of one member can make "
+        "partitions appear new to another.",
     ),
     _declare_old(
         "consumer.timeout.ms",
         Integer(-1),
         -1,
-        "Time without a record, in milliseconds, after which a stream raises ConsumerTimeoutError; -1 waits without a "
-        "limit.",
+        "Maximum time that a stream waits for a record before it raises ConsumerTimeoutError, in milliseconds; -1 "
+        "waits indefinitely.",
     ),
     _declare_own(
         "isolation.level",
         Choice(("read_uncommitted", "read_committed")),
         "read_uncommitted",
-        "Whether to read all records, or to skip those of open and aborted transactions.",
+        "Whether to read all records (``read_uncommitted``), or skip the records of open and aborted transactions "
+        "(``read_committed``).",
         counterpart=_NEW_CONSUMER,
     ),
     _declare_own(
         "check.crcs",
         Boolean(),
         True,
-        "Whether to verify the checksums of records.",
+        "Whether to verify the checksums of the records.",
         counterpart=_NEW_CONSUMER,
     ),
     _declare_own(
         "corrupt.record.policy",
         Choice(("raise", "skip")),
         "raise",
-        "What to do with a corrupt batch: raise CorruptRecordError, or skip it and log an error if it is still corrupt "
-        "after a second fetch and an intact batch follows.",
+        "How to handle a corrupt batch: raise CorruptRecordError (``raise``), or log an error and skip the batch "
+        "(``skip``). A batch is skipped only if it is still corrupt after a second fetch and an intact batch follows.",
     ),
     _declare_own(
         "decompressed.batch.max.bytes",
         Integer(1),
         128 << 20,
-        "Maximum decompressed size of a batch in bytes. A larger one is a corrupt batch; "
-        "``corrupt.record.policy`` applies.",
+        "Maximum decompressed size of a batch, in bytes. A larger batch is treated as corrupt; see "
+        "``corrupt.record.policy``.",
     ),
-    # ---- security of the brokers' listeners ----
+    # ---- security of broker connections ----
     _declare_librdkafka(
         "security.protocol",
         Choice(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), ignores_case=True),
         "PLAINTEXT",
-        "Security protocol of the connections to brokers; case-insensitive.",
+        "Security protocol for connections to brokers; case-insensitive.",
     ),
     _declare_librdkafka(
         "ssl.ca.location",
         _PEM_FILE,
         None,
-        "CA certificates that sign the brokers' certificates; the system's if it is not set.",
+        "CA certificates for verifying the brokers' certificates. If not set, the CA certificates of the system are "
+        "used.",
     ),
-    _declare_librdkafka("ssl.certificate.location", _PEM_FILE, None, "Certificate of this client."),
-    _declare_librdkafka("ssl.key.location", _PEM_FILE, None, "Private key of this client's certificate."),
-    _declare_librdkafka("ssl.key.password", Secret(), None, "Password of the private key."),
+    _declare_librdkafka("ssl.certificate.location", _PEM_FILE, None, "Client certificate for TLS authentication."),
+    _declare_librdkafka("ssl.key.location", _PEM_FILE, None, "Private key of the client certificate."),
+    _declare_librdkafka("ssl.key.password", Secret(), None, "Password of the private key in ``ssl.key.location``."),
     _declare_librdkafka(
         "ssl.endpoint.identification.algorithm",
         _VERIFY_HOST,
         "https",
-        "Whether to verify that a broker's certificate names its host (``https``).",
+        "How to verify a broker's host name: ``https`` checks that the certificate matches it; ``none`` disables the "
+        "check.",
     ),
     _declare_librdkafka(
         "sasl.mechanism",
         Choice(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), ignores_case=True),
         "PLAIN",
-        "SASL mechanism for brokers; case-insensitive. ``sasl.mechanisms`` is accepted, too.",
+        "SASL mechanism for authentication with brokers; case-insensitive. ``sasl.mechanisms`` is an alias.",
     ),
-    _declare_librdkafka("sasl.username", Text(), None, "User name for SASL."),
-    _declare_librdkafka("sasl.password", Secret(), None, "Password for SASL."),
-    # ---- security of ZooKeeper ----
+    _declare_librdkafka("sasl.username", Text(), None, "SASL user name for brokers."),
+    _declare_librdkafka("sasl.password", Secret(), None, "SASL password for brokers."),
+    # ---- security of ZooKeeper connections ----
     _declare_own("zookeeper.ssl.client.enable", Boolean(), False, "Whether to connect to ZooKeeper with TLS."),
     _declare_own(
         "zookeeper.ssl.ca.location",
         _PEM_FILE,
         None,
-        "CA certificates that sign the ZooKeeper servers' certificates; the system's if it is not set.",
+        "CA certificates for verifying the ZooKeeper servers' certificates. If not set, the CA certificates of the "
+        "system are used.",
     ),
     _declare_own(
         "zookeeper.ssl.certificate.location",
         _PEM_FILE,
         None,
-        "Certificate of this client for ZooKeeper; set it together with the private key.",
+        "Client certificate for TLS authentication with ZooKeeper. Requires ``zookeeper.ssl.key.location``.",
     ),
-    _declare_own("zookeeper.ssl.key.location", _PEM_FILE, None, "Private key of this client for ZooKeeper."),
-    _declare_own("zookeeper.ssl.key.password", Secret(), None, "Password of the private key for ZooKeeper."),
+    _declare_own("zookeeper.ssl.key.location", _PEM_FILE, None, "Private key of the client certificate for ZooKeeper."),
+    _declare_own(
+        "zookeeper.ssl.key.password", Secret(), None, "Password of the private key in ``zookeeper.ssl.key.location``."
+    ),
     _declare_own(
         "zookeeper.ssl.endpoint.identification.algorithm",
         _VERIFY_HOST,
         "https",
-        "Whether to verify that a ZooKeeper server's certificate names its host (``https``).",
+        "How to verify a ZooKeeper server's host name: ``https`` checks that the certificate matches it; ``none`` "
+        "disables the check.",
     ),
     _declare_own(
         "zookeeper.sasl.mechanism",
         Choice(("DIGEST-MD5", "GSSAPI"), ignores_case=True),
         None,
-        "SASL mechanism for ZooKeeper, case-insensitive; requires the extra ``sasl``.",
+        "SASL mechanism for authentication with ZooKeeper; case-insensitive. Requires the extra ``sasl``.",
     ),
-    _declare_own("zookeeper.sasl.username", Text(), None, "User name for SASL with ZooKeeper."),
-    _declare_own("zookeeper.sasl.password", Secret(), None, "Password for SASL with ZooKeeper."),
+    _declare_own("zookeeper.sasl.username", Text(), None, "SASL user name for ZooKeeper."),
+    _declare_own("zookeeper.sasl.password", Secret(), None, "SASL password for ZooKeeper."),
     _declare_own(
         "zookeeper.auth.digest",
         Secret("``user:password``"),
         None,
-        "Credentials for ZooKeeper's digest authentication scheme.",
+        "Credentials for the ``digest`` authentication scheme of ZooKeeper.",
     ),
     # ---- group ----
     _declare_old(
         "rebalance.max.retries",
         Integer(1),
         4,
-        "Number of attempts after which the first rebalance raises ConsumerRebalanceFailedError; later rebalances are "
-        "retried without a limit.",
+        "Maximum number of attempts for the first rebalance, after which ConsumerRebalanceFailedError is raised. Later "
+        "rebalances are retried indefinitely.",
     ),
     _declare_old(
         "rebalance.backoff.ms",
         Integer(0),
         None,
-        "Maximum time between two attempts to rebalance, in milliseconds.",
+        "Maximum time between two rebalance attempts, in milliseconds.",
         default_note="``zookeeper.sync.time.ms``",
     ),
     _declare_old(
@@ -299,38 +314,41 @@ PROPERTIES = (
         "roundrobin.order",
         Choice(ROUND_ROBIN_ORDERS),
         "1.0",
-        "JVM releases whose order ``roundrobin`` uses: ``1.0`` for 1.0 and 1.1, ``0.10.2`` for 0.10.2 and 0.11, "
-        "``0.8.2`` for 0.8.2 to 0.10.1, where all members must read the same topics.",
+        "Kafka version whose ``roundrobin`` order is used: ``1.0`` (1.0 and 1.1), ``0.10.2`` (0.10.2 and 0.11) or "
+        "``0.8.2`` (0.8.2 to 0.10.1). With ``0.8.2``, all members must subscribe to the same topics.",
     ),
     _declare_old(
         "exclude.internal.topics",
         Boolean(),
         True,
-        "Whether topic filters, those of the other members included, exclude Kafka's internal topics.",
+        "Whether topic filters exclude Kafka's internal topics. This also applies to the topic filters of other "
+        "members.",
     ),
     _declare_own(
         "metadata.max.age.ms",
         Integer(1),
         30_000,
-        "Interval in milliseconds at which topics and partitions of a KRaft cluster are queried.",
+        "Interval at which the topics and partitions of a KRaft cluster are queried, in milliseconds.",
         counterpart=_NEW_CONSUMER,
     ),
     # ---- offsets ----
     _declare_old(
         "auto.commit.enable", Boolean(), True, "Whether to commit the offsets of consumed records periodically."
     ),
-    _declare_old("auto.commit.interval.ms", Integer(1), 60_000, "Interval of the automatic commit, in milliseconds."),
+    _declare_old(
+        "auto.commit.interval.ms", Integer(1), 60_000, "Interval between two automatic commits, in milliseconds."
+    ),
     _declare_old(
         "offsets.storage",
         Choice(("zookeeper", "kafka"), ignores_case=True),
         "zookeeper",
-        "Where to commit offsets; case-insensitive.",
+        "Where to commit offsets: to ZooKeeper or to Kafka; case-insensitive.",
     ),
     _declare_old(
         "dual.commit.enabled",
         Boolean(),
         None,
-        "Whether offsets that are committed to Kafka are also committed to ZooKeeper.",
+        "Whether to also commit offsets to ZooKeeper when they are committed to Kafka.",
         default_note="``true`` if ``offsets.storage`` is ``kafka``",
     ),
     _declare_old(
@@ -343,26 +361,31 @@ PROPERTIES = (
         "offsets.channel.socket.timeout.ms",
         Integer(1),
         10_000,
-        "Maximum time to wait for the response of the group coordinator, in milliseconds.",
+        "Maximum time to wait for the group coordinator's response, in milliseconds.",
     ),
-    _declare_old("offsets.commit.max.retries", Integer(0), 5, "Maximum number of retries of a commit to Kafka."),
+    _declare_old(
+        "offsets.commit.max.retries",
+        Integer(0),
+        5,
+        "Maximum number of times that an offset commit to Kafka is retried.",
+    ),
     _declare_own(
         "offsets.commit.unchanged",
         Boolean(),
         False,
-        "Whether to write unchanged offsets to ZooKeeper, too, and to create the group's znodes ``ids``, ``owners`` "
-        "and ``offsets`` when a member registers; monitors such as Burrow and CMAK require it.",
+        "Whether to also write unchanged offsets to ZooKeeper, and to create the group's znodes ``ids``, ``owners`` "
+        "and ``offsets`` when a member registers. Monitors such as Burrow and CMAK require it.",
     ),
 )
 
 
 def property_names() -> list[str]:
-    """Return the names of all properties, in the order of the documentation."""
+    """Return the names of all properties, in documentation order."""
     return [declared.name for declared in PROPERTIES]
 
 
 def property_table() -> list[Row]:
-    """Return the documentation of all properties, and of those without effect."""
+    """Return one documentation row per property, including properties without effect."""
     return [
         *(declared.row() for declared in PROPERTIES),
         *(

@@ -1,4 +1,4 @@
-"""Java properties files."""
+"""Parser for Java properties files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _BLANKS = " \t\f"
 
 
 class FileValue(str):
-    """The value of a property in a file, with its place for error messages.
+    """A property value from a file, with its location for error messages.
 
     Attributes:
         path: path of the file, as the user wrote it.
-        line: number of the line on which the property starts.
+        line: line number at which the property starts.
     """
 
     path: str
@@ -24,27 +24,27 @@ class FileValue(str):
 
     @classmethod
     def of(cls, value: str, path: str, line: int) -> FileValue:
-        """Return a value with its place."""
+        """Return the value with its location."""
         placed = cls(value)
         placed.path, placed.line = path, line
         return placed
 
     @property
     def place(self) -> str:
-        """Path and line, as compilers print them."""
+        """Location in the form ``path:line``."""
         return f"{self.path}:{self.line}"
 
 
 def parse_properties(content: bytes, path: str = "") -> dict[str, FileValue]:
-    """Parse a Java properties file; the last of several lines with one name applies. See ``parse_entries``."""
+    """Parse a Java properties file; if a property is repeated, its last value applies. See ``parse_entries``."""
     return dict(parse_entries(content, path))
 
 
 def parse_entries(content: bytes, path: str = "") -> list[tuple[str, FileValue]]:
-    """Return the names and values in a Java properties file, in order. The time is proportional to its size.
+    """Return the names and values in a Java properties file, in file order, in linear time.
 
-    As in Java, the encoding is ISO-8859-1, and blanks at the end of a value belong to the value. Unlike in Java, the
-    encoding is UTF-8 if the content starts with a byte order mark, which is not part of the first name.
+    As in Java, the encoding is ISO-8859-1, and trailing whitespace is part of a value. Unlike in Java, a file that
+    starts with a byte order mark is decoded as UTF-8, and the mark is not part of the first name.
 
     Args:
         path: path of the file, for error messages.
@@ -66,9 +66,9 @@ def parse_entries(content: bytes, path: str = "") -> list[tuple[str, FileValue]]
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the number of the first line, and the text, of each property, with continued lines joined.
+    """Yield the first line number and the text of each property, with continuation lines joined.
 
-    javaproperties reads continued lines, too, but needs a time that is quadratic in the length of the logical line.
+    javaproperties also joins continuation lines, but in quadratic time.
 
     Source: java.util.Properties.LineReader.
     """

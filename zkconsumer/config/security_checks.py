@@ -1,4 +1,4 @@
-"""Checks that the security properties of a configuration have an effect, and are complete."""
+"""Checks that the security properties of a configuration take effect and are complete."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zkconsumer.errors import ConfigurationError
 
 
 class _Rule(NamedTuple):
-    """Properties that have an effect only under a condition: in words, and as a function of all values."""
+    """Properties that take effect only if ``is_met`` returns true; ``condition`` describes this for the user."""
 
     properties: tuple[str, ...]
     condition: str
@@ -53,16 +53,16 @@ _RULES = (
 
 
 def check_security(values: Mapping[str, Any], given: Collection[str]) -> None:
-    """Check that the security properties that the user has set have an effect.
+    """Check that every security property set by the user takes effect.
 
-    Otherwise, a consumer whose properties contain a CA or a password could send everything in plain text.
+    Without this check, a consumer with a configured CA or password could still send everything in plaintext.
 
     Args:
-        values: the values of all properties by name.
-        given: names of the properties that the user has set.
+        values: values of all properties, by name.
+        given: names of the properties set by the user.
 
     Raises:
-        ConfigurationError: with the names of the properties, and the property that is missing.
+        ConfigurationError: a property has no effect. The message names the property and the missing one.
     """
     for rule in _RULES:
         without_effect = [name for name in rule.properties if name in given]

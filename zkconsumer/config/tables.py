@@ -1,4 +1,4 @@
-"""Rows of the tables that document properties and options."""
+"""Reference documentation of properties and options, one row each."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 class Row:
     """Documentation of one property or option.
 
-    All attributes but ``name`` are reStructuredText.
+    All attributes except ``name`` are in reStructuredText.
 
     Attributes:
-        name: as the user writes it.
-        type: name of its type; units belong in ``meaning``.
-        default: the value that applies if it is absent, ``none`` or ``required``.
-        valid: the accepted values, empty if every text is valid.
-        meaning: one to three sentences in the imperative, or noun phrases.
-        counterpart: the property or option of Kafka or Spark that it corresponds to, or ``none``.
+        name: name of the property or option, as the user writes it.
+        type: name of the type; units are given in ``meaning``.
+        default: default value, ``none`` or ``required``.
+        valid: valid values; empty if every string is valid.
+        meaning: description in one to three sentences or noun phrases.
+        counterpart: corresponding property or option of Kafka or Spark, or ``none``.
     """
 
     name: str
@@ -31,10 +31,10 @@ class Row:
 
 
 def to_text(rows: Iterable[Row], *, width: int = 80) -> str:
-    """Render a table as text for ``--help``.
+    """Render rows as text for ``--help``.
 
     Args:
-        rows: the rows in the order of the table.
+        rows: rows to render, in output order.
         width: maximum number of characters per line.
     """
     lines = []

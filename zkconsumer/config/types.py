@@ -1,4 +1,4 @@
-"""Types of properties and options. Each one parses text and describes the valid texts."""
+"""Types of properties and options; each type parses strings and describes the valid values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-#: Maximum values of integers in Java.
+#: Maximum values of ``int`` and ``long`` in Java.
 INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
-#: A host name, an IPv4 address, or an IPv6 address in brackets; and a port.
+#: A host name, IPv4 address or bracketed IPv6 address, with an optional port.
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[^\s:/\[\],]+)(?::(?P<port>[0-9]{1,5}))?")
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]*")
@@ -22,35 +22,35 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 864
 
 
 class SettingType(Protocol):
-    """Type of a property or an option."""
+    """Type of a property or option."""
 
     @property
     def name(self) -> str:
-        """The type as documentation shows it: ``boolean``, ``duration``, ``integer``, ``JSON``, ``list`` ..."""
+        """Type name shown in the documentation: ``boolean``, ``duration``, ``integer``, ``JSON``, ``list`` ..."""
 
     @property
     def valid(self) -> str:
-        """The valid texts in reStructuredText, empty if every text is valid."""
+        """The valid values in reStructuredText; empty if every string is valid."""
 
     @property
     def is_secret(self) -> bool:
-        """Whether no text may show a value, and blanks at its ends belong to it."""
+        """Whether values must not be shown; surrounding whitespace is then part of the value."""
 
     def parse(self, text: str, /) -> Any:
-        """Return the value that a text stands for.
+        """Parse a string and return its value.
 
         Raises:
-            ValueError: with the requirement that the text does not meet, to follow ``must be``. A second argument is
-                the part of the text that is invalid, or another explanation.
+            ValueError: the string is invalid. The first argument is the requirement, worded to follow ``must be``; an
+                optional second argument names the invalid part or gives another explanation.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Any text.
+    """An arbitrary string.
 
     Attributes:
-        valid: the form of the texts in words.
+        valid: description of the valid values.
     """
 
     valid: str = ""
@@ -63,10 +63,10 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Text that messages and the text of a configuration do not contain, such as a password.
+    """A string that is never shown in messages or in the ``repr`` of a configuration, such as a password.
 
     Attributes:
-        valid: the form of the texts in words.
+        valid: description of the valid values.
     """
 
     valid: str = ""
@@ -79,7 +79,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class PemFile:
-    """The path of a PEM file."""
+    """The path of an existing PEM file."""
 
     name: ClassVar[str] = "string"
     valid: ClassVar[str] = "path of a PEM file"
@@ -96,8 +96,8 @@ class Servers:
     """A list of servers.
 
     Attributes:
-        default_port: port of a server without one; None if each server must have a port.
-        has_chroot: whether a path may follow the servers.
+        default_port: port of servers that are given without a port; None if every server must have one.
+        has_chroot: whether a chroot path may follow the last server.
     """
 
     default_port: int | None = None
@@ -111,7 +111,7 @@ class Servers:
 
     def parse(self, text: str, /) -> str:
         if not text and not self.has_chroot:
-            return text  # the same as without the property
+            return text  # an empty value is the same as an absent property
         servers = text.partition("/")[0] if self.has_chroot else text
         for server in servers.split(","):
             parts = _SERVER.fullmatch(server.strip())
@@ -124,7 +124,7 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Text that may be part of a metric name or a client id.
+    """A name that is valid in metric names and client ids.
 
     Attributes:
         is_znode: whether the name must also be a valid znode name.
@@ -150,7 +150,7 @@ class Boolean:
     """``true`` or ``false``.
 
     Attributes:
-        ignores_case: whether ``True`` is valid, too. It is not valid in properties of the JVM.
+        ignores_case: whether values are case-insensitive. Kafka's old consumer accepts only lowercase values.
     """
 
     ignores_case: bool = False
@@ -179,7 +179,7 @@ class Integer:
         return f"at least {self.minimum}" + (f", at most {self.maximum}" if self.maximum < INT_MAX else "")
 
     def parse(self, text: str, /) -> int:
-        # int() accepts more: underscores, digits of other scripts
+        # int() would also accept underscores and non-ASCII digits
         if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not self.minimum <= int(text) <= self.maximum:
             raise ValueError(f"an integer between {self.minimum} and {self.maximum}")
         return int(text)
@@ -187,7 +187,7 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A duration as in Spark's options; the value is in seconds.
+    """A duration in the format of Spark's options; the parsed value is in seconds.
 
     Attributes:
         is_positive: whether 0 is invalid.
@@ -195,7 +195,7 @@ class Duration:
 
     is_positive: bool = False
     name: ClassVar[str] = "duration"
-    valid: ClassVar[str] = "such as ``15m``, ``90s`` or ``500ms``; a number without unit is milliseconds"
+    valid: ClassVar[str] = "such as ``15m``, ``90s`` or ``500ms``; a number without a unit is in milliseconds"
     is_secret: ClassVar[bool] = False
 
     def parse(self, text: str, /) -> float:
@@ -208,11 +208,11 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several words.
+    """One of several predefined values.
 
     Attributes:
-        words: the words as documentation shows them, and as they are parsed.
-        ignores_case: whether the words are case-insensitive.
+        words: valid values, as shown in the documentation and as returned by ``parse``.
+        ignores_case: whether values are case-insensitive.
     """
 
     words: tuple[str, ...]
@@ -236,10 +236,10 @@ class Json:
     """A JSON document.
 
     Attributes:
-        requirement: what the text must be, in words.
-        valid: the same in reStructuredText.
-        convert: returns the value of the parsed document. Errors that documents of another form cause are invalid
-            values.
+        requirement: description of the valid documents, for error messages.
+        valid: description of the valid documents, in reStructuredText.
+        convert: function that converts the parsed document to the value. If it raises ValueError, TypeError,
+            AttributeError or RecursionError, the document is invalid.
     """
 
     requirement: str
@@ -256,6 +256,6 @@ class Json:
 
 
 def join_words(words: Iterable[str], conjunction: str) -> str:
-    """Return words as ``a, b or c``."""
+    """Join words in the form ``a, b or c``."""
     *first, last = words
     return f"{', '.join(first)} {conjunction} {last}" if first else last

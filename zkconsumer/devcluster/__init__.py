@@ -1,4 +1,4 @@
-"""ZooKeeper and Kafka brokers as child processes, for development and tests, without Docker or an installation.
+"""Development clusters: ZooKeeper and Kafka brokers as child processes, without Docker or an installation of Kafka.
 
 ::
 
@@ -11,7 +11,7 @@
 In pytest, the fixture ``zkconsumer_cluster`` is available without an import.
 """
 
-import zkconsumer.broker  # noqa: F401  # before other modules import kafka-python: it ignores a warning of that
+import zkconsumer.broker  # noqa: F401  # import first: suppresses a warning from kafka-python
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, ExistingCluster
 from zkconsumer.devcluster.jars import JarsUnavailableError

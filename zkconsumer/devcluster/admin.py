@@ -1,4 +1,4 @@
-"""Administration of topics, and a producer, for development and tests."""
+"""Topic administration and a simple producer, for development and tests."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.connect import Connecting
+from zkconsumer.broker.error_codes import error_name
 from zkconsumer.broker.security import PLAINTEXT
 from zkconsumer.errors import (
     BrokerUnavailableError,
@@ -26,7 +27,7 @@ from zkconsumer.errors import (
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.retry import retrying
 
-# Error codes of Kafka.
+# Kafka error codes.
 _UNKNOWN_TOPIC = 3
 _NOT_CONTROLLER = 41
 _NO_LEADER = (3, 5, 6, 7)
@@ -35,19 +36,20 @@ _REQUEST_TIMEOUT_MS = 30_000
 
 _CONNECTING = Connecting("zkconsumer-devcluster", _REQUEST_TIMEOUT_MS / 1000, PLAINTEXT)
 
-#: Seconds between two checks of the state of a broker.
+#: Interval between two checks of a broker's state, in seconds.
 _POLL_INTERVAL_S = 0.05
 
-#: Repeats requests that fail while a broker starts or a leader moves.
+#: Retries requests that fail while a broker is starting or a leader is being elected.
 _retry = retrying(30)
 
 
 class Admin:
-    """A client of the brokers of one cluster, for one thread.
+    """An admin client for one cluster; not thread-safe.
 
     Args:
         bootstrap: addresses of all brokers.
-        zookeeper_connect: ``zookeeper.connect`` of the brokers; required before 0.10.1, to create topics in ZooKeeper.
+        zookeeper_connect: ``zookeeper.connect`` of the brokers; required for Kafka before 0.10.1, where topics are
+            created in ZooKeeper.
     """
 
     def __init__(self, bootstrap: Sequence[Endpoint], zookeeper_connect: str | None = None) -> None:
@@ -71,7 +73,7 @@ class Admin:
     def create_topic(
         self, topic: str, partitions: int = 1, *, replication: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
-        """Create a topic, and wait until all brokers report a leader of each partition."""
+        """Create a topic, and wait until every broker reports a leader for each partition."""
         t = CreateTopicsRequest.CreatableTopic
         wanted = t(
             name=topic,
@@ -92,7 +94,7 @@ class Admin:
         self.wait_for_leaders(topic, partitions)
 
     def create_partitions(self, topic: str, total: int) -> None:
-        """Increase the number of partitions of a topic to ``total``, and wait for the leaders."""
+        """Increase a topic's partition count to ``total``, and wait until the partitions have leaders."""
         t = CreatePartitionsRequest.CreatePartitionsTopic
         request = lambda: CreatePartitionsRequest(  # noqa: E731
             topics=[t(name=topic, count=total, assignments=None)],
@@ -104,14 +106,14 @@ class Admin:
         self.wait_for_leaders(topic, total)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic, unless it is deleted already."""
+        """Delete a topic, if it exists."""
         request = lambda: DeleteTopicsRequest(  # noqa: E731
             topic_names=[topic], timeout_ms=_REQUEST_TIMEOUT_MS, max_version=3
         )
         self._on_controller(request, lambda reply: reply.responses, accepted=(0, _UNKNOWN_TOPIC))
 
     def wait_for_brokers(self, timeout: float = 30.0) -> None:
-        """Wait until every broker reports the controller and all brokers. They accept connections before that.
+        """Wait until every broker reports a controller and all brokers; brokers accept connections before that.
 
         Args:
             timeout: maximum seconds to wait.
@@ -131,14 +133,16 @@ class Admin:
         if broker.has_api_versions is not False or self._zookeeper_connect is None:
             reply = self._channel(broker).request(protocol.metadata_request([]))
             return len(reply.brokers) if reply.controller_id >= 0 else 0
-        with _zookeeper(self._zookeeper_connect) as client:  # before 0.10, Metadata has no brokers until a topic exists
+        with _zookeeper(
+            self._zookeeper_connect
+        ) as client:  # before 0.10, Metadata lists no brokers until a topic exists
             return len(client.get_children("/brokers/ids"))
 
     def wait_for_leaders(self, topic: str, partitions: int, timeout: float = 30.0) -> None:
-        """Wait until every broker reports a leader of each partition.
+        """Wait until every broker reports a leader for each partition.
 
         Args:
-            partitions: number of partitions of the topic.
+            partitions: partition count of the topic.
             timeout: maximum seconds to wait.
 
         Raises:
@@ -164,15 +168,15 @@ class Admin:
     def produce(self, partition: TopicPartition, records: bytes) -> int:
         """Append record batches (see ``load.py``) to a partition.
 
-        It retries while the partition has no leader. Records may be duplicated if a response is lost.
+        Retries while the partition has no leader. Records may be duplicated if a response is lost.
 
         Returns:
-            the offset of the first record.
+            The offset of the first record.
         """
         return self.produce_all({partition: records})[partition]
 
     def produce_all(self, records: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, int]:
-        """Append record batches to several partitions, with one request for each broker; see ``produce``."""
+        """Append record batches to several partitions, with one request per broker; see ``produce``."""
         pending, offsets = dict(records), {}
         for attempt in _retry:
             with attempt:
@@ -185,11 +189,11 @@ class Admin:
                         offsets[partition] = offset
                         del pending[partition]
                 if pending:
-                    raise NotLeaderError(f"could not produce to {min(pending)}: the broker is not its leader any more")
+                    raise NotLeaderError(f"could not produce to {min(pending)}: the broker is no longer its leader")
         return offsets
 
     def _produce_to(self, leader: Endpoint, records: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, int]:
-        """Return the offsets of the partitions that succeeded, and remove the leaders of the rest from the cache."""
+        """Produce to one leader; return the offsets of successful partitions, and forget the leaders of the others."""
         t = ProduceRequest.TopicProduceData
         by_topic: dict[str, list[Any]] = {}
         for (topic, number), data in records.items():
@@ -211,16 +215,16 @@ class Admin:
                 if result.error_code in _NO_LEADER:
                     self._leaders.pop(partition, None)
                 elif result.error_code:
-                    raise ZkConsumerError(f"could not produce to {partition}: error {result.error_code}")
+                    raise ZkConsumerError(f"could not produce to {partition}: {error_name(result.error_code)}")
                 else:
                     offsets[partition] = int(result.base_offset)
         return offsets
 
     def offsets(self, topic: str, partitions: int, timestamp: int = protocol.LATEST) -> dict[int, int]:
-        """Return an offset of each partition.
+        """Look up the offset of each partition at ``timestamp``.
 
         Args:
-            partitions: number of partitions of the topic.
+            partitions: partition count of the topic.
             timestamp: ``protocol.LATEST``, ``protocol.EARLIEST`` or milliseconds since the epoch.
         """
         offsets = {}
@@ -230,7 +234,7 @@ class Admin:
             reply = self._channel(leader).request(protocol.list_offsets_request([partition], timestamp))
             error, offset = protocol.parse_list_offsets_response(reply)[partition]
             if error:
-                raise ZkConsumerError(f"could not look up the offset of {partition}: error {error}")
+                raise ZkConsumerError(f"could not look up the offset of {partition}: {error_name(error)}")
             offsets[number] = offset
         return offsets
 
@@ -258,10 +262,10 @@ class Admin:
                 continue
             if partition in self._leaders:
                 return self._leaders[partition]
-        raise NotLeaderError(f"{partition} has no leader")
+        raise NotLeaderError(f"partition {partition} has no leader")
 
     def _on_controller(self, request: Any, results: Any, accepted: Collection[int] = (0,)) -> None:
-        """Send a request to each broker until one is the controller, and retry."""
+        """Send a request to each broker until the controller accepts it, with retries."""
         _retry(self._on_controller_once, request, results, accepted)
 
     def _on_controller_once(self, request: Any, results: Any, accepted: Collection[int]) -> None:
@@ -273,9 +277,9 @@ class Admin:
             [result] = results(reply)
             if result.error_code in accepted:
                 return
-            # A controller whose ZooKeeper session has expired returns an unknown error.
+            # A controller whose ZooKeeper session expired returns UNKNOWN_SERVER_ERROR.
             if result.error_code not in (_NOT_CONTROLLER, protocol.UNKNOWN_SERVER_ERROR):
-                text = getattr(result, "error_message", None) or f"error {result.error_code}"
+                text = getattr(result, "error_message", None) or error_name(result.error_code)
                 raise ZkConsumerError(f"topic {result.name!r}: {text}")
         raise BrokerUnavailableError("no broker is the controller")
 
@@ -294,7 +298,10 @@ def _zookeeper(connect: str) -> Iterator[KazooClient]:
 def _write_topic(
     zookeeper_connect: str, topic: str, partitions: int, replication: int, config: Mapping[str, object]
 ) -> None:
-    """Create a topic in ZooKeeper, for old controllers. Source: Kafka 0.8.2 kafka.admin.AdminUtils.createTopic."""
+    """Create a topic in ZooKeeper, as required before Kafka 0.10.1.
+
+    Source: Kafka 0.8.2 kafka.admin.AdminUtils.createTopic.
+    """
     with _zookeeper(zookeeper_connect) as client:
         ids = sorted(int(node) for node in client.get_children("/brokers/ids"))
         replicas = {str(p): [ids[(p + r) % len(ids)] for r in range(replication)] for p in range(partitions)}

@@ -1,4 +1,4 @@
-"""Clusters of ZooKeeper and Kafka brokers: DevCluster, which this process starts, and ExistingCluster."""
+"""Clusters of ZooKeeper and Kafka brokers: ``DevCluster`` starts one, ``ExistingCluster`` connects to a running one."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ MAX_PORT = 65535
 
 
 class _Client:
-    """Operations of all clusters."""
+    """Operations that all clusters support."""
 
     _admin: Admin | None = None
 
     @property
     def zookeeper_connect(self) -> str:
-        """The old consumer's ``zookeeper.connect``, chroot included."""
+        """The value of ``zookeeper.connect``, including the chroot."""
         raise NotImplementedError
 
     @property
     def bootstrap_servers(self) -> str:
-        """Comma-separated ``host:port`` of the brokers."""
+        """Addresses of the brokers, as ``host:port,...``."""
         raise NotImplementedError
 
     @property
@@ -53,11 +53,11 @@ class _Client:
         return self._admin
 
     def new_admin(self) -> Admin:
-        """Return an ``Admin`` for another thread, which has to close it."""
+        """Return a new ``Admin`` for use in another thread; the caller must close it."""
         return Admin(parse_bootstrap(self.bootstrap_servers))
 
     def create_topic(self, topic: str, partitions: int = 1, **options: Any) -> str:
-        """Create a topic, see ``Admin.create_topic``, and return its name."""
+        """Create a topic and return its name; see ``Admin.create_topic``."""
         self.admin.create_topic(topic, partitions, **options)
         return topic
 
@@ -68,7 +68,7 @@ class _Client:
 
 
 class ExistingCluster(_Client):
-    """A cluster that is already running, such as that of ``docker/compose.yaml``."""
+    """A cluster that is already running, for example one started with ``docker/compose.yaml``."""
 
     def __init__(self, zookeeper_connect: str, bootstrap_servers: str) -> None:
         self._zookeeper_connect = zookeeper_connect
@@ -92,26 +92,27 @@ class ExistingCluster(_Client):
 
     @property
     def consumer_properties(self) -> dict[str, str]:
-        """Properties of a consumer. It finds the brokers through ZooKeeper."""
+        """Consumer properties for this cluster. Brokers are discovered through ZooKeeper."""
         return {"zookeeper.connect": self._zookeeper_connect}
 
 
 class DevCluster(_Client):
-    """ZooKeeper and Kafka brokers on loopback ports, as child processes.
+    """A development cluster: ZooKeeper and Kafka brokers as child processes, on loopback ports.
 
-    Kafka before 4.0 stores its metadata in ZooKeeper. Kafka 4.0 and later runs in KRaft mode, and ZooKeeper is only for
-    consumer groups. Data is in a temporary directory, which ``stop`` deletes. The servers terminate with this process,
-    even if it is killed.
+    Kafka before 4.0 stores its metadata in ZooKeeper. Kafka 4.0 and later runs in KRaft mode; ZooKeeper is then used
+    only by consumer groups. Data is stored in a temporary directory, which ``stop`` deletes. The servers terminate with
+    this process, even if it is killed.
 
     Args:
-        brokers: number of brokers. Their ids start at 0.
-        kafka: version of Kafka, such as ``3.9.2`` or ``4.3.0``.
-        chroot: path in ZooKeeper for Kafka and the consumer groups, such as ``/kafka``.
-        broker_config: additional properties of brokers.
-        zookeeper_config: additional properties of ZooKeeper.
-        zookeeper_options: options of ZooKeeper's JVM, such as ``-Djava.security.auth.login.config=...``.
-        zookeeper_port: port of ZooKeeper; a free one by default.
-        broker_port: port of the first broker; the others use the following ones. By default, all ports are free ones.
+        brokers: number of brokers; broker ids start at 0.
+        kafka: Kafka version, such as ``3.9.2`` or ``4.3.0``.
+        chroot: ZooKeeper chroot of the brokers and consumer groups, such as ``/kafka``.
+        broker_config: additional broker properties.
+        zookeeper_config: additional ZooKeeper properties.
+        zookeeper_options: JVM options of ZooKeeper, such as ``-Djava.security.auth.login.config=...``.
+        zookeeper_port: ZooKeeper port; a free port by default.
+        broker_port: port of the first broker; further brokers use consecutive ports. By default, all brokers use free
+            ports.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class DevCluster(_Client):
         Raises:
             ConfigurationError: a selected port is invalid or in use.
             JarsUnavailableError: jars cannot be downloaded.
-            ServerFailedError: a server does not start; the message has the end of its log.
+            ServerFailedError: a server did not start; the message contains the end of its log.
         """
         self._check_ports()
         kafka_jars(self.kafka)
@@ -154,7 +155,7 @@ class DevCluster(_Client):
                 self._folder, self._zookeeper_options, self._zookeeper_config, self._zookeeper_port
             )
             self.zookeeper.start(wait=False)
-            if is_kraft(self.kafka):  # its storage is formatted while ZooKeeper starts
+            if is_kraft(self.kafka):  # format the brokers' storage while ZooKeeper starts
                 self.brokers = kraft_brokers(self._broker_ports(), self._folder, self.kafka, self._broker_config)
                 self.zookeeper.wait_until_ready()
                 self._make_chroot()
@@ -193,28 +194,28 @@ class DevCluster(_Client):
         self.stop()
 
     def new_admin(self) -> Admin:
-        """Return an ``Admin`` for another thread, which has to close it."""
+        """Return a new ``Admin`` for use in another thread; the caller must close it."""
         return Admin([broker.endpoint for broker in self.brokers], self.zookeeper_connect)
 
     @property
     def folder(self) -> Path:
-        """Directory of data and logs while the cluster runs."""
+        """Directory that contains the data and logs of the running cluster."""
         assert self._folder is not None, "the cluster has not been started"
         return self._folder
 
     @property
     def zookeeper_connect(self) -> str:
-        """The old consumer's ``zookeeper.connect``, chroot included."""
+        """The value of ``zookeeper.connect``, including the chroot."""
         return self.zookeeper.connect + self._chroot
 
     @property
     def bootstrap_servers(self) -> str:
-        """Comma-separated ``host:port`` of all brokers."""
+        """Addresses of all brokers, as ``host:port,...``."""
         return ",".join(str(broker.endpoint) for broker in self.brokers)
 
     @property
     def consumer_properties(self) -> dict[str, str]:
-        """Properties of a consumer: the address of ZooKeeper, and in KRaft mode those of the brokers."""
+        """Consumer properties for this cluster: the ZooKeeper address and, in KRaft mode, the broker addresses."""
         properties = {"zookeeper.connect": self.zookeeper_connect}
         if is_kraft(self.kafka):
             properties["bootstrap.servers"] = self.bootstrap_servers
@@ -230,14 +231,10 @@ class DevCluster(_Client):
     def _check_ports(self) -> None:
         ports = [port for port in (self._zookeeper_port, *self._selected_broker_ports()) if port is not None]
         if len(set(ports)) < len(ports) or max(ports, default=0) > MAX_PORT:
-            raise ConfigurationError(
-                f"ports must be different and at most {MAX_PORT}, got {', '.join(map(str, ports))}"
-            )
+            raise ConfigurationError(f"ports must be distinct and at most {MAX_PORT}, got {', '.join(map(str, ports))}")
         for port in ports:
             if is_listening(port):
-                raise ConfigurationError(
-                    f"port {port} is in use; stop the program that uses it, or select another port"
-                )
+                raise ConfigurationError(f"port {port} is already in use; select another port")
 
     def _make_chroot(self) -> None:
         if self._chroot:

@@ -1,4 +1,4 @@
-"""Pytest plugin with the fixture ``zkconsumer_cluster``, for every project that has zkconsumer installed.
+"""pytest plugin that provides the fixture ``zkconsumer_cluster`` wherever zkconsumer is installed.
 
 All tests of a session use the same cluster, so each should create its own topics and groups. To use an existing
 cluster, set ``ZKCONSUMER_TEST_ZOOKEEPER`` to its ``zookeeper.connect`` and ``ZKCONSUMER_TEST_BROKERS`` to its
@@ -17,7 +17,7 @@ from zkconsumer.devcluster.cluster import DevCluster, ExistingCluster
 
 @pytest.fixture(scope="session")
 def zkconsumer_cluster() -> Iterator[DevCluster | ExistingCluster]:
-    """ZooKeeper and two brokers, or an existing cluster, for the whole session."""
+    """Yield a cluster with two brokers, or an existing cluster, for the whole test session."""
     zookeeper = os.environ.get("ZKCONSUMER_TEST_ZOOKEEPER")
     if zookeeper:
         with ExistingCluster(zookeeper, os.environ.get("ZKCONSUMER_TEST_BROKERS", "")) as existing:

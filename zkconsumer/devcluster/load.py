@@ -1,7 +1,7 @@
-"""Record batches that are encoded in bulk, which is faster than a Python producer, and a steady load.
+"""Bulk encoding of record batches, which is faster than a Python producer, and a steady load generator.
 
-Values are decimal numbers of a fixed width. A batch is therefore one numpy array, and consumers can check that they
-have received each number.
+Values are decimal numbers of a fixed width. A batch can therefore be built as one NumPy array, and consumers can verify
+that they received every number.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def _varint(value: int) -> bytes:
 
 
 def batch(values: Sequence[bytes], *, timestamp_ms: int | None = None, codec: str = "none") -> bytes:
-    """Return a record batch of message format 2 with these values, without keys.
+    """Return a record batch in message format 2 with the given values and without keys.
 
     Args:
         timestamp_ms: timestamp of all records, in milliseconds since the epoch; by default the current time.
-        codec: a key of ``CODECS``.
+        codec: compression codec, a key of ``CODECS``.
     """
     records = bytearray()
     for delta, value in enumerate(values):
@@ -53,9 +53,9 @@ def numbered_batch(
     """Return a record batch of ``count`` numbers: ``first``, ``first + step`` and so on.
 
     Args:
-        size: bytes of each value.
+        size: value size in bytes.
         timestamp_ms: timestamp of all records, in milliseconds since the epoch; by default the current time.
-        codec: a key of ``CODECS``.
+        codec: compression codec, a key of ``CODECS``.
     """
     deltas: Any = np.arange(count)
     values: Any = np.full((count, size), ord("0"), np.uint8)
@@ -63,7 +63,7 @@ def numbered_batch(
     for column in range(size - 1, max(-1, size - 20), -1):
         values[:, column] += (rest % 10).astype(np.uint8)
         rest //= 10
-    # Only the varint of the offset delta differs in length between records. The records of each length form an array.
+    # Records differ in size only by the varint of the offset delta. All records of the same size form one array.
     pieces = []
     for begin, end, width in ((0, 64, 1), (64, 8192, 2), (8192, 1 << 20, 3)):
         part = deltas[begin:end]
@@ -101,7 +101,7 @@ def _with_header(records: bytes, count: int, timestamp_ms: int | None, codec: st
 
 
 def _snappy_stream(data: bytes) -> bytes:
-    """Return the format of Java's SnappyOutputStream: a header, and blocks of 32 KiB with their lengths."""
+    """Compress in the format of Java's SnappyOutputStream: a header, and length-prefixed blocks of 32 KiB."""
     raw = pa.Codec("snappy")
     parts = [b"\x82SNAPPY\x00", struct.pack(">ii", 1, 1)]
     for start in range(0, len(data), 1 << 15):
@@ -111,8 +111,8 @@ def _snappy_stream(data: bytes) -> bytes:
 
 
 def _lz4_frame(data: bytes) -> bytes:
-    """Return an LZ4 frame with blocks of 64 KiB. They are independent, as Kafka's Java decoder requires."""
-    descriptor = b"\x60\x40"  # version 1, independent blocks, block size of 64 KiB
+    """Compress to an LZ4 frame with independent blocks of 64 KiB, as Kafka's Java decoder requires."""
+    descriptor = b"\x60\x40"  # version 1, independent blocks, block size 64 KiB
     parts = [b"\x04\x22\x4d\x18", descriptor, bytes([compute_header_checksum(descriptor)])]
     raw = pa.Codec("lz4_raw")
     for start in range(0, len(data), 1 << 16):
@@ -126,18 +126,19 @@ def _lz4_frame(data: bytes) -> bytes:
 
 
 class SteadyLoad:
-    """A thread that produces the numbers from 0 on, in batches to each partition in turn, until it is stopped.
+    """Thread that produces 0, 1, 2, ... in batches, round-robin over the partitions, until it is stopped.
 
     The rate never exceeds ``per_second``: after a delay, the thread does not catch up.
 
     Args:
-        admin: used by the thread only, which closes it at the end.
+        admin: admin client, used only by the thread, which closes it when it stops.
+        partitions: partitions to write to.
         per_second: number of records per second.
         batch: number of records per batch.
-        width: bytes of a value, see ``numbered_batch``.
+        width: value size in bytes; see ``numbered_batch``.
 
     Attributes:
-        written: number of records that were produced, which is also the next number to produce.
+        written: number of records produced, which is also the next number to produce.
     """
 
     def __init__(
@@ -159,11 +160,11 @@ class SteadyLoad:
         self._thread.start()
 
     def partition_of(self, number: int) -> TopicPartition:
-        """Return the partition of a number."""
+        """Return the partition to which a number is written."""
         return self.partitions[number // self._batch % len(self.partitions)]
 
     def stop(self, timeout: float = 60.0) -> int:
-        """Stop producing, and return the number of records.
+        """Stop producing, and return the number of records produced.
 
         Args:
             timeout: maximum seconds to wait for the thread.
@@ -175,7 +176,7 @@ class SteadyLoad:
         self._stopped.set()
         self._thread.join(timeout)
         if self._thread.is_alive():
-            raise TimeoutError(f"the load did not stop within {timeout:g} s")
+            raise TimeoutError(f"the load thread did not stop within {timeout:g} s")
         if self._error is not None:
             raise self._error
         return self.written

@@ -1,9 +1,9 @@
 """A server as a child process that terminates with its parent.
 
-The parent holds the write end of a pipe, and a watcher process beside the child reads from it. When the parent
-terminates for any reason, the pipe is closed and the watcher kills the child. When the child has terminated, the parent
-writes a line, and the watcher exits. This works on all POSIX systems. Unlike the parent death signal of Linux, it does
-not depend on the thread that started the child.
+The parent holds the write end of a pipe, and a watcher process reads from it. When the parent terminates for any
+reason, the pipe is closed and the watcher kills the child. When the child terminates first, the parent writes a line to
+the pipe, and the watcher exits. This works on all POSIX systems. Unlike Linux's parent death signal, it does not depend
+on the thread that started the child.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from pathlib import Path
 
 from zkconsumer.errors import ZkConsumerError
 
-# The pipe is passed as standard input, because dash supports file descriptors only up to 9. exec keeps the process id
-# of the shell ($$), so it is that of the server.
+# The pipe is passed as standard input, because dash supports file descriptors only up to 9. exec keeps the shell's
+# process id ($$), which is therefore the server's.
 _WITH_LIFELINE = 'exec 3<&0 </dev/null; ( read line <&3 || kill -9 $$ 2>/dev/null ) & exec "$@" 3<&-'
 
 
 class ServerFailedError(ZkConsumerError):
-    """Raised when a server terminates or is not ready in time. The message has the end of its log."""
+    """Raised when a server terminates or is not ready in time. The message contains the end of its log."""
 
 
 def free_port() -> int:
-    """Return a free TCP port of the loopback interface."""
+    """Return a free TCP port on the loopback interface."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 
 
 def is_listening(port: int) -> bool:
-    """Return whether a port of the loopback interface accepts connections."""
+    """Return whether a port on the loopback interface accepts connections."""
     with socket.socket() as sock:
         sock.settimeout(1)
         return sock.connect_ex(("127.0.0.1", port)) == 0
@@ -45,9 +45,10 @@ class ServerProcess:
     """A server process. It can be restarted with the same port and data.
 
     Args:
-        name: name of the server in messages and names of log files.
-        folder: working directory, and folder of the log files.
-        ready: returns whether the server is ready. It is called repeatedly.
+        name: server name, used in messages and log file names.
+        command: command line of the server.
+        folder: working directory, which also contains the log files.
+        ready: function that returns whether the server is ready; it is called repeatedly.
         start_timeout: maximum seconds to wait until the server is ready.
     """
 
@@ -65,12 +66,12 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id; None if the server is not running."""
+        """Process id, or None if the server is not running."""
         return self._process.pid if self._process is not None and self.is_running else None
 
     @property
     def is_running(self) -> bool:
-        """Whether the process exists, also if it is paused."""
+        """Whether the process exists, even if it is paused."""
         if self._process is None:
             return False
         if self._process.poll() is None:
@@ -79,10 +80,10 @@ class ServerProcess:
         return False
 
     def start(self, *, wait: bool = True) -> None:
-        """Start the server, unless it is running, and wait until it is ready.
+        """Start the server unless it is running, and wait until it is ready.
 
         Raises:
-            ServerFailedError: it terminated or was not ready in time.
+            ServerFailedError: the server terminated or was not ready in time.
         """
         if self.is_running:
             return
@@ -96,7 +97,7 @@ class ServerProcess:
                     stdin=reading,
                     stdout=out,
                     stderr=out,
-                    start_new_session=True,  # the parent handles Ctrl-C and stops the server
+                    start_new_session=True,  # only the parent receives Ctrl-C, and stops the server
                 )
         except BaseException:
             os.close(writing)
@@ -141,7 +142,7 @@ class ServerProcess:
         self._close_lifeline()
 
     def pause(self) -> None:
-        """Pause the server (SIGSTOP). Its connections stay open, and it does not respond."""
+        """Pause the server (SIGSTOP). Its connections stay open, but it does not respond."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -154,17 +155,17 @@ class ServerProcess:
         self.start()
 
     def log_end(self, lines: int = 15) -> str:
-        """Return the last lines of the log and of the output, for error messages."""
+        """Return the last log and output lines, for error messages."""
         written = [path for path in (self.log, self.log.with_suffix(".out")) if path.exists()]
         parts = ["\n".join(path.read_text(errors="replace").splitlines()[-lines:]) for path in written]
-        return f"the end of {self.log}:\n" + "\n".join(parts)
+        return f"last lines of {self.log}:\n" + "\n".join(parts)
 
     def _signal(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
 
     def _close_lifeline(self) -> None:
-        """End the watcher. The server has terminated, and another process may have its process id."""
+        """Stop the watcher, so that it cannot kill another process that reuses the server's process id."""
         if self._lifeline is not None:
             try:
                 os.write(self._lifeline, b"\n")

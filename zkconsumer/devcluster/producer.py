@@ -1,4 +1,4 @@
-"""A producer of single records, for development: kafka-python's, with errors of this package."""
+"""Development producer: wraps kafka-python's ``KafkaProducer`` and maps its errors."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from kafka.errors import KafkaError
 
 from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
 
-#: Maximum seconds to wait for a broker.
+#: Maximum seconds to wait for metadata, and for pending records on exit.
 _TIMEOUT_S = 10.0
 
-#: Seconds of records that are sent together, if their number per second is limited.
+#: Interval between two bursts of records if the rate is limited, in seconds.
 _TICK_S = 0.05
 
 
 class Producer:
-    """Appends records to the partitions of a topic in turn.
+    """Sends records to the partitions of a topic, round-robin.
 
-    Leaving the ``with`` statement waits until all records have been acknowledged.
+    Exiting the ``with`` block waits until all records are acknowledged.
 
     Attributes:
-        acknowledged: number of records that all in-sync replicas have.
+        acknowledged: number of records acknowledged by all in-sync replicas.
 
     Args:
-        bootstrap_servers: brokers, as ``host:port,...``.
-        partitions: numbers of the partitions.
-        kafka: version of the brokers; None to find it out, which needs 0.10 or later.
+        bootstrap_servers: broker addresses, as ``host:port,...``.
+        topic: topic to write to.
+        partitions: partition numbers.
+        kafka: broker version; None to detect it, which requires 0.10 or later.
 
     Raises:
-        BrokerUnavailableError: no broker responds.
+        BrokerUnavailableError: no broker responded.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Producer:
                 api_version=kafka,
             )
         except KafkaError as error:
-            raise BrokerUnavailableError(f"no broker of {bootstrap_servers!r} responds: {error!r}") from error
+            raise BrokerUnavailableError(f"no broker in {bootstrap_servers!r} responded: {error!r}") from error
 
     def __enter__(self) -> Producer:
         return self
@@ -71,13 +72,14 @@ class Producer:
             self._check()
 
     def send(self, values: Iterable[bytes], *, rate: int | None = None) -> None:
-        """Send records.
+        """Send one record per value.
 
         Args:
+            values: record values.
             rate: maximum number of records per second; None for no limit.
 
         Raises:
-            ZkConsumerError: a record was not written.
+            ZkConsumerError: a record could not be written.
         """
         for value in values if rate is None else _limit_rate(values, rate):
             try:
@@ -88,7 +90,7 @@ class Producer:
             future.add_errback(self._fail)
             self._check()
 
-    def _count(self, _metadata: object) -> None:  # in the thread of the producer, as _fail
+    def _count(self, _metadata: object) -> None:  # called in the producer's thread, like _fail
         self.acknowledged += 1
 
     def _fail(self, error: BaseException) -> None:
@@ -106,7 +108,7 @@ def _limit_rate(values: Iterable[bytes], rate: int) -> Iterator[bytes]:
     due = time.monotonic()
     for value in values:
         now = time.monotonic()
-        due = max(due, now - _TICK_S)  # a pause of the input is not made up for
+        due = max(due, now - _TICK_S)  # do not catch up after a pause of the input
         if due - now > _TICK_S:
             time.sleep(due - now)
         yield value

@@ -1,4 +1,4 @@
-"""Configuration and command lines of ZooKeeper and Kafka brokers, with small heaps and loopback addresses."""
+"""ZooKeeper and Kafka broker processes, configured with small heaps and loopback addresses."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from zkconsumer.message import Endpoint
 ZOOKEEPER_HEAP = "128m"
 BROKER_HEAP = "512m"
 
-# The jars of the brokers have no logging back end. That of Spark precedes them on the class path.
+# The broker jars contain no logging backend, so Spark's backend precedes them on the class path.
 _LOGGING = ("slf4j-api-*", "log4j-api-*", "log4j-core-*", "log4j-slf4j2-impl-*", "log4j-1.2-api-*")
 
-#: Log of a server: the file that the system property ``zkconsumer.log`` names.
+#: Log4j configuration of a server; the system property ``zkconsumer.log`` sets the log file.
 LOG4J = """
 status = error
 appender.file.type = File
@@ -36,44 +36,44 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = [%d] %p %m (%c)%n
 rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
-# Brokers log each request of a deprecated version, which slows down the JVM's old consumers considerably.
+# Brokers log every request with a deprecated version, which slows down Kafka's old consumer considerably.
 logger.requests.name = kafka.request.logger
 logger.requests.level = off
 """
 
 
 def logging_jars() -> list[Path]:
-    """Return the jars of the logging back end for servers and tools."""
+    """Return the logging backend jars for servers and tools."""
     return sorted(jar for pattern in _LOGGING for jar in spark_jars().glob(f"{pattern}.jar"))
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, for comparisons."""
+    """Return a version as a tuple of integers, for comparisons."""
     return tuple(int(part) for part in version.split("."))
 
 
 def kafka_coordinate(version: str) -> str:
-    """Return the Maven coordinate of a broker. Those before 2.4 are for Scala 2.11."""
+    """Return the Maven coordinate of a broker: the Scala 2.11 build before 2.4, otherwise the Scala 2.13 build."""
     scala = "2.13" if numbers(version) >= (2, 4) else "2.11"
     return f"org.apache.kafka:kafka_{scala}:{version}"
 
 
 def pinned_versions() -> list[str]:
-    """Return the versions of Kafka whose jars are verified by checksums, in ascending order."""
+    """Return the Kafka versions whose jars have pinned checksums, in ascending order."""
     versions = [pin.rpartition(":")[2] for pin in pins() if pin.startswith("org.apache.kafka:kafka_")]
     return sorted(versions, key=numbers)
 
 
 def kafka_jars(version: str) -> tuple[Path, ...]:
-    """Return the jars of a broker, which include the old consumer and its tools."""
+    """Return the jars of a Kafka version, which contain the broker and, before 2.0, the old consumer and its tools."""
     jars = resolve(kafka_coordinate(version))
-    if (0, 10, 1) <= numbers(version) < (1,):  # they need JAXB, which Java 11 removed
+    if (0, 10, 1) <= numbers(version) < (1,):  # these versions need JAXB, which Java 11 removed
         jars += resolve("javax.xml.bind:jaxb-api:2.3.0", transitive=False)
     return jars
 
 
 def is_kraft(version: str) -> bool:
-    """Return whether brokers of a version run in KRaft mode, as those of 4.0 and later do."""
+    """Return whether brokers of a version run in KRaft mode (4.0 and later)."""
     return numbers(version) >= (4,)
 
 
@@ -88,13 +88,13 @@ def java_command(
     """Return the command line of a server or tool.
 
     Args:
-        heap: minimum and maximum size of the heap, such as ``128m``.
+        heap: minimum and maximum heap size, such as ``128m``.
         main: name of the main class.
-        log: log file; its directory is also that of temporary files.
+        log: log file; its directory is also used for temporary files.
     """
     options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", *java_options]
     if log is not None:
-        # Temporary files of a killed JVM are deleted with the folder.
+        # Temporary files of a killed JVM are deleted with this directory.
         options += [f"-Djava.io.tmpdir={log.parent}", "-XX:-UsePerfData"]
         settings = log.parent / "log4j2.properties"
         settings.write_text(LOG4J)
@@ -103,13 +103,13 @@ def java_command(
 
 
 def write_properties(path: Path, properties: Mapping[str, object]) -> Path:
-    """Write a Java properties file, without escapes, and return its path."""
+    """Write a Java properties file without escaping, and return its path."""
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     return path
 
 
 ZOOKEEPER_PROPERTIES: dict[str, object] = {
-    "tickTime": 500,  # the minimum session timeout is 1 s
+    "tickTime": 500,  # the minimum session timeout is twice this value
     "maxSessionTimeout": 60000,
     "maxClientCnxns": 0,
     "admin.enableServer": "false",
@@ -128,7 +128,7 @@ BROKER_PROPERTIES: dict[str, object] = {
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
     "group.initial.rebalance.delay.ms": 0,
-    "log.retention.hours": 876_000,  # timestamps of records may be decades old
+    "log.retention.hours": 876_000,  # record timestamps may be decades old
     "log.cleaner.dedupe.buffer.size": 4 << 20,
     "message.max.bytes": 16 << 20,
     "replica.fetch.max.bytes": 16 << 20,
@@ -137,7 +137,7 @@ BROKER_PROPERTIES: dict[str, object] = {
 
 
 class ZooKeeperServer(ServerProcess):
-    """A standalone ZooKeeper, from the jars of pyspark."""
+    """A standalone ZooKeeper server, which runs from the jars in pyspark."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class ZooKeeperServer(ServerProcess):
 
     @property
     def connect(self) -> str:
-        """``zookeeper.connect`` of clients."""
+        """The value of ``zookeeper.connect`` for clients."""
         return f"127.0.0.1:{self.port}"
 
     def _is_ready(self) -> bool:
@@ -204,7 +204,7 @@ class Broker(ServerProcess):
         super().__init__(f"broker-{node}", command, folder, self._is_ready)
 
     def start(self, *, wait: bool = True) -> None:
-        """Start the broker after its earlier ZooKeeper session has expired; otherwise it would exit."""
+        """Start the broker once its previous ZooKeeper session has expired; before that, it would exit."""
         if self.log.exists() and self._zookeeper and not self.is_running:
             client = KazooClient(self._zookeeper)
             client.start(timeout=10)
@@ -239,7 +239,7 @@ def _listener(version: str, port: int) -> dict[str, object]:
 def zookeeper_brokers(
     ports: Sequence[int], folder: Path, version: str, zookeeper_connect: str, extra: Mapping[str, object]
 ) -> list[Broker]:
-    """Return brokers in ZooKeeper mode, one for each port. They are not started."""
+    """Create brokers in ZooKeeper mode, one per port. They are not started."""
     brokers = []
     for node, port in enumerate(ports):
         properties = {
@@ -256,9 +256,9 @@ def zookeeper_brokers(
 
 
 def kraft_brokers(ports: Sequence[int], folder: Path, version: str, extra: Mapping[str, object]) -> list[Broker]:
-    """Return brokers in KRaft mode, one for each port, with formatted storage. The first one is the controller.
+    """Create brokers in KRaft mode, one per port, and format their storage. They are not started.
 
-    They are not started.
+    The first broker is also the controller.
     """
     controller = free_port()
     cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

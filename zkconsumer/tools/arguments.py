@@ -1,4 +1,4 @@
-"""The argument parser of the tools: hints for unknown options, and help texts that fit the terminal."""
+"""The argument parser of the tools, with hints for unknown options and help that fits the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from zkconsumer.config.name_hints import NO_COUNTERPART, Counterpart, hint, suggest
 
-#: Options of other tools, with the options that replace them. The first one that a tool has is suggested.
+#: Replacements for options of other tools. The first replacement that a tool supports is suggested.
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "--bootstrap-server": ("--broker-list",),
     "--bootstrap-servers": ("--bootstrap-server", "--broker-list"),
@@ -25,15 +25,15 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "--zookeeper.connect": ("--zookeeper", "--zkconnect"),
 }
 
-#: Options of Kafka's tools that are not needed.
+#: Options of Kafka's tools that have no counterpart.
 _WITHOUT_COUNTERPART = ("--new-consumer",)
 
-#: A part of a usage text that belongs on one line: alternatives, an option with its value, or a word.
+#: A part of a usage text that must stay on one line: alternatives, an option with its value, or a word.
 _USAGE_PART = re.compile(r"\(.*?\)|\[.*?\](?=\s)|-\S+ [A-Z]+|\S+")
 
 
 class ToolHelp(argparse.HelpFormatter):
-    """Fits help texts to the width of the terminal. Indented lines, such as commands, stay as they are."""
+    """Wraps help texts at the terminal width. Indented lines, such as commands, are not wrapped."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         lines: list[str] = []
@@ -43,7 +43,7 @@ class ToolHelp(argparse.HelpFormatter):
         return "\n".join(indent + line for line in lines)
 
     def _format_usage(self, *arguments: Any) -> str:
-        # argparse aligns the lines with the end of the command, which leaves too little space for alternatives.
+        # argparse indents the lines by the length of the command, which leaves too little space for alternatives.
         parts = [part.replace(" ", "\0") for part in _USAGE_PART.findall(super()._format_usage(*arguments))]
         wrapped = textwrap.wrap(
             " ".join(parts), self._width, subsequent_indent=" " * 7, break_long_words=False, break_on_hyphens=False
@@ -52,7 +52,7 @@ class ToolHelp(argparse.HelpFormatter):
 
 
 class ToolParser(argparse.ArgumentParser):
-    """Parses the options of one tool. An error message suggests the options that were probably meant."""
+    """Parses the options of one tool. Error messages suggest the options that the user probably meant."""
 
     _given: Sequence[str] = ()
 
@@ -78,13 +78,13 @@ class ToolParser(argparse.ArgumentParser):
         counterparts = dict(_counterparts(options))
         for argument in self._given:
             name = argument.partition("=")[0]
-            # argparse accepts the beginning of an option.
+            # argparse accepts prefixes of options.
             if name.startswith("-") and name != "--" and not any(option.startswith(name) for option in options):
                 yield hint(name, options, counterparts, quote=str)
 
 
 def _counterparts(options: Iterable[str]) -> Iterable[tuple[str, Counterpart]]:
-    """Yield the options of other tools that one of a tool's options replaces."""
+    """Yield each option of another tool that one of ``options`` replaces, with its replacement."""
     known = set(options)
     for name, others in _OTHER_NAMES.items():
         if found := [other for other in others if other.partition(" ")[0] in known]:

@@ -1,4 +1,4 @@
-"""The tool ``check-config``: show what a consumer makes of a properties file, and report all problems."""
+"""The tool ``check-config``: shows how a consumer interprets a properties file, and reports all problems."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from zkconsumer.tools import common
 _DESCRIPTION = """\
 Check a consumer properties file.
 
-Each line of the file is printed with the value that the consumer uses, followed by all problems with their line
-numbers. Passwords are masked. No connection is opened.
+Print each property with the value that the consumer uses, followed by all problems with their line numbers.
+Passwords are masked. No connection is opened.
 
 The exit code is 0 if the file is valid, 1 if there is a problem, and 2 if the file cannot be read.
 """
 
-#: Names of properties whose values are masked, those of other clients included.
+#: Pattern of property names whose values are masked, including names from other clients.
 _SECRET = re.compile(r"password|secret|credential|token|digest|jaas", re.IGNORECASE)
 
 _MASK = "********"
 
 
 class _Line(NamedTuple):
-    """What a property on one line of a file becomes.
+    """One property in the file, and its effect.
 
     Attributes:
         line: line number.
-        property: name in the file.
+        property: property name in the file.
         value: value in the file, masked if it may be secret.
-        becomes: value that the consumer uses, or why it uses none.
+        becomes: value that the consumer uses, or the reason why there is none.
     """
 
     line: int
@@ -49,7 +49,7 @@ class _Line(NamedTuple):
 def add_to(tools: Any) -> None:
     """Add the subcommand."""
     parser = common.add_tool(tools, "check-config", run, _DESCRIPTION)
-    parser.add_argument("file", type=Path, metavar="FILE", help="properties file of a consumer")
+    parser.add_argument("file", type=Path, metavar="FILE", help="consumer properties file")
     common.add_json(parser)
 
 
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         return 2
     path = str(options.file)
     entries, problems = _parse(content, path)
-    if entries:  # otherwise, the required properties are not the problem
+    if entries:  # do not report missing required properties for an empty or unreadable file
         problems += _find_problems(dict(entries), path)
     lines = list(_explain(entries, {line for line, _ in problems}))
     if options.json:
@@ -79,22 +79,24 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _parse(content: bytes, path: str) -> tuple[list[tuple[str, FileValue]], list[tuple[int, str]]]:
-    """Return the properties of a file in the order of their lines, and the problems of the file as a whole."""
+    """Return the properties in file order, and the problems that affect the whole file."""
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         byte = content[error.start]
-        return [], [(line, f"the file is not UTF-8: byte 0x{byte:02x}; write other characters as \\uXXXX, as in Java")]
+        return [], [
+            (line, f"the file is not valid UTF-8: byte 0x{byte:02x}; write non-ASCII characters as \\uXXXX, as in Java")
+        ]
     try:
         entries = parse_entries(content, path)
     except ValueError as error:
         return [], [(0, f"not a Java properties file: {error}")]
-    return entries, [] if entries else [(0, "the file has no properties")]
+    return entries, [] if entries else [(0, "the file contains no properties")]
 
 
 def _find_problems(properties: dict[str, FileValue], path: str) -> list[tuple[int, str]]:
-    """Return line numbers and problems; line 0 for the file as a whole."""
+    """Return ``(line number, problem)`` pairs; line 0 stands for the whole file."""
     try:
         with_effect = {name: value for name, value in properties.items() if name not in WITHOUT_EFFECT}
         ConsumerConfig.from_dict(with_effect, strict=True)
@@ -109,7 +111,7 @@ def _find_problems(properties: dict[str, FileValue], path: str) -> list[tuple[in
 
 
 def _explain(entries: list[tuple[str, FileValue]], with_problems: set[int]) -> Iterator[_Line]:
-    """Yield what each line becomes."""
+    """Yield each property with its effect."""
     declared = {one.name: one for one in PROPERTIES}
     last = {ALIASES.get(name, name): value.line for name, value in entries}
     for name, value in entries:

@@ -1,4 +1,4 @@
-"""The command ``zkconsumer``; each tool is a subcommand with the options of Kafka's tool.
+"""The command ``zkconsumer``; each tool is a subcommand with the options of the corresponding Kafka tool.
 
 Exit codes: 0 success, 1 failure (with one line on standard error), 2 invalid arguments, 130 Ctrl-C.
 """
@@ -36,7 +36,7 @@ from zkconsumer.version import __version__
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line, with all tools."""
+    """Return the command-line parser of all tools."""
     parser = ToolParser("zkconsumer", description="Tools for ZooKeeper-coordinated consumer groups.")
     parser.add_argument("--version", action="version", version=f"zkconsumer {__version__}")
     tools = parser.add_subparsers(dest="tool", metavar="TOOL", required=True)
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a tool and return its exit code.
 
     Args:
-        arguments: command line arguments; None for those of the process.
+        arguments: command-line arguments; None for ``sys.argv[1:]``.
     """
     options, unknown = argument_parser().parse_known_args(arguments)
     if unknown:
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         common.echo(OUTPUT_CLOSED, file=sys.stderr)
         _discard_output()
         return 1
-    except BrokenPipeError:  # the reader, such as head, has exited
+    except BrokenPipeError:  # the reader of the pipe, such as head, exited
         _discard_output()
         return 1
     except KeyboardInterrupt:
@@ -88,9 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Run a tool and return its exit code, when all of its output has been written."""
+    """Run a tool, flush its output and return its exit code."""
     code = int(options.run(options))
-    if sys.stdout is not None:  # None if the shell has closed standard output
+    if sys.stdout is not None:  # None if the process was started without standard output
         try:
             sys.stdout.flush()
         except BrokenPipeError:
@@ -101,13 +101,13 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _discard_output() -> None:
-    """Discard what standard output still buffers, so that the interpreter's final flush does not fail."""
+    """Discard buffered output, so that the interpreter's final flush of standard output does not fail."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _suggest_cluster(options: argparse.Namespace) -> None:
-    """Print how to connect to the development cluster, if one is running."""
+    """Print the options for connecting to the development cluster, if one is running."""
     names = {name for action in options.parser._actions for name in action.option_strings}
     if text := cluster_state.hint(names, [value for value in vars(options).values() if isinstance(value, str)]):
         common.echo(f"    {text}", file=sys.stderr)

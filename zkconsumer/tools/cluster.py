@@ -1,4 +1,4 @@
-"""The tool ``cluster``: a development cluster in the foreground, or in the background under a supervisor process."""
+"""The tool ``cluster``: runs a development cluster in the foreground, or detached under a supervisor process."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def add_to(tools: Any) -> None:
     )
     common.add_log_level(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    up = actions.add_parser("up", help="start a cluster; stop it with Ctrl-C")
+    up = actions.add_parser("up", help="start a cluster, which runs until Ctrl-C")
     up.add_argument("--brokers", type=common.positive, default=2, metavar="N", help="number of brokers (default: 2)")
     up.add_argument(
         "--kafka",
         type=_version,
         default=DEFAULT_KAFKA,
         metavar="VERSION",
-        help="version of Kafka (default: %(default)s); 4.x runs in KRaft mode. Versions with pinned checksums: "
-        f"{', '.join(pinned_versions())}; others from 0.8.2.2 on can be downloaded as well",
+        help="Kafka version (default: %(default)s); 4.0 and later run in KRaft mode. Versions with pinned checksums: "
+        f"{', '.join(pinned_versions())}; other versions since 0.8.2.2 can also be downloaded",
     )
     up.add_argument(
         "--topic",
@@ -49,33 +49,39 @@ def add_to(tools: Any) -> None:
         default=[],
         dest="topics",
         metavar="NAME[:PARTITIONS]",
-        help="create a topic; can be repeated",
+        help="topic to create; can be repeated",
     )
-    up.add_argument("--zookeeper-port", type=_port, metavar="PORT", help="port of ZooKeeper (default: a free one)")
+    up.add_argument("--zookeeper-port", type=_port, metavar="PORT", help="ZooKeeper port (default: any free port)")
     up.add_argument(
         "--broker-port",
         type=_port,
         metavar="PORT",
-        help="port of the first broker; the others use the following ones (default: free ones)",
+        help="port of the first broker; further brokers use consecutive ports (default: any free ports)",
     )
     up.add_argument(
-        "--chroot", type=_chroot, default="", metavar="/PATH", help="ZooKeeper chroot of the brokers and the groups"
+        "--chroot",
+        type=_chroot,
+        default="",
+        metavar="/PATH",
+        help="ZooKeeper chroot of the brokers and consumer groups",
     )
     up.add_argument("--detach", action="store_true", help="run the cluster in the background")
     common.add_json(up)
     up.set_defaults(run=run_up, parser=up)
-    down = actions.add_parser("down", help="stop the cluster in the background")
+    down = actions.add_parser("down", help="stop the detached cluster")
     common.add_json(down)
     down.set_defaults(run=run_down, parser=down)
-    status = actions.add_parser("status", help="print the addresses of the cluster in the background")
+    status = actions.add_parser("status", help="print the addresses of the detached cluster")
     output = status.add_mutually_exclusive_group()
     common.add_json(output)
     output.add_argument(
-        "--properties", action="store_true", help="print a properties file for consumers; edit its group.id as needed"
+        "--properties", action="store_true", help="print a consumer properties file; change its group.id as needed"
     )
     status.set_defaults(run=run_status, parser=status)
-    topic = actions.add_parser("topic", help="create a topic in the cluster in the background")
-    topic.add_argument("topic", type=_topic, metavar="NAME[:PARTITIONS]", help="name and number of partitions")
+    topic = actions.add_parser("topic", help="create a topic in the detached cluster")
+    topic.add_argument(
+        "topic", type=_topic, metavar="NAME[:PARTITIONS]", help="topic name and number of partitions (default: 1)"
+    )
     topic.set_defaults(run=run_topic, parser=topic)
     java = actions.add_parser("java-home", help="print the JAVA_HOME that the development cluster uses")
     java.set_defaults(run=run_java_home, parser=java)
@@ -105,16 +111,16 @@ def _topic(text: str) -> tuple[str, int]:
 
 def _port(text: str) -> int:
     if not text.isdigit() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"must be a port from 1 to 65535, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a port between 1 and 65535, got {text!r}")
     return int(text)
 
 
 def run_up(options: argparse.Namespace) -> int:
-    """Start a cluster and return the exit code when it has stopped, or, with ``--detach``, when it has started."""
+    """Start a cluster; return the exit code once it has stopped or, with ``--detach``, once it is running."""
     if options.detach:
         return _detach(options)
     raise_on_sigterm()
-    state_file = os.environ.get("ZKCONSUMER_CLUSTER_STATE")  # _detach sets it for the supervisor
+    state_file = os.environ.get("ZKCONSUMER_CLUSTER_STATE")  # set by _detach for the supervisor
     with contextlib.ExitStack() as stack:
         if state_file:
             stack.enter_context(cluster_state.supervising(Path(state_file)))
@@ -133,7 +139,7 @@ def run_up(options: argparse.Namespace) -> int:
         (cluster.folder / cluster_state.MARKER).write_text(str(os.getpid()))
         _print(options, state)
         if state_file:
-            os.dup2(1, 2)  # a caller that reads standard error through a pipe waits until it is closed
+            os.dup2(1, 2)  # a caller that reads stderr from a pipe must not wait for this process
             cluster_state.publish(Path(state_file), state)
             _watch(cluster)
         else:
@@ -142,7 +148,7 @@ def run_up(options: argparse.Namespace) -> int:
 
 
 def _describe(cluster: DevCluster, kafka: str) -> dict[str, Any]:
-    """Return the state of a running cluster for its state file."""
+    """Return the content of the state file for a running cluster."""
     return {
         "supervisor": os.getpid(),
         "kafka": kafka,
@@ -158,7 +164,7 @@ def _watch_in_foreground(cluster: DevCluster, output: TextIO) -> None:
     try:
         _watch(cluster)
     except KeyboardInterrupt:
-        common.echo("stopping", file=output, flush=True)
+        common.echo("stopping the development cluster", file=output, flush=True)
         raise
 
 
@@ -176,7 +182,7 @@ def _watch(cluster: DevCluster) -> None:
 
 
 def run_down(options: argparse.Namespace) -> int:
-    """Stop the cluster in the background and return the exit code."""
+    """Stop the detached cluster and return the exit code."""
     state = cluster_state.running()
     if state is None:
         _print(options, None)
@@ -190,17 +196,17 @@ def run_down(options: argparse.Namespace) -> int:
     if options.json:
         common.print_json({"running": False, "stopped": state})
     else:
-        common.echo("stopped")
+        common.echo(f"development cluster stopped (pid {state['supervisor']}), data deleted")
     return 0
 
 
 def run_topic(options: argparse.Namespace) -> int:
-    """Create a topic in the cluster in the background, and return the exit code."""
+    """Create a topic in the detached cluster, and return the exit code."""
     state = cluster_state.require()
     name, partitions = options.topic
     with Admin(parse_bootstrap(state["bootstrap.servers"]), state["zookeeper.connect"]) as admin:
         admin.create_topic(name, partitions)
-    common.echo(f"topic {name!r} with {common.count(partitions, 'partition')} created")
+    common.echo(f"created topic {name!r} with {common.count(partitions, 'partition')}")
     return 0
 
 
@@ -211,9 +217,9 @@ def run_java_home(_options: argparse.Namespace) -> int:
 
 
 def run_status(options: argparse.Namespace) -> int:
-    """Print the addresses of the cluster in the background; return exit code 1 if there is none."""
+    """Print the addresses of the detached cluster; return exit code 1 if none is running."""
     if options.properties:
-        _print_properties(cluster_state.require())  # its output becomes a file, so it must not contain a message
+        _print_properties(cluster_state.require())  # the output is usually redirected to a file, so print no messages
         return 0
     state = cluster_state.running()
     _print(options, state)
@@ -239,7 +245,7 @@ def _detach(options: argparse.Namespace) -> int:
             command,
             stdin=subprocess.DEVNULL,
             stdout=out,
-            stderr=None,  # shows the progress of downloads
+            stderr=None,  # inherited, to show the download progress
             start_new_session=True,
             env={**os.environ, "ZKCONSUMER_CLUSTER_STATE": str(path)},
         )
@@ -257,13 +263,13 @@ def _detach(options: argparse.Namespace) -> int:
 
 
 def _print_properties(state: dict[str, Any]) -> None:
-    """Print the properties of a consumer that reads all records of the topics."""
+    """Print the properties of a consumer that reads topics from the beginning."""
     names = ("zookeeper.connect", "bootstrap.servers") if is_kraft(state["kafka"]) else ("zookeeper.connect",)
-    common.echo(f"# A consumer of the development cluster with Kafka {state['kafka']}")
+    common.echo(f"# Consumer properties for the development cluster (Kafka {state['kafka']})")
     for name in names:
         common.echo(f"{name}={state[name]}")
     common.echo("group.id=example")
-    common.echo("# A group without offsets starts at the earliest records.")
+    common.echo("# Start at the earliest record if the group has no committed offset.")
     common.echo("auto.offset.reset=smallest")
 
 
@@ -272,7 +278,7 @@ def _print(options: argparse.Namespace, state: dict[str, Any] | None) -> None:
         common.print_json({"running": False} if state is None else {"running": True, **state})
         return
     if state is None:
-        common.echo("no cluster is running")
+        common.echo("no development cluster is running")
         return
     common.echo(f"Kafka {state['kafka']}, supervisor pid {state['supervisor']}")
     for name in cluster_state.ADDRESSES:

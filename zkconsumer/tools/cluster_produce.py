@@ -1,4 +1,4 @@
-"""The action ``produce`` of the tool ``cluster``: write lines of standard input, or numbers, to a topic."""
+"""The action ``produce`` of the tool ``cluster``: writes lines from standard input, or numbers, to a topic."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.tools import cluster_state, common
 from zkconsumer.tools.common import ToolError
 
-#: Maximum seconds to wait for the response of a broker.
+#: Maximum seconds to wait for a broker's response.
 _TIMEOUT_S = 10.0
 
 _DESCRIPTION = """\
-Write each line of standard input, or the numbers from 0 to N - 1, as a record to a topic of the cluster in the
-background. The records are distributed evenly among the partitions.
+Write each line of standard input, or each number from 0 to N - 1, as a record to a topic of the detached cluster.
+The records are distributed evenly among the partitions.
 """
 
 
 def add_to(actions: Any) -> None:
     """Add the action."""
     parser = actions.add_parser(
-        "produce", help="write lines of standard input, or numbers, to a topic", description=_DESCRIPTION
+        "produce", help="write lines from standard input, or numbers, to a topic", description=_DESCRIPTION
     )
-    parser.add_argument("--topic", required=True, help="existing topic")
-    parser.add_argument("--count", type=common.positive, metavar="N", help="write N numbers instead of lines")
+    parser.add_argument("--topic", required=True, help="topic to write to; it must exist")
+    parser.add_argument(
+        "--count", type=common.positive, metavar="N", help="write the numbers from 0 to N - 1 instead of standard input"
+    )
     parser.add_argument(
         "--rate", type=common.positive, metavar="N", help="maximum number of records per second (default: no limit)"
     )
-    parser.add_argument("--bootstrap-server", metavar="HOSTS", help="brokers of another cluster: host:port,...")
+    parser.add_argument("--bootstrap-server", metavar="HOSTS", help="brokers of a different cluster: host:port,...")
     parser.set_defaults(run=run, parser=parser)
 
 
@@ -80,7 +82,7 @@ def _partitions(servers: str, topic: str) -> list[int]:
 
 
 def _lines() -> Iterator[bytes]:
-    """Yield the lines of standard input as they arrive, without their ends."""
+    """Yield the lines of standard input as they arrive, without line endings."""
     rest = b""
     while data := os.read(sys.stdin.fileno(), 1 << 16):
         *lines, rest = (rest + data).split(b"\n")

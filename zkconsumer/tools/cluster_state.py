@@ -1,4 +1,4 @@
-"""The development cluster in the background: its state file, and the lock that marks it as running."""
+"""State file of the detached development cluster, and the lock that marks it as running."""
 
 from __future__ import annotations
 
@@ -13,35 +13,33 @@ from typing import Any
 
 from zkconsumer.devcluster.servers import is_kraft
 from zkconsumer.errors import ZkConsumerError
+from zkconsumer.excerpt import excerpt
 from zkconsumer.tools.common import ToolError
 
-#: Names of the addresses and of the directory in the state file, in the order in which they are printed.
+#: Keys of the addresses and the directory in the state file, in output order.
 ADDRESSES = ("zookeeper.connect", "bootstrap.servers", "logs")
 
-#: File in the directory of a cluster that contains the pid of its supervisor. Only such a directory may be deleted.
+#: Name of the file in a cluster directory that contains the supervisor's pid. Without it, a directory is not deleted.
 MARKER = "supervisor.pid"
 
 
 def require() -> dict[str, Any]:
-    """Return the state of the cluster in the background.
+    """Return the state of the detached cluster.
 
     Raises:
-        ToolError: there is none.
+        ToolError: no detached cluster is running.
     """
     state = running()
     if state is None:
-        raise ToolError(
-            "no cluster is running in the background; start one with `zkconsumer cluster up --detach`, or set "
-            "--bootstrap-server to the brokers of another cluster"
-        )
+        raise ToolError("no detached cluster is running; start one with `zkconsumer cluster up --detach`")
     return state
 
 
 def hint(arguments: Collection[str], addresses: Collection[str]) -> str:
-    """Return the options with which a tool connects to the cluster in the background, or an empty string.
+    """Return a hint with the options that connect a tool to the detached cluster, or an empty string.
 
     Args:
-        arguments: names of the options that the tool has.
+        arguments: option names of the tool.
         addresses: addresses to which the tool could not connect.
     """
     try:
@@ -64,7 +62,7 @@ def state_file() -> Path:
 
 
 def publish(path: Path, state: Mapping[str, Any]) -> None:
-    """Write the state file of a cluster that runs; a reader finds either the whole content or no file."""
+    """Write the state file of a running cluster atomically: readers find the complete file or none."""
     complete = path.with_suffix(".new")
     complete.write_text(json.dumps(state))
     complete.replace(path)
@@ -93,24 +91,26 @@ def _read_state(path: Path) -> dict[str, Any]:
     """Return the content of the state file.
 
     Raises:
-        ZkConsumerError: a supervisor has not written it.
+        ZkConsumerError: the file was not written by a supervisor.
     """
     try:
         state: dict[str, Any] = json.loads(path.read_text())
-        texts = [state[name] for name in ("kafka", *ADDRESSES)]
-        if type(state["supervisor"]) is not int or not all(isinstance(text, str) for text in texts):
-            raise TypeError("a value has the wrong type")
+        for name, expected in {"supervisor": int, **dict.fromkeys(("kafka", *ADDRESSES), str)}.items():
+            if type(state[name]) is not expected:
+                kind = "an integer" if expected is int else "a string"
+                raise TypeError(f"{name!r} must be {kind}, got {excerpt(str(state[name]))}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
+        problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ZkConsumerError(
-            f"{path} does not contain the state of a development cluster ({type(error).__name__}: {error}); delete it"
+            f"{path} does not contain the state of a development cluster ({problem}); delete it"
         ) from error
     return state
 
 
 def running() -> dict[str, Any] | None:
-    """Return the state of the cluster in the background, None if there is none.
+    """Return the state of the detached cluster, or None if none is running.
 
-    The files of a supervisor that was killed are deleted.
+    State files left by a killed supervisor are deleted.
     """
     path = state_file()
     try:

@@ -1,4 +1,4 @@
-"""Functions that the tools share: arguments, connections and output."""
+"""Functions shared by the tools: arguments, connections and output."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from zkconsumer.zookeeper import registry
 
 CLIENT_ID = "zkconsumer-tools"
 
-#: Maximum seconds to wait for the response of a broker.
+#: Maximum seconds to wait for a broker's response.
 _BROKER_TIMEOUT_S = 10.0
 
-#: Maximum seconds for which a request is retried.
+#: Maximum time to retry a request, in seconds.
 _RETRY_TIMEOUT_S = 15.0
 
-#: Values of ``--log-level``.
+#: Valid values of ``--log-level``.
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
-#: Maximum number of characters in a table cell. Only ids that foreign programs wrote are longer.
+#: Maximum number of characters in a table cell. Only ids written by other programs are longer.
 _MAX_CELL_LENGTH = 600
 
 #: Default of ``--zookeeper``, as in Kafka's tools.
@@ -73,7 +73,7 @@ def add_log_level(parser: argparse.ArgumentParser) -> None:
 
 
 def add_group(parser: argparse.ArgumentParser) -> None:
-    """Add ``--zookeeper`` and ``--group`` of a tool for one group."""
+    """Add ``--zookeeper`` and ``--group``, for a tool that examines one group."""
     parser.add_argument("--zookeeper", default=LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)")
     parser.add_argument("--group", required=True, help="consumer group")
 
@@ -84,15 +84,15 @@ def add_json(parser: argparse._ActionsContainer) -> None:
 
 
 def add_access(parser: argparse.ArgumentParser, *, brokers: bool = True) -> None:
-    """Add ``--command-config``, and ``--bootstrap-server`` for a tool that connects to brokers."""
+    """Add ``--command-config`` and, if the tool connects to brokers, ``--bootstrap-server``."""
     parser.add_argument(
         "--command-config",
         metavar="FILE",
-        help="properties file with security settings (security.protocol, zookeeper.sasl.*)",
+        help="properties file with security settings, such as security.protocol and zookeeper.sasl.*",
     )
     if brokers:
         parser.add_argument(
-            "--bootstrap-server", metavar="HOSTS", help="brokers of a cluster that does not use ZooKeeper (KRaft)"
+            "--bootstrap-server", metavar="HOSTS", help="brokers of a cluster in KRaft mode: host:port,..."
         )
 
 
@@ -104,15 +104,15 @@ def positive(text: str) -> int:
 
 
 def access(config: ConsumerConfig) -> contextlib.AbstractContextManager[Access]:
-    """Connect to ZooKeeper and the brokers of a configuration, with the client id of the tools."""
+    """Connect to the configured ZooKeeper and brokers, using the tools' client id."""
     own = dataclasses.replace(config, client_id=CLIENT_ID)
     return open_access(own, Connecting.from_config(own).with_timeout(_BROKER_TIMEOUT_S))
 
 
 def read_config(options: argparse.Namespace, hosts: str, group: str = CLIENT_ID) -> ConsumerConfig:
-    """Return the configuration of ``--command-config`` and ``--bootstrap-server`` for ZooKeeper servers and a group.
+    """Build the configuration for ``hosts`` and ``group`` from ``--command-config`` and ``--bootstrap-server``.
 
-    The name of the group is not checked, so that a tool can describe and delete any group.
+    The group name is not validated, so that a tool can describe and delete any group.
     """
     properties = read_properties(options.command_config) if getattr(options, "command_config", None) else {}
     if getattr(options, "bootstrap_server", None):
@@ -125,13 +125,13 @@ def check_brokers(cluster: Cluster) -> None:
     """Raise ``ToolError`` if no broker is registered; without brokers, partitions cannot be listed."""
     if not cluster.brokers():
         raise ToolError(
-            "no broker is registered in ZooKeeper; check the chroot, or set --bootstrap-server if the cluster does not "
-            "use ZooKeeper"
+            "no broker is registered in ZooKeeper; check the chroot (a cluster in KRaft mode requires "
+            "--bootstrap-server)"
         )
 
 
 def check_topics(cluster: Cluster, topics: Iterable[str]) -> None:
-    """Raise ``ToolError`` if one of the topics does not exist."""
+    """Raise ``ToolError`` if any of the topics does not exist."""
     names = list(topics)
     for name in names:
         registry.check_topic_name(name)
@@ -139,11 +139,11 @@ def check_topics(cluster: Cluster, topics: Iterable[str]) -> None:
     for name in names:
         if name not in existing:
             check_brokers(cluster)
-            raise ToolError(f"topic {name!r} does not exist; check its name, and the chroot of ZooKeeper")
+            raise ToolError(f"topic {name!r} does not exist; check the topic name and the ZooKeeper chroot")
 
 
 def delete_group(config: ConsumerConfig) -> None:
-    """Delete the znodes of the group of a configuration."""
+    """Delete the znodes of the configured group."""
     with access(config) as closing:
         closing.session.znodes.delete_tree(registry.GroupPaths(config.group_id).root)
 
@@ -170,25 +170,27 @@ def replace_file(path: Path) -> Iterator[Path]:
         raise ToolError(f"cannot write {str(path)!r}: {error}") from error
     finally:
         if is_replaced:
-            with contextlib.suppress(OSError):  # such as the name being too long, which has raised the error above
+            with contextlib.suppress(
+                OSError
+            ):  # for example, the name is too long, which already raised the error above
                 new.unlink(missing_ok=True)
 
 
 def retrying(backoff_s: float = 0.5) -> Retrying:
     """Return a tenacity ``Retrying`` that retries for 15 seconds.
 
-    The first request for a group coordinator fails until the brokers have created the offsets topic.
+    The first requests for a group coordinator fail until the brokers have created the offsets topic.
 
     Args:
-        backoff_s: seconds between two calls.
+        backoff_s: seconds between two attempts.
     """
     return retry.retrying(_RETRY_TIMEOUT_S, interval_s=backoff_s)
 
 
 def printable(text: object) -> str:
-    """Return text without control characters: each character that is not printable becomes an escape sequence.
+    """Return ``text`` as a string in which each unprintable character is replaced with an escape sequence.
 
-    Text from a znode can contain sequences that control the terminal, and line ends that forge lines.
+    Data from a znode can contain terminal control sequences, and line breaks that forge output lines.
     """
     line = str(text)
     if line.isprintable():
@@ -197,22 +199,22 @@ def printable(text: object) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number with a noun in singular or plural."""
+    """Return a number with its noun in the singular or plural."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def cell(value: object) -> str:
-    """Return the text of a cell of a table, without control characters and of limited length."""
+    """Return the text of a table cell, without control characters and truncated if it is too long."""
     text = "-" if value is None else printable(value)
     return text if len(text) <= _MAX_CELL_LENGTH else f"{text[:_MAX_CELL_LENGTH]}..."
 
 
 class ToolError(ZkConsumerError):
-    """A tool cannot do what its options request, for example because a group or a topic does not exist."""
+    """Raised when a tool cannot perform its task, for example because a group or topic does not exist."""
 
 
 class OutputClosedError(Exception):
-    """Standard output is closed or full. A message was not written, so its offset must not be committed."""
+    """Raised when standard output is closed or full. The unwritten message must not be committed."""
 
 
 def echo(line: object = "", file: TextIO | None = None, *, flush: bool = False) -> None:
@@ -221,12 +223,12 @@ def echo(line: object = "", file: TextIO | None = None, *, flush: bool = False) 
 
 
 def print_json(content: Mapping[str, object]) -> None:
-    """Print an object as one line of JSON, and flush. Names are in camel case."""
+    """Print an object as one line of JSON, and flush. Keys are in camel case."""
     _write(json.dumps(content), None, flush=True)
 
 
 def report(options: argparse.Namespace, content: Mapping[str, object], lines: Iterable[str]) -> None:
-    """Print the result of a tool: with ``--json`` an object, otherwise lines of text."""
+    """Print the result of a tool: a JSON object with ``--json``, otherwise lines of text."""
     if options.json:
         print_json(content)
         return
@@ -238,7 +240,7 @@ def _write(line: str, file: TextIO | None, *, flush: bool) -> None:
     """Write a line.
 
     Raises:
-        BrokenPipeError: the reader of the pipe has exited.
+        BrokenPipeError: the reader of the pipe exited.
         OutputClosedError: the disk is full.
     """
     try:
@@ -252,13 +254,13 @@ def _write(line: str, file: TextIO | None, *, flush: bool) -> None:
 def partition_json(
     partition: TopicPartition, offset: int | None, end: int | None, owner: str | None, **more: object
 ) -> dict[str, object]:
-    """Return the JSON object of a partition of a group.
+    """Return the JSON object that describes one partition of a group.
 
     Args:
-        offset: committed offset; None or negative if there is none or it is unknown.
+        offset: committed offset; None or negative if it is missing or unknown.
         end: end offset of the log; None if it is unknown.
-        owner: id of the thread that owns the partition.
-        more: further attributes.
+        owner: thread id of the owner; None if there is none.
+        more: additional keys.
     """
     known = None if offset is None or offset < 0 else offset
     lag = None if known is None or end is None else end - known
@@ -280,7 +282,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
-    """Return a ``rich`` table, None if the extra ``cli`` is not installed. The cells contain no markup."""
+    """Return a ``rich`` table without markup, or None if the extra ``cli`` is not installed."""
     try:
         from rich.table import Table
         from rich.text import Text

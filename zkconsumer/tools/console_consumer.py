@@ -1,4 +1,4 @@
-"""The tool ``console-consumer``: print the messages of one or more topics.
+"""The tool ``console-consumer``: prints the messages of one or more topics.
 
 Source: Kafka 1.1 kafka.tools.ConsoleConsumer with ``--zookeeper``. Deliberate differences: a message is written before
 its offset can be committed, so no message is lost if the tool is killed; and a topic that does not exist is an error,
@@ -54,7 +54,7 @@ def add_to(tools: Any) -> None:
     )
     parser.add_argument(
         "--group",
-        help="consumer group (default: group.id of the properties, or a generated group that is deleted on exit)",
+        help="consumer group (default: group.id in the properties, or a generated group that is deleted on exit)",
     )
     parser.add_argument(
         "--from-beginning",
@@ -62,7 +62,7 @@ def add_to(tools: Any) -> None:
         help="start with the earliest message if the group has no committed offsets",
     )
     parser.add_argument(
-        "--delete-consumer-offsets", action="store_true", help="delete the committed offsets of the group on startup"
+        "--delete-consumer-offsets", action="store_true", help="delete the group's committed offsets on startup"
     )
     parser.add_argument(
         "--timeout-ms", type=common.positive, metavar="MS", help="exit if no message arrives within this time"
@@ -137,7 +137,7 @@ def _print_all(stream: KafkaStream, printer: MessagePrinter) -> None:
 
 
 def _consume_last_message(stream: KafkaStream, printer: MessagePrinter) -> None:
-    """Count the last printed message as consumed; the stream does so only when the next one is requested."""
+    """Mark the last printed message as consumed; the stream does so only when the next message is requested."""
     last = printer.last_message
     if last is not None:
         stream.positions.consume_last(TopicPartition(last.topic, last.partition), last.offset)
@@ -150,20 +150,20 @@ def _print_messages(stream: KafkaStream, printer: MessagePrinter) -> None:
             if printer.has_reached_limit:
                 return
     except ConsumerTimeoutError:
-        return  # consumer.timeout.ms has expired
+        return  # consumer.timeout.ms expired
 
 
 def _check_znodes(config: ConsumerConfig, options: argparse.Namespace) -> None:
     """Check that brokers and the topic exist, and that committed offsets do not contradict ``--from-beginning``.
 
-    The offsets are deleted with ``--delete-consumer-offsets``.
+    With ``--delete-consumer-offsets``, delete the committed offsets instead.
     """
     with common.access(config) as access:
         session = access.session
         if not config.bootstrap_servers and not session.znodes.children(BROKER_IDS):
             raise ToolError(
-                f"No brokers found in ZK. Nothing is registered in {BROKER_IDS} at {config.zookeeper_connect!r}; "
-                "check the chroot, or set bootstrap.servers in --consumer.config if the cluster does not use ZooKeeper"
+                f"No brokers found in ZK. {BROKER_IDS} is empty or missing at {config.zookeeper_connect!r}; check the "
+                "chroot (a cluster in KRaft mode requires bootstrap.servers in --consumer.config)"
             )
         if options.topic:
             common.check_topics(access.cluster, [options.topic])

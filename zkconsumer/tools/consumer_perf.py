@@ -1,8 +1,8 @@
-"""The tool ``consumer-perf``: measure the throughput of a single consumer.
+"""The tool ``consumer-perf``: measures the throughput of a single consumer.
 
 Source: Kafka 1.1 kafka.tools.ConsumerPerformance with ``--zookeeper``, with the same columns. Deliberate differences:
-a topic that does not exist is an error, the znodes of a generated group are deleted, and the final wait for further
-messages is not part of the time.
+a topic that does not exist is an error, the znodes of a generated group are deleted, and the measured time does not
+include the final wait for further messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zkconsumer.errors import ConsumerTimeoutError
 from zkconsumer.tools import common
 
 _MB = 1024 * 1024
-#: Pattern letters of Java's SimpleDateFormat, and Python's directives.
+#: Maps pattern letters of Java's SimpleDateFormat to ``strftime`` directives.
 _LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _DETAILED = ("time", "threadId", "data.consumed.in.MB", "MB.sec", "data.consumed.in.nMsg", "nMsg.sec")
 _SUMMARY = ("start.time", "end.time", *_DETAILED[2:])
@@ -49,20 +49,20 @@ def add_to(tools: Any) -> None:
     parser.add_argument("--topic", required=True, help="topic to consume")
     parser.add_argument("--group", help="consumer group (default: a generated group that is deleted on exit)")
     parser.add_argument(
-        "--messages", type=common.positive, required=True, metavar="N", help="number of messages per thread to consume"
+        "--messages", type=common.positive, required=True, metavar="N", help="number of messages to consume per thread"
     )
-    add_number("--fetch-size", _MB, "maximum bytes per partition in one fetch response", "BYTES")
+    add_number("--fetch-size", _MB, "maximum size of a partition's records in a fetch response", "BYTES")
     parser.add_argument(
-        "--from-latest", action="store_true", help="start with the latest message if there is no committed offset"
+        "--from-latest", action="store_true", help="start with the latest message if the group has no committed offset"
     )
     add_number("--socket-buffer-size", 2 * _MB, "size of the TCP receive buffer", "BYTES")
     add_number("--threads", 10, "number of streams")
     add_number("--num-fetch-threads", 1, "number of fetcher threads per broker")
     add_number("--reporting-interval", 5000, "interval between two rows of --show-detailed-stats", "MS")
     parser.add_argument(
-        "--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", help="format of times, as in Java's SimpleDateFormat"
+        "--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", help="timestamp format, as a Java SimpleDateFormat pattern"
     )
-    parser.add_argument("--show-detailed-stats", action="store_true", help="print a row per thread and interval")
+    parser.add_argument("--show-detailed-stats", action="store_true", help="print one row per thread and interval")
     parser.add_argument("--hide-header", action="store_true", help="do not print the header")
     parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="consumer properties file")
     parser.add_argument("--arrow", action="store_true", help="consume Arrow batches instead of messages")
@@ -89,7 +89,7 @@ def _measure(options: argparse.Namespace, config: ConsumerConfig) -> None:
     if not options.hide_header and not options.json:
         common.echo(", ".join(_DETAILED if options.show_detailed_stats else _SUMMARY))
     is_interrupted = threading.Event()
-    # The consumer is closed before the pool, which wakes readers that wait for messages.
+    # The consumer is closed before the pool; this wakes up readers that wait for messages.
     with (
         futures.ThreadPoolExecutor(options.threads, thread_name_prefix="consumer-perf") as pool,
         create_consumer(config) as consumer,
@@ -128,9 +128,9 @@ class _Reader:
     """Consumes one stream in a separate thread.
 
     Attributes:
-        messages: number of consumed messages.
-        size: bytes of their values.
-        last_read_at: ``time.monotonic`` of the latest message.
+        messages: number of messages consumed.
+        size: total size of their values, in bytes.
+        last_read_at: ``time.monotonic()`` when the latest message was read.
     """
 
     def __init__(self, options: argparse.Namespace, stream: KafkaStream, number: int, started_at: float) -> None:
@@ -144,7 +144,7 @@ class _Reader:
         self._reported = (0, 0)  # messages and bytes at the previous report
 
     def run(self, is_interrupted: threading.Event) -> None:
-        """Consume until the number of messages is reached, no further message arrives or the event is set."""
+        """Consume until ``--messages`` is reached, no further message arrives, or ``is_interrupted`` is set."""
         options = self._options
         report_at = time.monotonic() + self._interval_s
         try:
@@ -162,7 +162,7 @@ class _Reader:
                 if self.messages >= options.messages or is_interrupted.is_set():
                     return
         except ConsumerTimeoutError:
-            pass  # the end of the topic
+            pass  # the end of the topic was reached
 
     def _report(self) -> None:
         messages, size = self.messages - self._reported[0], self.size - self._reported[1]

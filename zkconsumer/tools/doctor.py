@@ -1,4 +1,4 @@
-"""The tool ``doctor``: report problems of a group."""
+"""The tool ``doctor``: reports the problems of a consumer group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from zkconsumer.errors import RegistrationError, RetriableError, ZkConsumerError
@@ -23,18 +22,19 @@ _DESCRIPTION = """\
 Report problems of a consumer group: members, owners, assignment and offsets.
 
 The line `health` reports whether the group makes progress, according to ZooKeeper and the brokers: healthy,
-rebalancing, stalled, or failed (the group has no members). The codes of the reasons are those of a consumer's health.
+rebalancing, stalled, or failed (the group has no members). The reason codes are the same as in the health report of a
+consumer.
 
-The tool changes nothing. The exit code is 0 if there is no problem, and 1 otherwise.
+The tool is read-only. The exit code is 0 if there is no problem, and 1 otherwise.
 """
 
-#: Seconds between two examinations of a group with problems that a rebalance may cause.
+#: Seconds between the two examinations of a group whose problems may be caused by a rebalance.
 _REBALANCE_S = 2.0
 
-#: Codes of problems that a rebalance causes temporarily.
+#: Codes of problems that occur temporarily during a rebalance.
 _TRANSIENT = ("partition_not_released", "rebalance_failed")
 
-#: Maximum number of partitions that are printed for a reason.
+#: Maximum number of partitions printed per health reason.
 _MAX_PARTITIONS = 5
 
 
@@ -47,7 +47,7 @@ def add_to(tools: Any) -> None:
         type=common.positive,
         default=600,
         metavar="SECONDS",
-        help="report a partition with lag whose offset was not committed for this time (default: %(default)s)",
+        help="report a partition with lag if its last commit is older than this (default: %(default)s)",
     )
     common.add_access(parser)
     common.add_json(parser)
@@ -94,16 +94,13 @@ def _describe_reason(reason: HealthReason) -> str:
     shown = ", ".join(map(str, partitions[:_MAX_PARTITIONS]))
     if len(partitions) > _MAX_PARTITIONS:
         shown += f" and {len(partitions) - _MAX_PARTITIONS} more"
-    since = datetime.fromtimestamp(reason.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return f"{reason.code}: {shown}; since {since}" if shown else f"{reason.code}; since {since}"
+    return f"{reason.code}{f': {shown}' if shown else ''}; since {reason.since_utc}"
 
 
 def _reason_as_json(reason: HealthReason) -> dict[str, Any]:
     return {
-        "code": reason.code,
-        "state": reason.state.name.lower(),
+        **reason.as_json(),
         "since": reason.since,
-        "message": reason.message,
         "partitions": [{"topic": p.topic, "partition": p.partition} for p in sorted(reason.partitions)],
     }
 
@@ -113,8 +110,8 @@ def _examine_group(
 ) -> tuple[GroupState, Mapping[str, list[int]], list[Finding]]:
     """Return the state of a group, the partitions of its topics, and the problems of its members and owners.
 
-    A rebalance causes the same problems temporarily. If there are problems that prevent progress, the group is examined
-    twice. If those that a rebalance can cause have changed in between, the group is rebalancing.
+    Some problems also occur temporarily during a rebalance. Therefore, a group with problems that prevent progress is
+    examined twice. If the problems that a rebalance can cause differ, the group is rebalancing.
     """
     state, partitions, findings = _read_and_check(group, access, commands)
     first = {finding for finding in findings if finding.code}
@@ -128,7 +125,7 @@ def _examine_group(
 
 
 def _confirm(finding: Finding, started: float, *, has_changed: bool) -> Finding:
-    """Return a finding of the second examination, with the code and the time that follow from both examinations."""
+    """Return a finding of the second examination, with the code and start time that follow from both examinations."""
     if has_changed and finding.code in _TRANSIENT:
         return replace(finding, code="rebalancing", since=started)
     return replace(finding, since=started) if finding.code and finding.since is None else finding
@@ -154,7 +151,7 @@ def _check_group(
             readable[consumer_id] = resolve_filter(GroupPaths(state.group).registration(consumer_id), member, topics)
         except RegistrationError as error:
             yield Finding(
-                f"zkconsumer members cannot evaluate its topic filter: {error}",
+                f"zkconsumer members cannot evaluate the topic filter of {consumer_id}: {error}",
                 f"member {consumer_id}",
                 "subscribe this member to topics by name",
                 "registration_invalid",

@@ -14,8 +14,8 @@ from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_partition_number
 
 _MIXED_CLIENTS = (
-    "other kinds of clients assign partitions differently, so that partitions remain without an owner or are never "
-    "released; use only JVM consumers and zkconsumer in this group, and another group.id for other clients"
+    "other clients assign partitions differently, so partitions remain without an owner or are never released; use a "
+    "different group.id for them"
 )
 
 
@@ -37,13 +37,13 @@ def check_members(state: GroupState, commands: Commands) -> Iterator[Finding]:
         yield Finding(
             "the group has no members, so nothing is consumed",
             f"group {state.group}",
-            f"start a member; if the group is not used any longer: {commands.delete_group()}",
+            f"start a member; if the group is no longer used: {commands.delete_group()}",
             "no_members",
         )
 
 
 def _effect_of_znode(path: str) -> tuple[str, tuple[TopicPartition, ...]]:
-    """Return the code of ``HealthReason`` for a malformed znode, and its partitions."""
+    """Return the ``HealthReason`` code for a malformed znode, and the affected partitions."""
     *_, topic, name = path.split("/")
     number = parse_partition_number(name)
     if "/ids/" in path:
@@ -60,37 +60,37 @@ def _remedy_of_znode(path: str, commands: Commands) -> str:
         return "every JVM member fails to rebalance while this znode exists; stop the program that created it"
     if "/owners/" in path:
         return (
-            "another kind of client, such as pykafka, owns partitions under such a name. Members of this group do not "
-            "see that and read the partition, too; use another group.id for the other client"
+            "a client such as pykafka creates owner znodes with such names; the members of this group ignore them and "
+            "read the same partitions; use a different group.id for that client"
         )
     if number is None:
-        return "no member of this group reads it; delete it unless a consumer of Kafka 0.7 needs it"
+        return "no member of this group reads this znode; delete it unless a Kafka 0.7 consumer needs it"
     return (
-        "write the next offset to consume; or stop the members and delete the offset, so that auto.offset.reset "
-        f"applies: {commands.delete_offset(TopicPartition(topic, number))}"
+        "write the next offset to consume to this znode; to apply auto.offset.reset instead, stop the members and "
+        f"delete the offset: {commands.delete_offset(TopicPartition(topic, number))}"
     )
 
 
 def _check_jvm_compatibility(consumer_id: str, content: Mapping[str, Any]) -> Iterator[Finding]:
     """Find registrations that zkconsumer accepts but that make every rebalance of a JVM member fail.
 
-    Members before 1.0 parse every number as a 32-bit integer, and reject the JSON if one of them is something else.
+    JVM members before 1.0 parse every number as a 32-bit integer, and reject the JSON if any number is not one.
 
     Source: Kafka 0.8.2 kafka.utils.Json.
     """
     reasons = [
-        f"{key} {excerpt(str(number))} is not a 32-bit integer, as members before 1.0 require"
+        f"{key} {excerpt(str(number))} is not a 32-bit integer, as JVM members before 1.0 require"
         for key in ("version", "timestamp")
         if isinstance(number := content.get(key), int | float)
         and not (type(number) is int and -(1 << 31) <= number < 1 << 31)
     ]
     if not all(type(count) is int for count in content["subscription"].values()):
-        reasons.append("a number of streams is not an integer")
+        reasons.append("a stream count is not an integer")
     if reasons:
         yield Finding(
-            f"JVM members cannot read its registration: {'; '.join(reasons)}",
+            f"JVM members cannot read the registration of {consumer_id}: {'; '.join(reasons)}",
             f"member {consumer_id}",
-            "JVM members fail to rebalance while this member is registered; stop the member, or fix its program",
+            "stop this member; JVM members fail to rebalance while it is registered",
         )
 
 
@@ -98,15 +98,15 @@ def _check_filter(consumer_id: str, member: Registration, content: Mapping[str, 
     [expression] = member.subscription
     if "\\\\" in expression:
         yield Finding(
-            f"its topic filter {excerpt(expression)} is escaped twice, a defect of Kafka 1.0.1 to 1.1 (KAFKA-6319); it "
-            "matches only topics with a backslash in their name, which cannot exist",
+            f"topic filter {excerpt(expression)} is escaped twice (KAFKA-6319 in Kafka 1.0.1 to 1.1), so it matches no "
+            "topic",
             f"member {consumer_id}",
-            "use an expression without backslashes, such as [.] for a dot, or replace it by a zkconsumer member",
+            "use an expression without backslashes, such as [.] for a dot",
         )
     if len(content["subscription"]) > 1:
         yield Finding(
-            f"its registration contains {len(content['subscription'])} topic filters, as kafka-node writes them; JVM "
-            f"consumers and zkconsumer use the first one, {excerpt(expression)}, to compute its partitions",
+            f"registration of {consumer_id} contains {len(content['subscription'])} topic filters, as written by "
+            f"kafka-node; JVM members and zkconsumer use only the first, {excerpt(expression)}",
             f"member {consumer_id}",
             _MIXED_CLIENTS,
         )
@@ -118,24 +118,24 @@ def _check_filter(consumer_id: str, member: Registration, content: Mapping[str, 
 def check_owners(
     state: GroupState, threads: Mapping[str, list[str]], partitions: Mapping[str, list[int]]
 ) -> Iterator[Finding]:
-    """Yield topics that do not exist, and partitions with a wrong owner or without one.
+    """Yield topics that do not exist, and partitions with an invalid owner or none.
 
     Args:
-        threads: thread ids that subscribe to each topic.
-        partitions: partitions of each existing topic.
+        threads: ids of the threads subscribed to each topic.
+        partitions: partition numbers of each existing topic.
     """
     for topic in sorted(threads.keys() - partitions.keys()):
         yield Finding(
             f"the topic does not exist, but {len(threads[topic])} threads subscribe to it",
             f"topic {topic}",
-            "create the topic, or correct the subscription; check the chroot of zookeeper.connect",
+            "create the topic, or correct the subscription or the chroot of zookeeper.connect",
         )
     other_clients = sorted(set(state.owners.values()) & state.sessions.keys())
     for consumer_id in other_clients:
         owned = [str(partition) for partition, owner in sorted(state.owners.items()) if owner == consumer_id]
         yield Finding(
-            f"it is another kind of client, such as kafka-node or wvanbergen/kafka: its owner znodes ({len(owned)}, "
-            f"the first is that of {owned[0]}) contain its consumer id without a thread number",
+            f"member {consumer_id} is not a JVM member or zkconsumer, but a client such as kafka-node or "
+            f"wvanbergen/kafka: its owner znodes ({len(owned)}, first: {owned[0]}) have no thread number",
             f"member {consumer_id}",
             _MIXED_CLIENTS,
         )
@@ -156,27 +156,26 @@ def _check_each_owner(state: GroupState, threads: Mapping[str, list[str]]) -> It
 def _problem_of_owner(
     state: GroupState, threads: Mapping[str, list[str]], partition: TopicPartition, owner: str
 ) -> tuple[str, str] | None:
-    """Return a problem of an owner znode and its remedy, or None."""
+    """Return the problem of an owner znode and its remedy, or None if there is no problem."""
     member = state.consumer_of(owner)
     if state.owner_sessions[partition] == 0:
         return (
-            f"owned by {excerpt(owner)}, and the owner znode is persistent, so no session deletes it",
-            "no member can claim the partition: delete the znode if no process reads the partition",
+            f"owner znode of {excerpt(owner)} is persistent, so it is not deleted when a session ends",
+            "delete the znode if no process reads the partition; until then, no member can claim it",
         )
     if member not in state.sessions:
         return (
-            f"owned by {excerpt(owner)}, which is not a member of the group",
-            "if the process of the owner has terminated, the znode is deleted when the session expires; otherwise "
-            "stop the process",
+            f"owner {excerpt(owner)} is not a member of the group",
+            "stop the process of the owner; if it already terminated, the znode is deleted when its session expires",
         )
     if state.owner_sessions[partition] != state.sessions[member]:
         return (
-            f"the owner znode and the registration of {excerpt(owner)} belong to different sessions, so the owner "
-            "znode will be deleted and two members may read the partition",
+            f"owner znode and registration of {excerpt(owner)} belong to different sessions: the owner znode will be "
+            "deleted, and two members may read the partition",
             "restart this member",
         )
     if member != owner and owner not in threads.get(partition.topic, ()):
-        return f"owned by {excerpt(owner)}, which does not subscribe to the topic", "restart this member"
+        return f"owner {excerpt(owner)} does not subscribe to the topic", "restart this member"
     return None
 
 
@@ -187,15 +186,15 @@ def _check_unowned(
     other_clients: list[str],
 ) -> Iterator[Finding]:
     owned = set(state.owners)
-    cause = f" Another cause may be the other kind of client {', '.join(other_clients)}." if other_clients else ""
+    cause = f" Another cause may be the client {', '.join(other_clients)}." if other_clients else ""
     for topic in sorted(threads):
         for number in partitions.get(topic, ()):
             if threads[topic] and (topic, number) not in owned:
                 yield Finding(
                     "the partition has no owner, so it is not consumed",
                     f"partition {topic}-{number}",
-                    "a rebalance may be in progress: run this tool again after some seconds. JVM members that have "
-                    'stopped retrying ("can\'t rebalance after 4 retries") retry only at the next change of the group: '
+                    "a rebalance may be in progress: run this tool again in a few seconds. JVM members that gave up "
+                    '("can\'t rebalance after 4 retries") rebalance only when the group changes: '
                     f"restart one of them.{cause}",
                     "rebalance_failed",
                     (TopicPartition(topic, number),),
@@ -220,9 +219,9 @@ def _check_strategy(
         return
     if not followers:
         yield Finding(
-            "the partitions are not owned according to any assignment strategy of JVM consumers",
+            "the partitions are not owned according to any assignment strategy of Kafka's old consumer",
             f"group {state.group}",
-            f"a rebalance may be in progress: run this tool again after some seconds. Otherwise, {_MIXED_CLIENTS}",
+            f"a rebalance may be in progress: run this tool again in a few seconds. Otherwise, {_MIXED_CLIENTS}",
             "partition_not_released",
         )
         return
@@ -231,6 +230,6 @@ def _check_strategy(
         f"the members use different partition assignment strategies and block each other permanently ({detail})",
         f"group {state.group}",
         "set the same partition.assignment.strategy for all members; with roundrobin, JVM members before and after 1.0 "
-        "cannot be in one group (KAFKA-5822)",
+        "cannot share a group (KAFKA-5822)",
         "partition_not_released",
     )

@@ -15,8 +15,8 @@ from zkconsumer.tools import common, group_state
 from zkconsumer.tools.findings import Commands, Finding
 from zkconsumer.tools.group_state import GroupState
 
-#: Seconds after which differing offsets of a group with members are read again: a member with ``dual.commit.enabled``
-#: commits to both storages, one after the other.
+#: Seconds before differing offsets of a group with members are read again, because a member with
+#: ``dual.commit.enabled`` commits to the two storages one after the other.
 _DUAL_COMMIT_S = 0.5
 
 
@@ -27,11 +27,11 @@ def check(
     partitions: Mapping[str, list[int]],
     stale_after_s: float,
 ) -> Iterator[Finding]:
-    """Yield offsets that are negative, out of range, or outdated, differ between storages, or belong to no partition.
+    """Yield offsets that are negative, out of range, outdated, without a partition, or different in the two storages.
 
     Args:
-        partitions: partitions of each existing topic.
-        stale_after_s: seconds without a commit after which a partition with lag is reported.
+        partitions: partition numbers of each existing topic.
+        stale_after_s: age of the last commit above which a partition with lag is reported, in seconds.
     """
     existing = [TopicPartition(topic, number) for topic in sorted(partitions) for number in partitions[topic]]
     leaderless = list(_check_leaders(state, access, existing))
@@ -41,7 +41,8 @@ def check(
     readable = [partition for partition in existing if partition not in skipped] if has_brokers else []
     coordinator = access.coordinator()
     in_kafka, notes = group_state.in_kafka(coordinator, readable)
-    in_kafka_only = tuple(sorted(state.owners.keys() - state.offsets.keys()))  # as far as can be seen
+    # Owned partitions without an offset in ZooKeeper presumably have one in Kafka.
+    in_kafka_only = tuple(sorted(state.owners.keys() - state.offsets.keys()))
     for note in notes:
         remedy = "check the brokers; only the offsets in ZooKeeper were examined"
         yield Finding(note, "brokers", remedy, "commit_failed" if in_kafka_only else "", in_kafka_only)
@@ -62,28 +63,27 @@ def _check_storages(
     existing: Iterable[TopicPartition],
     differing: Mapping[TopicPartition, tuple[int, int]],
 ) -> Iterator[Finding]:
-    """Report offsets that differ between the storages, are negative, or belong to no partition."""
+    """Yield offsets that differ between the storages, are negative, or belong to no partition."""
     if differing:
         yield Finding(
             group_state.describe_differing(differing),
             f"group {state.group}",
-            "members with offsets.storage=kafka start at the offsets in Kafka, all others at those in ZooKeeper. Copy "
-            "the offsets that the group uses to the other storage while it has no members; from Kafka: "
-            f"{commands.copy_offsets('zookeeper')}; from ZooKeeper: {commands.copy_offsets('kafka')}",
+            "stop the members, and copy the offsets that they use to the other storage. If offsets.storage=kafka: "
+            f"{commands.copy_offsets('zookeeper')}; otherwise: {commands.copy_offsets('kafka')}",
         )
     for partition, content in sorted(state.negative_offsets.items()):
         yield Finding(
-            f"the offset in ZooKeeper is {content}, which counts as no offset",
+            f"the offset in ZooKeeper is negative ({content}), so it is ignored",
             f"partition {partition}",
             "auto.offset.reset applies when the partition is consumed next; to delete the offset: "
             f"{commands.delete_offset(partition)}",
         )
     for partition in sorted(state.offsets.keys() - state.negative_offsets.keys() - set(existing)):
         yield Finding(
-            f"the group has an offset ({state.offsets[partition]}) of a partition that does not exist; if the "
-            "partition is created later, it is consumed from this offset",
+            f"the group has an offset ({state.offsets[partition]}) for a partition that does not exist; if the "
+            "partition is created later, consumption starts at this offset",
             f"partition {partition}",
-            f"delete it: {commands.delete_offset(partition)}",
+            f"delete the offset: {commands.delete_offset(partition)}",
         )
 
 
@@ -150,7 +150,7 @@ def _check_offset(
     if offset == state.offsets.get(partition):
         remedy += f"; to start at the log start offset instead: {commands.set_offset(partition, start)}"
     yield Finding(
-        f"the offset {offset} is out of range; the log start offset is {start} and the end offset is {end}",
+        f"offset {offset} is out of range: the log start offset is {start}, and the end offset is {end}",
         where,
         remedy,
     )
@@ -166,7 +166,7 @@ def _check_lag(
         is_in_zookeeper = offset == state.offsets.get(partition)
         if is_in_zookeeper and (age := time.time() - state.stored_at[partition]) > stale_after_s:
             yield Finding(
-                f"the offset {offset} was not committed for {age:.0f} s, and the lag is {records}",
+                f"offset {offset} was last committed {age:.0f} s ago; lag {records}",
                 where,
                 f"check whether {state.owners[partition]} still processes records",
                 "commit_failed",
@@ -174,4 +174,4 @@ def _check_lag(
                 state.stored_at[partition],
             )
     elif not state.sessions:
-        yield Finding(f"the lag is {records}, and the group has no members", where, "start a member of the group")
+        yield Finding(f"lag {records}, no active member", where, "start a member of the group")

@@ -1,4 +1,4 @@
-"""A finding of ``doctor``, and the commands in its remedies."""
+"""Findings of ``doctor``, and the commands in their remedies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zkconsumer.health import Health, HealthReason, HealthState, merge_reasons
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.registry import GroupPaths
 
-#: States of reasons that do not stall the group.
+#: Health state by reason code; all other codes mean that the group is stalled.
 _STATES = {"rebalancing": HealthState.REBALANCING, "no_members": HealthState.FAILED}
 
 
@@ -22,12 +22,12 @@ class Finding:
     """A problem of a group.
 
     Attributes:
-        problem: what is wrong.
-        where: the member, topic, partition or znode.
-        remedy: what to do.
-        code: the code of ``HealthReason`` if the problem prevents progress, else "".
-        partitions: the affected partitions; empty if all are affected.
-        since: seconds since the epoch; None if it is unknown.
+        problem: description of the problem.
+        where: affected member, topic, partition or znode.
+        remedy: action that solves the problem.
+        code: ``HealthReason`` code if the problem prevents progress, otherwise "".
+        partitions: affected partitions; empty if all are affected.
+        since: time at which the problem started, in seconds since the epoch; None if it is unknown.
     """
 
     problem: str
@@ -38,12 +38,12 @@ class Finding:
     since: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON object of the problem, without its effect on the health."""
+        """Return the finding as a JSON object, without the fields that affect the health."""
         return {"problem": self.problem, "where": self.where, "remedy": self.remedy}
 
 
 def assess_health(findings: Iterable[Finding]) -> Health:
-    """Return the health of a group; a problem without a time is there since now."""
+    """Return the health of a group; problems with an unknown start time start now."""
     now = time.time()
     return Health.of(
         merge_reasons(
@@ -62,25 +62,25 @@ def assess_health(findings: Iterable[Finding]) -> Health:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Command lines that can be pasted into a shell; each refers to the group and the servers of ``options``."""
+    """Builds shell commands for the group and the servers in ``options``."""
 
     options: argparse.Namespace
 
     def delete_group(self) -> str:
-        """Delete the group."""
+        """Return the command that deletes the group."""
         return self._line("consumer-groups", "--delete", "--group", self.options.group)
 
     def delete_offset(self, partition: TopicPartition) -> str:
-        """Delete the offset of one partition in ZooKeeper."""
+        """Return the command that deletes the offset of one partition in ZooKeeper."""
         which = ("--group", self.options.group, "--topic", partition.topic, "--partition", str(partition.partition))
         return self._line("consumer-groups", "--delete", *which)
 
     def copy_offsets(self, to: str) -> str:
-        """Copy the group's offsets to ``zookeeper`` or ``kafka`` from the other storage."""
+        """Return the command that copies the group's offsets to ``zookeeper`` or ``kafka`` from the other storage."""
         return self._line("migrate-offsets", "--group", self.options.group, "--to", to, "--allow-back", "--execute")
 
     def set_offset(self, partition: TopicPartition, offset: int) -> str:
-        """Set the offset of one partition in ZooKeeper."""
+        """Return the command that sets the offset of one partition in ZooKeeper."""
         line = f"{GroupPaths(self.options.group).offset(partition)}:{offset}"
         command = self._line("import-offsets", "--input-file", "/dev/stdin", hosts="--zkconnect")
         return f"echo {shlex.quote(line)} | {command}"

@@ -1,4 +1,4 @@
-"""Message formatters of ``console-consumer`` and ``simple-consumer-shell``, under their class names in Kafka.
+"""Message formatters of ``console-consumer`` and ``simple-consumer-shell``, named like the classes in Kafka.
 
 Source: Kafka 1.1 kafka.tools.DefaultMessageFormatter, NoOpMessageFormatter, ChecksumMessageFormatter,
 LoggingMessageFormatter.
@@ -17,7 +17,7 @@ from zkconsumer.fetcher.native import native
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata
 
-#: Returns the bytes to print for a message.
+#: Function that returns the bytes to print for a message.
 Formatter = Callable[[MessageAndMetadata], bytes]
 
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
@@ -30,7 +30,7 @@ def parse_properties(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def make_formatter(name: str, properties: dict[str, str]) -> Formatter:
-    """Return a formatter by its class name, with or without the package.
+    """Return the formatter for a class name, which may include the package.
 
     Raises:
         ConfigurationError: the class is unknown, or a property has an invalid value.
@@ -45,7 +45,7 @@ def make_formatter(name: str, properties: dict[str, str]) -> Formatter:
     if short not in makers:
         meant = suggest(short, makers)
         hint = f"did you mean kafka.tools.{meant}?" if meant else f"use one of {', '.join(makers)}"
-        raise ConfigurationError(f"unknown formatter {name!r}; classes of the JVM cannot be loaded; {hint}")
+        raise ConfigurationError(f"unknown formatter {name!r}; Java classes cannot be loaded; {hint}")
     return makers[short](properties)
 
 
@@ -102,7 +102,7 @@ def _checksum(properties: dict[str, str]) -> Formatter:
     prefix_topic = properties.get("topic") is not None
 
     def format_message(message: MessageAndMetadata) -> bytes:
-        # Kafka 1.1 ConsumerRecord.checksum: computed from the sizes, since the log has one checksum per batch.
+        # As in Kafka 1.1 ConsumerRecord.checksum: computed from the sizes, because the log has one checksum per batch.
         sizes = (-1 if data is None else len(data) for data in (message.key, message.value))
         checksum = native.crc32c(struct.pack(">qii", message.timestamp, *sizes))
         topic = f"{properties['topic']}:" if prefix_topic else ""

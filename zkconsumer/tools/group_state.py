@@ -27,15 +27,15 @@ class GroupState:
     Attributes:
         group: name of the group.
         members: registration by consumer id.
-        sessions: ZooKeeper session id by consumer id, malformed registrations included.
-        registrations: content of the registration znode by consumer id, malformed ones included.
-        owners: owning thread id by partition.
+        sessions: ZooKeeper session id by consumer id, including malformed registrations.
+        registrations: content of the registration znode by consumer id, even if it is malformed.
+        owners: thread id of the owner by partition.
         owner_sessions: ZooKeeper session id of the owner znode by partition.
         offsets: committed offset by partition; -1 if the znode is empty or the offset is negative.
-        negative_offsets: content by partition of each offset znode with a negative integer, which counts as no offset.
-        stored_at: time of the commit by partition, in seconds since the epoch.
-        unreadable: error message by path of a malformed znode.
-        written_at: time of the last write by path, in seconds since the epoch.
+        negative_offsets: znode content by partition, for offset znodes with a negative integer, which are ignored.
+        stored_at: commit time by partition, in seconds since the epoch.
+        unreadable: error message by znode path, for malformed znodes.
+        written_at: time of the last write by znode path, in seconds since the epoch.
     """
 
     group: str
@@ -53,13 +53,13 @@ class GroupState:
     def consumer_of(self, owner: str) -> str:
         """Return the consumer id for the content of an owner znode.
 
-        It is a thread id, or the consumer id itself if another kind of client, such as kafka-node, wrote it.
+        The content is a thread id, or the consumer id itself if it was written by a client such as kafka-node.
         """
         return owner if owner in self.sessions else owner.rpartition("-")[0]
 
     @property
     def topics(self) -> list[str]:
-        """Topics that have an owner or a committed offset, sorted."""
+        """Sorted names of the topics that have an owner or a committed offset."""
         return sorted({partition.topic for partition in (*self.owners, *self.offsets)})
 
 
@@ -127,7 +127,7 @@ def _children(session: ZooKeeperSession, parent: str) -> list[tuple[str, Node]]:
 
 
 def list_partitions(cluster: Cluster, topics: Iterable[str]) -> list[TopicPartition]:
-    """Return the partitions of the topics that exist, sorted."""
+    """Return the sorted partitions of the topics that exist."""
     numbers_by_topic = cluster.partitions(sorted(set(topics)))
     return [TopicPartition(topic, number) for topic, numbers in sorted(numbers_by_topic.items()) for number in numbers]
 
@@ -143,7 +143,7 @@ def log_offsets(
         timestamp: ``protocol.EARLIEST``, ``protocol.LATEST`` or milliseconds since the epoch.
 
     Returns:
-        The offset of each partition whose leader responded, and the error message of each other partition.
+        The offset of each partition whose leader responded, and an error message for each of the other partitions.
     """
     requested = list(partitions)
     try:
@@ -156,10 +156,10 @@ def log_offsets(
 def in_kafka(
     coordinator: GroupCoordinator, partitions: Sequence[TopicPartition], *, backoff_s: float | None = 0.5
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Return the committed offset of each partition in Kafka, and a note if they could not be read.
+    """Return the committed offsets of the partitions in Kafka, and a note if they could not be fetched.
 
     Args:
-        backoff_s: seconds between two attempts, see ``common.retrying``; None for one attempt.
+        backoff_s: seconds between two attempts, see ``common.retrying``; None for a single attempt.
     """
     fetch = coordinator.fetch_offsets if backoff_s is None else retrying(backoff_s).wraps(coordinator.fetch_offsets)
     try:
@@ -171,7 +171,7 @@ def in_kafka(
 def offsets(
     state: GroupState, partitions: Sequence[TopicPartition], kafka: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Return the committed offset of each partition: the one in Kafka if there is one, otherwise ZooKeeper's.
+    """Return the committed offset of each partition: Kafka's if there is one, otherwise ZooKeeper's.
 
     Returns:
         The offset of each partition, -1 if there is none, and a note for each offset that could not be read.
@@ -190,24 +190,24 @@ def offsets(
 def furthest(
     state: GroupState, partitions: Sequence[TopicPartition], kafka: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the higher one of the offsets in Kafka and in ZooKeeper, for each partition that has one.
+    """Return the higher of the committed offsets in Kafka and ZooKeeper, for each partition that has one.
 
-    A group whose ``offsets.storage`` was changed has outdated offsets in the former storage.
+    After ``offsets.storage`` was changed, the previous storage contains outdated offsets.
     """
     highest = {p: max(kafka.get(p, -1), state.offsets.get(p, -1)) for p in partitions}
     return {partition: offset for partition, offset in highest.items() if offset >= 0}
 
 
 def differing_offsets(state: GroupState, kafka: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the offsets in Kafka and in ZooKeeper of each partition that has both, if they differ."""
+    """Return the offsets in Kafka and in ZooKeeper of each partition for which both exist and differ."""
     both = {p: (offset, state.offsets.get(p, -1)) for p, offset in sorted(kafka.items())}
     return {p: pair for p, pair in both.items() if min(pair) >= 0 and pair[0] != pair[1]}
 
 
 def describe_differing(differing: Mapping[TopicPartition, tuple[int, int]]) -> str:
-    """Return a sentence about offsets that differ between the storages."""
+    """Return a message about offsets that differ between Kafka and ZooKeeper."""
     partition, (kafka, zookeeper) = next(iter(differing.items()))
     return (
-        f"the committed offsets in Kafka and in ZooKeeper differ for {count(len(differing), 'partition')}; for "
-        f"{partition}, Kafka has {kafka} and ZooKeeper has {zookeeper}"
+        f"the committed offsets in Kafka and in ZooKeeper differ for {count(len(differing), 'partition')} "
+        f"({partition}: {kafka} in Kafka, {zookeeper} in ZooKeeper)"
     )

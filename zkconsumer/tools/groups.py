@@ -2,7 +2,7 @@
 
 Source: Kafka 1.1 kafka.admin.ConsumerGroupCommand with ``--zookeeper``; Kafka 0.9 kafka.tools.VerifyConsumerRebalance.
 Deliberate differences: ``--list`` is sorted, ``--delete`` also deletes a group that has never had members,
-``--partition`` deletes the offset of one partition, an error has exit code 1, and a group without members does not pass
+``--partition`` deletes the offset of one partition, errors cause exit code 1, and a group without members fails
 ``verify-rebalance``.
 """
 
@@ -38,17 +38,18 @@ def add_to(tools: Any) -> None:
     action.add_argument("--list", action="store_true", help="list all consumer groups")
     action.add_argument("--describe", action="store_true", help="describe a consumer group: offsets, lag and owners")
     action.add_argument(
-        "--delete", action="store_true", help="delete consumer groups, their offsets of a topic, or both"
+        "--delete", action="store_true", help="delete consumer groups, or only their offsets and owners for a topic"
     )
     parser.add_argument("--group", action="append", default=[], help="consumer group; can be repeated with --delete")
     parser.add_argument(
-        "--topic", help="topic whose offsets and owners --delete deletes, in all groups without --group"
+        "--topic",
+        help="with --delete, delete only the offsets and owners of this topic; in all groups unless --group is given",
     )
     parser.add_argument(
         "--partition",
         type=_partition_number,
         metavar="N",
-        help="partition of --topic whose offset --delete deletes; the other partitions keep theirs",
+        help="with --delete, delete only the offset of this partition of --topic",
     )
     common.add_access(parser)
     common.add_json(parser)
@@ -142,10 +143,10 @@ def _find_unowned(session: ZooKeeperSession, cluster: Cluster, group: str) -> li
 
 
 def list_subscribed_threads(members: Mapping[str, Registration]) -> dict[str, list[str]]:
-    """Return the thread ids that subscribe to each topic with a valid name.
+    """Return the ids of the threads subscribed to each topic. Topics with invalid names are omitted.
 
     Args:
-        members: consumer id to registration; topic filters are replaced by the topics that they match.
+        members: registrations by consumer id; topic filters must already be expanded to topics.
     """
     topics = {topic for member in members.values() for topic in member.subscription if is_valid_topic_name(topic)}
     return group_threads_by_topic(members, sorted(topics))
@@ -192,7 +193,7 @@ def _rows(
     offsets: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> list[list[Any]]:
-    """Return a row for each partition, and one for each member that owns no partition."""
+    """Return one row per partition, and one per member that owns no partition."""
     rows: list[list[Any]] = []
     for partition in partitions:
         offset, end = offsets.get(partition, -1), ends.get(partition)
@@ -206,7 +207,7 @@ def _rows(
 
 
 def _groups_of(session: ZooKeeperSession, topic: str) -> list[str]:
-    """Return the groups that have committed offsets of a topic."""
+    """Return the groups that have committed offsets for a topic."""
     return [group for group in group_state.groups(session) if session.znodes.exists(_offsets(group, topic))]
 
 
@@ -215,10 +216,10 @@ def _offsets(group: str, topic: str) -> str:
 
 
 def _delete(access: Access, group: str, topic: str | None, partition: int | None) -> str:
-    """Delete a group, or its offsets and owners of a topic; return the error message, empty if it succeeded.
+    """Delete a group, or its offsets and owners for a topic; return the error message, or "" if it succeeded.
 
-    A group that has only this topic is deleted completely. The offset of a partition that does not exist is deleted
-    even if the group has members, because no member uses it.
+    A group that has no other topic is deleted completely. The offset of a partition that does not exist is deleted even
+    if the group has members, because no member uses it.
     """
     znodes, paths = access.session.znodes, GroupPaths(group)
     if not group_state.exists(access.session, group):
@@ -248,7 +249,7 @@ def _topics_of(session: ZooKeeperSession, paths: GroupPaths) -> set[str]:
 def _describe_deleted(options: argparse.Namespace, group: str) -> str:
     if options.partition is not None:
         partition = TopicPartition(options.topic, options.partition)
-        return f"Deleted the offset of partition {partition} of group '{group}' in zookeeper."
+        return f"Deleted the offset for partition {partition} of group '{group}' in zookeeper."
     about = f"group '{group}' topic '{options.topic}'" if options.topic else f"group '{group}'"
     kind = "consumer group information" if options.topic else "all consumer group information"
     return f"Deleted {kind} for {about} in zookeeper."

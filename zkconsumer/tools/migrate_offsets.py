@@ -1,4 +1,4 @@
-"""The tool ``migrate-offsets``: copy the offsets of a group between ZooKeeper, Kafka, Spark checkpoints and JSON."""
+"""The tool ``migrate-offsets``: copies a group's offsets between ZooKeeper, Kafka, Spark checkpoints and JSON."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ PLACE is one of
 
   zookeeper        the group's offsets in ZooKeeper
   kafka            the group's offsets in Kafka
-  checkpoint:DIR   the checkpoint of a query; as target, a new directory
-  json:FILE        offsets such as {"topic":{"0":23}}; - for standard streams
+  checkpoint:DIR   the checkpoint of a query; as a target, a new directory
+  json:FILE        offsets such as {"topic":{"0":23}}; - for stdin or stdout
 
-A checkpoint is that of a query with zkconsumer or with Spark's Kafka source. The JSON has the form of startingOffsets.
+A checkpoint can belong to a query with zkconsumer or with Spark's Kafka source. The JSON has the format of
+the option startingOffsets.
 
-Without --execute, the tool only prints what it would do. A group with live members requires --force, since its
+Without --execute, the tool only prints what it would do. A group with live members requires --force, because its
 members would overwrite the copied offsets. The tool can be interrupted and run again: it copies only offsets that
-differ. The exit code is 1 if the target has higher offsets, which are kept without --allow-back.
+differ. The exit code is 1 if the target has higher offsets, which are kept unless --allow-back is set.
 """
 
 _HIGHER = "skip, target is higher"
@@ -61,7 +62,7 @@ def add_to(tools: Any) -> None:
     )
     parser.add_argument("--execute", action="store_true", help="copy the offsets; without this option, only print them")
     parser.add_argument("--force", action="store_true", help="allow a group with live members")
-    parser.add_argument("--allow-back", action="store_true", help="overwrite higher offsets of the target")
+    parser.add_argument("--allow-back", action="store_true", help="overwrite higher offsets in the target")
     common.add_access(parser)
     common.add_json(parser)
 
@@ -104,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Group:
-    """Offsets of the group in ZooKeeper and Kafka; connects only if one of them is the source or the target."""
+    """The group's offsets in ZooKeeper and Kafka; connects only if one of them is the source or the target."""
 
     def __init__(self, options: argparse.Namespace, closing: contextlib.ExitStack) -> None:
         self._name = options.group
@@ -118,14 +119,14 @@ class _Group:
         self._state = state = group_state.read(access.session, options.group)
         if state.sessions and not options.force and options.to[0] in _IN_CLUSTER:
             raise ToolError(
-                f"group {options.group!r} has live members: {', '.join(sorted(state.sessions))}. Stop them first, "
-                "set dual.commit.enabled=true for them instead, or use --force"
+                f"group {options.group!r} has live members: {', '.join(sorted(state.sessions))}; stop them before "
+                "migrating (--force skips this check)"
             )
         self._kafka = access.offsets("kafka")
         self._zookeeper = access.offsets("zookeeper")
 
     def in_zookeeper(self) -> dict[TopicPartition, int]:
-        """Return the offsets in ZooKeeper of partitions that exist."""
+        """Return the offsets in ZooKeeper, for partitions that exist."""
         state = self._state
         unreadable = [error for path, error in state.unreadable.items() if "/offsets/" in path]
         if unreadable:
@@ -133,11 +134,11 @@ class _Group:
         return self._valid("zookeeper", state.offsets)
 
     def in_kafka(self) -> dict[TopicPartition, int]:
-        """Return the offsets in Kafka of partitions that exist."""
+        """Return the offsets in Kafka, for partitions that exist."""
         return self._valid("kafka", common.retrying()(self._access.coordinator().fetch_offsets, None))
 
     def _valid(self, storage: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets of partitions that exist, except those that were committed for a deleted topic."""
+        """Return the offsets of existing partitions, except offsets committed for a deleted topic of the same name."""
         # Kafka rejects offsets of partitions that do not exist.
         existing = set(group_state.list_partitions(self._access.cluster, {partition.topic for partition in partitions}))
         offsets = self.fetch_committed(storage, sorted(existing.intersection(partitions)))
@@ -150,7 +151,7 @@ class _Group:
 
     def fetch_committed(self, storage: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the committed offsets in ``zookeeper`` or ``kafka``; negative if there is no valid one."""
-        self._access.cluster.partitions(sorted({partition.topic for partition in partitions}))  # reads the topic ids
+        self._access.cluster.partitions(sorted({partition.topic for partition in partitions}))  # loads the topic ids
         if storage == "zookeeper":
             return self._zookeeper.fetch(partitions)
         return dict(common.retrying()(self._kafka.fetch, partitions))
@@ -161,7 +162,7 @@ class _Group:
 
 
 def _checkpoints() -> Any:
-    """Import the module when it is used, because it imports pyspark, which the other tools do not need."""
+    """Import the checkpoint module lazily, because it imports pyspark, which the other tools do not need."""
     try:
         from zkconsumer.spark import checkpoint
     except ModuleNotFoundError as error:

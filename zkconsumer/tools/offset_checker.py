@@ -1,4 +1,4 @@
-"""The tool ``offset-checker``: offset, log end offset, lag and owner of each partition of a group.
+"""The tool ``offset-checker``: prints the offset, log end offset, lag and owner of each partition of a group.
 
 Source: Kafka 0.8.2 kafka.tools.ConsumerOffsetChecker. Deliberate difference: errors are printed to standard error.
 """
@@ -44,7 +44,7 @@ def add_to(tools: Any) -> None:
         metavar="MS",
         help="time between two attempts to query offsets (default: %(default)s)",
     )
-    parser.add_argument("--broker-info", action="store_true", help="print the brokers")
+    parser.add_argument("--broker-info", action="store_true", help="also print the ids and addresses of the brokers")
     common.add_access(parser)
     common.add_json(parser)
 
@@ -68,7 +68,7 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     notes += unreadable
     warnings = []
     if differing := group_state.differing_offsets(state, in_kafka):
-        warnings.append(f"{group_state.describe_differing(differing)}; the table shows those in Kafka")
+        warnings.append(f"{group_state.describe_differing(differing)}; the table shows the offsets in Kafka")
         common.echo(f"warning: {warnings[0]}", file=sys.stderr)
     ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
     found = [common.partition_json(p, offsets.get(p), ends.get(p), state.owners.get(p)) for p in partitions]
@@ -83,11 +83,11 @@ def _check(options: argparse.Namespace, access: Access) -> None:
 
 
 def _list_partitions(options: argparse.Namespace, access: Access) -> list[TopicPartition]:
-    """Return the partitions of ``--topic``, or of the topics that the group has owned."""
+    """Return the partitions of ``--topic`` or, without it, of all topics that the group has owned."""
     if options.topic:
         common.check_topics(access.cluster, options.topic.split(","))
         return group_state.list_partitions(access.cluster, options.topic.split(","))
-    # The znodes of the owners' topics remain when the members have stopped.
+    # The topic znodes below owners remain after members stop.
     owned = access.session.znodes.children(f"{GroupPaths(options.group).root}/owners")
     return group_state.list_partitions(access.cluster, owned or [])
 

@@ -1,4 +1,4 @@
-"""The tool ``pack-for-spark``: create an archive of the packages that Spark's executors need."""
+"""The tool ``pack-for-spark``: creates an archive of the packages that Spark's executors need."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.tools import common
 from zkconsumer.tools.common import ToolError
 
-#: Distributions that Spark's Python environment has: Spark itself, and what its Python data sources require.
+#: Distributions that are part of Spark's Python environment: Spark itself and the requirements of Python data sources.
 _IN_SPARK = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "numpy", "grpcio", "googleapis-common-protos"})
 
 _DESCRIPTION = """\
-Create an archive of zkconsumer and of the packages that it requires, for Spark executors that do not have them.
+Create an archive of zkconsumer and its dependencies, for Spark executors on which they are not installed.
 
   zkconsumer pack-for-spark packages.tar.gz
   spark-submit --archives packages.tar.gz#packages \\
   --conf spark.executorEnv.PYTHONPATH=packages job.py
 
 The archive contains compiled code, so create it on the platform of the executors. It does not contain pyarrow, which
-executors must have for Python data sources.
+must be installed on the executors for Python data sources.
 """
 
 
@@ -42,7 +42,7 @@ def add_to(tools: Any) -> None:
         action="append",
         default=[],
         metavar="DISTRIBUTION",
-        help="also pack an installed distribution, and what it requires; can be repeated",
+        help="additional installed distribution to pack, with its dependencies; can be repeated",
     )
 
 
@@ -51,7 +51,10 @@ def run(options: argparse.Namespace) -> int:
     names = _collect_required(["zkconsumer", *options.include])
     with common.replace_file(options.archive) as path, tarfile.open(path, "w:gz") as archive:
         package = Path(zkconsumer.__file__).parent
-        for folder in (package, package.parent / "pyspark_zkconsumer"):  # through the latter Spark finds the source
+        for folder in (
+            package,
+            package.parent / "pyspark_zkconsumer",
+        ):  # Spark discovers the source through pyspark_zkconsumer
             archive.add(folder, folder.name, filter=_without_caches)
         for name in sorted(names - {"zkconsumer"}):
             for file, packed_as in _files(name):
@@ -61,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _collect_required(names: list[str]) -> set[str]:
-    """Return the normalized names of distributions and of those that they require, without those of Spark.
+    """Return the normalized names of distributions and their dependencies, except those that Spark provides.
 
     Raises:
         ToolError: a distribution is not installed.
@@ -90,7 +93,7 @@ def _parse(text: str) -> Requirement:
 
 
 def _files(name: str) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a distribution below its site-packages directory, with their names in the archive."""
+    """Yield the files of a distribution in site-packages, with their names in the archive."""
     for file in importlib.metadata.files(name) or ():
         if ".." not in file.parts and "__pycache__" not in file.parts and not file.parts[0].endswith(".dist-info"):
             yield Path(str(file.locate())), str(file)

@@ -1,4 +1,4 @@
-"""Output of formatted messages to standard output, with the options of the tools that print messages."""
+"""Prints formatted messages to standard output, and declares the options of the tools that do so."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from zkconsumer.tools import common
 from zkconsumer.tools.common import OutputClosedError
 from zkconsumer.tools.formatters import Formatter, json_line, make_formatter, parse_properties
 
-#: Printed by the tools when they stop because of ``OutputClosedError``.
+#: Message printed when a tool stops because of ``OutputClosedError``.
 OUTPUT_CLOSED = "Unable to write to standard out, closing consumer."
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that select the number and the format of the printed messages."""
+    """Add the options for the number and format of the printed messages."""
     parser.add_argument(
         "--max-messages",
         type=common.positive,
@@ -41,7 +41,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def choose_formatter(options: argparse.Namespace) -> Formatter:
-    """Return the formatter that ``--json``, ``--formatter`` and ``--property`` select.
+    """Return the formatter selected by ``--json``, ``--formatter`` and ``--property``.
 
     Raises:
         ConfigurationError: the formatter is unknown, or one of its properties has an invalid value.
@@ -54,10 +54,10 @@ class _Output:
     """The output of one message.
 
     Attributes:
-        number: number of the message, from 1.
-        message: the message; None before the first one.
-        line: the bytes to print.
-        written: number of bytes that each system call has written.
+        number: sequence number of the message, starting at 1; 0 before the first message.
+        message: the message; None before the first message.
+        line: bytes to print.
+        written: number of bytes written by each system call.
     """
 
     number: int
@@ -75,7 +75,7 @@ class MessagePrinter:
     """Writes messages to standard output without buffering, and counts them.
 
     A signal handler can raise an exception, such as KeyboardInterrupt, between any two steps of ``print``. Therefore,
-    the count is derived from the bytes that were written.
+    the count is derived from the number of bytes written.
     """
 
     def __init__(self, options: argparse.Namespace, formatter: Formatter) -> None:
@@ -83,12 +83,12 @@ class MessagePrinter:
 
         Args:
             options: parsed options of ``add_output_options``.
-            formatter: returns the bytes to print.
+            formatter: function that returns the bytes to print for a message.
 
         Raises:
             OutputClosedError: the process was started with standard output closed.
         """
-        if sys.stdout is None:  # a socket may reuse its file descriptor
+        if sys.stdout is None:  # file descriptor 1 may belong to a socket
             raise OutputClosedError
         self._last = _Output(0, None, b"")
         self._formatter = formatter
@@ -98,13 +98,13 @@ class MessagePrinter:
 
     @property
     def count(self) -> int:
-        """Number of messages that were written completely, including those that were skipped."""
+        """Number of messages that were written completely, including skipped messages."""
         last = self._last
         return last.number if last.is_complete else last.number - 1
 
     @property
     def last_message(self) -> MessageAndMetadata | None:
-        """The argument of the last ``print`` if it was written completely, otherwise None."""
+        """The message of the last ``print`` call if it was written completely, otherwise None."""
         last = self._last
         return last.message if last.is_complete else None
 
@@ -123,7 +123,7 @@ class MessagePrinter:
         output = self._last = _Output(self.count + 1, message, rest)
         try:
             while rest:
-                # One call writes and stores the result: signal handlers run between two calls.
+                # One call both writes and stores the result, because signal handlers can run between two calls.
                 output.written.extend(map(os.write, (self._out,), (rest,)))
                 rest = rest[output.written[-1] :]
         except OSError as error:

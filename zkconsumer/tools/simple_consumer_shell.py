@@ -1,4 +1,4 @@
-"""The tool ``simple-consumer-shell``: print the messages of one partition, without a consumer group.
+"""The tool ``simple-consumer-shell``: prints the messages of one partition, without a consumer group.
 
 Source: Kafka 1.1 kafka.tools.SimpleConsumerShell.
 """
@@ -22,7 +22,7 @@ from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.formatters import Formatter
 from zkconsumer.tools.printer import MessagePrinter, add_output_options, choose_formatter
 
-#: Maximum seconds to wait for the response of a broker.
+#: Maximum seconds to wait for a broker's response.
 _TIMEOUT_S = 30.0
 
 
@@ -36,7 +36,10 @@ def add_to(tools: Any) -> None:
         "--replica", type=int, default=-1, metavar="ID", help="broker to fetch from (default: -1, the leader)"
     )
     parser.add_argument(
-        "--offset", type=int, default=-2, help="first offset; -2 (default) for the earliest, -1 for the latest"
+        "--offset",
+        type=int,
+        default=-2,
+        help="offset of the first message; -2 (default) for the earliest, -1 for the latest",
     )
     parser.add_argument(
         "--clientId", dest="client_id", default="SimpleConsumerShell", help="client id (default: %(default)s)"
@@ -54,7 +57,7 @@ def add_to(tools: Any) -> None:
         type=common.positive,
         default=1000,
         metavar="MS",
-        help="maximum time that a fetch request waits for data (default: %(default)s)",
+        help="maximum time that the broker waits for data per fetch request (default: %(default)s)",
     )
     parser.add_argument(
         "--no-wait-at-logend", action="store_true", help="exit at the end of the log instead of waiting for messages"
@@ -92,7 +95,7 @@ def _print_all(
     """Print messages up to ``--max-messages`` or, with ``--no-wait-at-logend``, up to the end of the log.
 
     Returns:
-        The end offset if it was reached, None if the limit was reached.
+        The end offset, or None if ``--max-messages`` was reached first.
     """
     offset = options.offset
     if offset < 0:

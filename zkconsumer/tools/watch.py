@@ -1,4 +1,4 @@
-"""The tool ``watch``: a table of the owners, offsets, lag and rates of a group, at regular intervals."""
+"""The tool ``watch``: prints the owners, offsets, lag and rates of a group at regular intervals."""
 
 from __future__ import annotations
 
@@ -27,14 +27,19 @@ def add_to(tools: Any) -> None:
     """Add the subcommand."""
     description = (
         "Monitor the owners, offsets, lag and rates of a consumer group.\n\n"
-        "A terminal shows one table that is updated in place; a file or a pipe receives a table per interval."
+        "On a terminal, one table is updated in place. A file or pipe receives one table per interval."
     )
     parser = common.add_tool(tools, "watch", run, description)
     common.add_group(parser)
     parser.add_argument(
-        "--interval", type=common.positive, default=2, metavar="SECONDS", help="interval (default: %(default)s)"
+        "--interval", type=common.positive, default=2, metavar="SECONDS", help="refresh interval (default: %(default)s)"
     )
-    parser.add_argument("--count", type=common.positive, metavar="N", help="number of tables (default: until Ctrl-C)")
+    parser.add_argument(
+        "--count",
+        type=common.positive,
+        metavar="N",
+        help="number of tables to print before exiting (default: run until interrupted)",
+    )
     common.add_access(parser)
     common.add_json(parser)
 
@@ -51,7 +56,7 @@ class _Sample:
     """The offsets of a group at one point in time.
 
     Attributes:
-        time_s: ``time.monotonic`` of the sample.
+        time_s: ``time.monotonic()`` when the sample was taken.
         state: state of the group.
         partitions: partitions of the group's topics.
         offsets: committed offsets.
@@ -65,7 +70,7 @@ class _Sample:
     ends: Mapping[TopicPartition, int]
 
     def rows(self, previous: _Sample | None) -> list[tuple[Any, ...]]:
-        """Return a row for each partition, with rates if there is a previous sample."""
+        """Return one row per partition, with rates if there is a previous sample."""
         return [self._row(partition, previous) for partition in self.partitions]
 
     def _row(self, partition: TopicPartition, previous: _Sample | None) -> tuple[Any, ...]:
@@ -102,7 +107,7 @@ def _watch(options: argparse.Namespace, access: Access) -> None:
 def _sample(group: str, access: Access, logs: LogOffsets, coordinator: GroupCoordinator) -> _Sample:
     time_s = time.monotonic()
     state = group_state.read(access.session, group)
-    # The znodes of the owners' topics remain when members stop, even if they have not committed offsets.
+    # The topic znodes below owners remain after members stop, even if no offsets were committed.
     owned = access.session.znodes.children(f"{GroupPaths(group).root}/owners") or []
     partitions = group_state.list_partitions(access.cluster, [*state.topics, *owned])
     ends, _ = group_state.log_offsets(logs, partitions, protocol.LATEST)
@@ -145,7 +150,7 @@ def _title(group: str, members: int, rows: Sequence[tuple[Any, ...]], *, exists:
 
 
 def _live() -> Any:
-    """Return a live display of ``rich``, None without a terminal or without the extra ``cli``."""
+    """Return a live display of ``rich``, or None without a terminal or the extra ``cli``."""
     if not sys.stdout.isatty() or common.rich_table((), ()) is None:
         return None
     from rich.live import Live

@@ -2,8 +2,8 @@
 
 Source: Kafka 0.8.2 kafka.tools.ExportZkOffsets, ImportZkOffsets, UpdateOffsetsInZK. Deliberate differences: an import
 writes offset znodes only (Kafka's tool writes any path), it validates all lines and checks that the partitions exist
-before it writes the first one, and a group with live members requires ``--force``. An export leaves out offsets that
-are empty or negative.
+before it writes the first offset, and a group with live members requires ``--force``. An export omits offsets that are
+empty or negative.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def add_to(tools: Any) -> None:
     imports = common.add_tool(tools, "import-offsets", run_import, "Import the offsets in a file into ZooKeeper.")
     _add_zkconnect(imports)
     imports.add_argument(
-        "--input-file", required=True, type=Path, metavar="FILE", help="file that export-offsets has written"
+        "--input-file", required=True, type=Path, metavar="FILE", help="file that export-offsets wrote"
     )
     imports.add_argument("--force", action="store_true", help="allow groups with live members")
     common.add_access(imports)
@@ -145,8 +145,8 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
         partition_number = None if parts is None else parse_partition_number(parts["partition"])
         if parts is None or partition_number is None or int(parts["offset"]) > OFFSET_MAX:
             raise ConfigurationError(
-                f"{path}:{number}: must be /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET with an offset from 0 to "
-                f"{OFFSET_MAX}, got {excerpt(line)}; no offset was written"
+                f"{path}:{number}: must be /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET with an offset between 0 "
+                f"and {OFFSET_MAX}, got {excerpt(line)}; no offset was written"
             )
         partition = TopicPartition(parts["topic"], partition_number)
         offsets.setdefault(parts["group"], {})[partition] = int(parts["offset"])
@@ -154,14 +154,14 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
 
 
 def _check_partitions(cluster: Cluster, path: Path, offsets_by_group: Mapping[str, Iterable[TopicPartition]]) -> None:
-    """Raise ``ToolError`` if a partition of the file does not exist."""
+    """Raise ``ToolError`` if the file contains offsets for a partition that does not exist."""
     wanted = {partition for offsets in offsets_by_group.values() for partition in offsets}
     missing = sorted(wanted - set(group_state.list_partitions(cluster, {partition.topic for partition in wanted})))
     if missing:
         common.check_brokers(cluster)
         raise ToolError(
-            f"{path} contains offsets of {common.count(len(missing), 'missing partition')}, such as {missing[0]}; "
-            "create the topics, or remove these lines; no offset was written"
+            f"{path} contains offsets for {common.count(len(missing), 'missing partition')}, such as {missing[0]}; no "
+            "offset was written; create the topics or remove these lines"
         )
 
 
@@ -170,6 +170,6 @@ def _check_idle(session: ZooKeeperSession, groups: list[str], force: bool) -> No
         members = session.znodes.children(GroupPaths(group).ids)
         if members and not force:
             raise ToolError(
-                f"group {group!r} has live members: {', '.join(members)}. They do not read new offsets and overwrite "
-                "them. Stop the members first, or use --force"
+                f"group {group!r} has live members: {', '.join(members)}; stop them first, because they would ignore "
+                "and overwrite the new offsets (--force skips this check)"
             )
