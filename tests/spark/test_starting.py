@@ -306,8 +306,8 @@ def test_records_deleted_after_planning_are_reported(
     again = query(name, trigger=NOW, failOnDataLoss=str(fails))
     if fails:
         text = (
-            f"[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] topic {name!r} partition 0: offset 0 of the range [0, 100) "
-            "is not in the log; the log start offset is 50 and the log end offset is 100."
+            f"[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] topic {name!r} partition 0: the range [0, 100) is not "
+            "completely in the log; the log start offset is 50 and the log end offset is 100."
         )
         with pytest.raises(Exception, match=re.escape(text)):
             again.finish()

@@ -293,7 +293,7 @@ def test_application_that_was_closed_or_never_started_ends(app: Callable[..., St
     with pytest.raises(StreamsError, match="a StreamsApp can be started only once; its state is RUNNING"):
         running.start()
     with pytest.raises(
-        StreamsError, match="a progress listener can be set only before the start; the state is RUNNING"
+        StreamsError, match=r"a progress listener can be set only before start\(\); the state is RUNNING"
     ):
         running.set_progress_listener(fail)
     assert running.close()

@@ -1,4 +1,4 @@
-"""Batch reads with ``spark.read.format("zkconsumer")``: reads a range of offsets from each partition.
+"""Batch reader of ``spark.read.format("zkconsumer")``: reads a range of offsets from each partition.
 
 Source: Spark 4.2 KafkaRelation, KafkaBatch.
 """
@@ -44,10 +44,10 @@ class ZkConsumerBatchReader(DataSourceReader):
 
         Raises:
             ConfigurationError: an option names a topic or partition that does not exist, the ending offset of a
-                partition is lower than its starting offset, or no record is at or after a timestamp and the strategy
-                is ``error``.
-            DataLossError: a log does not contain the starting or the ending offset of its partition, and
-                ``failOnDataLoss`` is true.
+                partition is lower than its starting offset, or no record is at or after a starting timestamp and
+                ``startingOffsetsByTimestampStrategy`` is ``error``.
+            DataLossError: the starting or ending offset of a partition is outside its log, and ``failOnDataLoss`` is
+                true.
             RetriableError: no broker in ``bootstrap.servers`` responded, or ZooKeeper or the brokers were unreachable
                 for ``clusterUnavailableTimeout``.
         """
@@ -85,11 +85,11 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
     """Return the range of each partition.
 
     Args:
-        group: the group's committed offsets, negative if there is none; see ``Offsets.fetch``.
+        group: the group's committed offset for each partition, negative if there is none; see ``Offsets.fetch``.
 
     Raises:
         ConfigurationError: the ending offset of a partition is lower than its starting offset.
-        DataLossError: a log does not contain a range, and ``failOnDataLoss`` is true.
+        DataLossError: a range is not completely in its log, and ``failOnDataLoss`` is true.
     """
     reset = RESET_TIMESTAMPS[options.consumer.auto_offset_reset]
 

@@ -19,7 +19,7 @@ from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.offset import BatchOffset, check_format, offsets_of
 
-#: Errors that parsing raises if the content has another format.
+#: Exceptions that are raised when malformed content is parsed.
 _MALFORMED = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
 
@@ -50,9 +50,9 @@ def read(folder: Path) -> dict[TopicPartition, int]:
         try:
             offsets = _offsets(json.loads(text))
         except ConfigurationError:
-            raise  # written by a later release
+            raise  # the checkpoint was written by a later release
         except _MALFORMED:
-            continue  # another kind of source, or one without an offset
+            continue  # not a Kafka source, or a source without an offset
         known += 1
         for partition, offset in offsets.items():
             found[partition] = min(offset, found.get(partition, offset))
@@ -103,7 +103,7 @@ def parse(text: str) -> dict[TopicPartition, int]:
     """Parse the JSON format of ``as_json``.
 
     Raises:
-        ConfigurationError: the text has another format.
+        ConfigurationError: the text is not JSON, or has another format.
     """
     try:
         return offsets_of(json.loads(text))

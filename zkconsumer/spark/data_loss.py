@@ -17,7 +17,7 @@ class DataLossError(OffsetOutOfRangeError):
 
     Attributes:
         text: the message without the condition and the remedy, for log events.
-        lost: number of lost offsets by partition, as far as known.
+        lost: number of lost offsets by partition; partitions for which it is unknown are omitted.
     """
 
     def __init__(self, condition: str, text: str, lost: Mapping[TopicPartition, int]) -> None:
@@ -60,7 +60,7 @@ def topics_deleted(topics: Set[str], lost: Mapping[TopicPartition, int]) -> Data
     """Return the error for topics that were deleted.
 
     Args:
-        lost: number of offsets of the deleted topics that are known to be unread, by partition.
+        lost: known number of unread offsets of the deleted topics, by partition.
     """
     names = [repr(topic) for topic in sorted(topics)]
     subject = f"topic {names[0]} was" if len(names) == 1 else f"topics {', '.join(names)} were"
@@ -78,7 +78,7 @@ def topic_recreated(topic: str, before: str, now: str, lost: Mapping[TopicPartit
     Args:
         before: id of the deleted topic.
         now: id of the new topic.
-        lost: number of offsets of the deleted topic that are known to be unread, by partition.
+        lost: known number of unread offsets of the deleted topic, by partition.
     """
     return DataLossError(
         "PARTITIONS_DELETED",
@@ -107,8 +107,8 @@ def range_deleted(partition: TopicPartition, start: int, until: int, log_start: 
     """
     return DataLossError(
         "COULD_NOT_READ_OFFSET_RANGE",
-        f"{_place(partition)}: offset {start} of the range [{start}, {until}) is not in the log; the log start offset "
-        f"is {log_start} and the log end offset is {log_end}.",
+        f"{_place(partition)}: the range [{start}, {until}) is not completely in the log; the log start offset is "
+        f"{log_start} and the log end offset is {log_end}.",
         {partition: until - start - max(0, min(until, log_end) - max(start, log_start))},
     )
 

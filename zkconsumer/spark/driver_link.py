@@ -76,13 +76,13 @@ class PlannerConnections:
     """The driver's side of the link: accepts connections from planning processes.
 
     Args:
-        on_message: called with the consumer id of a planning process and each of its messages, in one thread per
-            connection.
+        on_message: callback for each message, called with the consumer id of the planning process and the message, in
+            the thread of the connection.
     """
 
     def __init__(self, on_message: Callable[[str, dict[str, Any]], None]) -> None:
         self._on_message = on_message
-        self._lock = threading.Lock()  # guards the dictionaries below
+        self._lock = threading.Lock()  # guards _outboxes and _greeting
         self._outboxes: dict[str, _Outbox] = {}
         self._greeting: dict[str, Any] = {}
         self._server = KeyedServer(self._receive, host=LOOPBACK, bind=LOOPBACK, name=_THREAD_NAME, timeout_s=_TIMEOUT_S)
@@ -135,10 +135,10 @@ class DriverLink:
     """The planning process's side of the link. One thread receives messages from the driver.
 
     Args:
-        consumer_id: identifies the planning process.
+        consumer_id: consumer id of the planning process.
         cores: number of executor cores, until the driver reports a new number.
-        on_finished: called with the offset of a finished batch, in the receiving thread; returns whether the batch is
-            committed.
+        on_finished: callback for finished batches, called with the batch offset in the receiving thread; returns
+            whether the batch was committed.
         timeout_s: maximum seconds to connect, to send a message, and for ``close`` to wait for each thread.
 
     Attributes:
@@ -204,7 +204,7 @@ class DriverLink:
             self.cores = int(message.get("cores", self.cores))
             if "finished" in message and self._on_finished(message["finished"]):
                 self.send(committed=message["number"])
-        except Exception as error:  # must not affect later messages
+        except Exception as error:  # continue with the next message
             _log_crash(error)
 
 

@@ -29,7 +29,7 @@ _KEY_BYTES = 32
 _MAX_BYTES = 8 << 20
 #: Maximum number of pending connections that the server has not accepted yet.
 _BACKLOG = 128
-#: Seconds between two checks for ``close``, in case shutting down the listening socket does not interrupt ``accept``.
+#: Timeout of ``accept`` and pause after an error, in seconds. ``close`` may not interrupt ``accept``.
 _ACCEPT_INTERVAL_S = 0.5
 
 
@@ -56,7 +56,7 @@ class ServerAddress:
             raise TimeoutError(f"the host name {self.host!r} was not resolved within {timeout_s:g} s") from error
         failure = OSError(f"the host name {self.host!r} has no address")
         for number, address in enumerate(addresses):
-            try:  # an address that does not respond leaves time for the next addresses
+            try:  # divide the remaining time, because an address may not respond
                 return self._connect_to(address, (deadline - time.monotonic()) / (len(addresses) - number))
             except OSError as error:
                 failure = error
@@ -76,10 +76,10 @@ class ServerAddress:
 
 
 class KeyedServer:
-    """Serves each connection that sends the correct key in a separate thread, and closes other connections.
+    """Serves each authenticated connection in its own thread, and closes all other connections.
 
     Args:
-        serve: called with each connection, which is closed afterwards.
+        serve: function that serves one connection; the connection is closed when it returns.
         host: host name to which clients connect.
         bind: address to listen on.
         name: name of the listening thread, and prefix of the other thread names.
@@ -106,7 +106,7 @@ class KeyedServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Close the port, let ``serve`` read the received data to its end, and wait for the threads."""
+        """Close the port, let ``serve`` process the data that was already received, and wait for the threads."""
         if self._thread.is_alive:  # false before ``start``, and in a forked process
             deadline = time.monotonic() + self._timeout_s
             self._is_closing.set()
@@ -157,7 +157,7 @@ class KeyedServer:
             del self._connections[number]
 
     def _has_key(self, connection: socket.socket) -> bool:
-        """Return whether the client sends the key, which must arrive completely before the timeout."""
+        """Return whether the client sends the complete, correct key before the timeout."""
         deadline = time.monotonic() + self._timeout_s
         received = b""
         while len(received) < _KEY_BYTES:
@@ -185,7 +185,7 @@ def to_line(message: Any) -> bytes:
 
 
 def messages(connection: socket.socket) -> Iterator[Any]:
-    """Yield the messages of a connection until it ends. An incomplete last line is ignored.
+    """Yield messages until the connection is closed. An incomplete last line is ignored.
 
     Raises:
         ValueError: a line is too long, or is not JSON.

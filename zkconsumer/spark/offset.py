@@ -15,7 +15,7 @@ from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.registry import OFFSET_MAX, is_valid_topic_name, parse_partition_number
 
-#: Maps partitions to (start, until): the first offset of a batch, and the offset after its last one.
+#: Maps each partition to a half-open range of offsets, (start, until).
 Ranges = dict[TopicPartition, tuple[int, int]]
 
 #: Version of the JSON format. Offsets without a version have version 1, which has no sequence number.
@@ -37,14 +37,14 @@ class BatchOffset:
     """The ranges of a batch, and the state that planning needs after a restart.
 
     Attributes:
-        ranges: start and end offset of the batch, by partition.
-        generation: the member's number of rebalances when the batch was planned.
+        ranges: start offset (inclusive) and stop offset (exclusive) of the batch, by partition.
+        generation: number of rebalances that the member had completed when the batch was planned.
         group: consumer group of the query; None in the initial offset.
         known: partitions that existed when the batch was planned, regardless of their owner.
         topic_ids: topic id by topic name, to detect re-created topics.
         deleted_topics: the most recently deleted topics, in order of deletion.
-        earlier_ends: end offsets of earlier batches, for partitions that this batch does not contain.
-        lags: number of offsets after the batch, by partition; empty unless the decoder receives them.
+        earlier_ends: next offsets after earlier batches, for partitions that this batch does not contain.
+        lags: number of unread offsets after the batch, by partition; empty unless ``plannedRanges`` is true.
         planned_ms: time when the batch was planned, in milliseconds since the epoch; 0 without ``lags``.
         idle: partitions that were idle (see ``idleTimeout``) when the batch was planned.
         sequence: number of batches planned so far. Two batches may have the same ranges if a topic is re-created or a
@@ -70,7 +70,7 @@ class BatchOffset:
         """Parse an offset that this or an earlier release created with ``to_json``.
 
         Raises:
-            ConfigurationError: the content is not an offset, or contains invalid partition numbers.
+            ConfigurationError: the content is malformed.
         """
         try:
             return cls._parse(content)
@@ -126,7 +126,7 @@ class BatchOffset:
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """Each partition's end offset after this batch, including partitions that only earlier batches contain."""
+        """Next offset of each partition after this batch, including partitions that only earlier batches contain."""
         return {**self.earlier_ends, **{partition: until for partition, (_, until) in self.ranges.items()}}
 
     def end_of_stream(self) -> BatchOffset:
@@ -163,7 +163,7 @@ def check_format(offset: Mapping[str, Any]) -> None:
 
 
 def from_offset(offset: Mapping[str, Any]) -> Ranges:
-    """Return the ranges in an offset."""
+    """Return the ranges of a batch, given its offset as JSON."""
     return {
         partition: (_number(start), _number(until)) for partition, (start, until) in _by_partition(offset["ranges"])
     }
@@ -189,13 +189,13 @@ def _partition_numbers(topic: str, numbers: Any) -> Sequence[int]:
     """Parse the partition numbers of a topic: a list, or ``n`` for the numbers from 0 to ``n - 1``.
 
     Raises:
-        ValueError: the partition numbers are invalid.
+        ValueError: ``numbers`` is neither a list of partition numbers nor a count.
     """
     if type(numbers) is int and 0 <= numbers <= _MAX_PARTITIONS:
         return range(numbers)
     if isinstance(numbers, list) and all(type(number) is int and 0 <= number < _MAX_PARTITIONS for number in numbers):
         return numbers
-    raise ValueError(f"invalid partitions of topic {topic!r}: {_excerpt(numbers)}")
+    raise ValueError(f"malformed partition numbers of topic {topic!r}: {_excerpt(numbers)}")
 
 
 def offsets_of(content: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int]:
@@ -208,12 +208,12 @@ def offsets_of(content: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition,
 
 
 def _by_partition(topics: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[TopicPartition, Any]]:
-    """Yield the partitions and values from JSON in the format of ``group_by_topic``."""
+    """Yield each partition and its value, given JSON in the format of ``group_by_topic``."""
     for topic, partitions in topics.items():
         for text, value in partitions.items():
             number = parse_partition_number(text)
             if number is None:
-                raise ValueError(f"invalid partition {excerpt(text)} of topic {topic!r}")
+                raise ValueError(f"topic {topic!r}: {excerpt(text)} is not a partition number")
             yield TopicPartition(_topic(topic), number), value
 
 

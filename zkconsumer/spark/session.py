@@ -52,7 +52,7 @@ def _listener_of(spark: Any) -> QueryListener:
 
 
 def _check_worker_python(executable: str) -> None:
-    """Log a warning if Spark by default starts a different Python, which may lack the package."""
+    """Log a warning if Spark's workers use a different Python, in which zkconsumer may not be installed."""
     found = shutil.which(executable)
     if "PYSPARK_PYTHON" in os.environ or (found and Path(found).parent == Path(sys.executable).parent):
         return
@@ -67,8 +67,9 @@ def recommended_conf() -> dict[str, str]:
     """Return recommended Spark session settings, which save about 150 ms per batch in total.
 
     - Unix domain sockets to the Python workers save about 40 ms per task. If the path of Java's temporary directory has
-      nearly 100 characters, set ``spark.python.unix.domain.socket.dir`` to a shorter path. pyspark 4.3 then
-      prints a harmless traceback (BrokenPipeError in pyspark/daemon.py) for each idle worker that it closes.
+      nearly 100 characters, set ``spark.python.unix.domain.socket.dir`` to a shorter path. With these
+      sockets, pyspark 4.3 prints a harmless traceback (BrokenPipeError in pyspark/daemon.py) for each idle worker that
+      it closes.
     - Checkpoints without checksum files have half as many files, but a corrupt checkpoint is detected later.
     - Writing checkpoints through the ``FileSystem`` interface saves about 130 ms. Its rename is not atomic, which is
       safe for one driver on a local or POSIX file system, and unsafe for object stores.

@@ -72,7 +72,7 @@ class ZkConsumerDataSource(DataSource):
                 # Drop the traceback, which does not help the user; Spark would print it above the message.
                 is_batch = "option 'ending" in str(error)
                 raise (batch_error if is_batch else error).with_traceback(None) from None
-        # Determined here because the planning process cannot import the files that the user passed to Spark.
+        # The decoder is imported here, because the planning process cannot import files that the user passed to Spark.
         self._has_an_end = options.has_an_end
         return options.schema
 
@@ -136,7 +136,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     # ---- in the planning process ----
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return a constant, because the offset of each batch contains its start offsets."""
+        """Return a constant; the start offsets of a batch are part of its own offset."""
         return INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -149,7 +149,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return ReadMaxRows(SourceOptions.parse(self._raw_options).limits.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """End the query at the log end offsets that the next plan looks up."""
+        """Stop the query at the log end offsets that the next call of ``latestOffset`` finds."""
         self._is_bounded = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -259,18 +259,18 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return read(partition)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {}  # ``read`` needs only the task
+        return {}  # executors only call ``read``, which uses no attributes
 
 
 def _import_planner() -> None:
     try:
         importlib.import_module("zkconsumer.spark.planning.planner")
     except Exception:
-        pass  # the first batch imports it again, and raises the error in the query
+        pass  # the first batch repeats the import and raises the error in the query
 
 
 def _exit_on_sigterm() -> None:
-    """Raise SystemExit on SIGTERM, with which Spark terminates the process, so that ``stop`` is called."""
+    """Raise SystemExit on SIGTERM, which Spark sends to terminate the process, so that ``stop`` is called."""
 
     def exit_once(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -28,7 +28,7 @@ def record_batches(tick: DStream[Any]) -> None:
 
 
 def record_batch(time: datetime, _tick: RDD[Any]) -> None:
-    """Record a batch. Spark submits no job for it, because the result is not an RDD.
+    """Record a batch. Returns None instead of an RDD, so that Spark submits no job for this stream.
 
     Checkpoints contain the name of this function.
     """
@@ -41,7 +41,7 @@ def ignore(_rdd: RDD[Any]) -> None:
 
 
 def find_batch(time_ms: int) -> int | None:
-    """Return the time of the batch that runs a plan created now for batch time ``time_ms``.
+    """Return the time of the batch that will run the plan for ``time_ms``, if this plan is created now.
 
     Returns None if batches are not recorded, because the context was recovered from a checkpoint of an earlier version.
     """

@@ -1,4 +1,4 @@
-"""Each source's connections to brokers and its group. Checkpoints do not contain them."""
+"""Connections of each source to brokers and to its consumer group, which checkpoints do not contain."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ClientsBySource:
         """Return the client of a source. The first call opens it; calls from other threads wait until it is open.
 
         Args:
-            key: identifies the source.
+            key: key of the source; see ``Source``.
 
         Raises:
             ClosedError: the source was closed.
@@ -134,7 +134,7 @@ class ClientsBySource:
 
 
 def _close(client: Future[Client]) -> None:
-    """Close the client if it was opened. Errors are logged, because ``Future`` would not raise them."""
+    """Close the client if it was opened. Errors are logged, because the callback of a ``Future`` cannot raise them."""
     if client.exception() is None:
         try:
             client.result().close()
@@ -146,7 +146,7 @@ clients = ClientsBySource()
 
 
 def consumer_config(params: Mapping[str, Any]) -> ConsumerConfig:
-    """Return the consumer configuration for ``kafkaParams``, which are written for Kafka's old or new consumer."""
+    """Return the consumer configuration for ``kafkaParams``, written for Kafka's old or new consumer."""
     known = {key: value for key, value in params.items() if key != "metadata.broker.list"}
     if str(known.get("auto.offset.reset", "")).lower() in ("earliest", "latest"):
         known["auto.offset.reset"] = {"earliest": "smallest"}.get(known["auto.offset.reset"].lower(), "largest")

@@ -53,7 +53,7 @@ class Follower(StreamingListener):
                 self._source.complete({time_ms})
                 self._update_rate_limits(time_ms, info)
             self._source.forget_before(time_ms - 2 * self._remembered_ms())
-        except Exception as error:  # Spark would ignore it; a later commit includes these offsets
+        except Exception as error:  # Spark would ignore the error; a later commit includes the batch's offsets
             self._log.warning("batch_completion_failed", batch_time_ms=time_ms, error=repr(error))
 
     def _update_rate_limits(self, time_ms: int, info: Any) -> None:

@@ -276,7 +276,7 @@ class KafkaUtils:
             messageHandler: function that converts records; its results replace the pairs.
 
         Raises:
-            ConfigurationError: ``kafkaParams`` contains no brokers, or a log does not contain its range.
+            ConfigurationError: ``kafkaParams`` contains no brokers, or a range is not completely in its log.
         """
         if not isinstance(kafkaParams, dict):
             raise TypeError("kafkaParams should be dict")
@@ -349,7 +349,7 @@ def _check_ranges(client: BrokerClient, ranges: list[tuple[_TopicPartition, int,
     """Check that the logs contain the ranges.
 
     Raises:
-        ConfigurationError: a range is not in its log, or ends before it starts.
+        ConfigurationError: a range is not completely in its log, or ends before it starts.
     """
     partitions = {partition for partition, _, _ in ranges}
     log_starts = client.logs.offsets(partitions, protocol.EARLIEST)

@@ -25,14 +25,18 @@ class Ledger:
         self._plans: OrderedDict[int, Any] = OrderedDict()
         self._completed: set[int] = set()
         self._committable: set[int] = set()
-        self._batches: dict[int, int] = {}  # plan time -> time of the batch that runs the plan, if it is recorded
-        self._submitted: set[int] = set()  # batch times
-        self._rescheduled: set[int] = set()  # batch times; not restored: rescheduling is decided again after recovery
-        self._restored: frozenset[int] = frozenset()  # batch times in the checkpoint
+        #: Time of the batch that runs a plan, by plan time. Missing if the batch is not recorded.
+        self._batches: dict[int, int] = {}
+        #: Times of uncompleted batches whose jobs Spark submitted.
+        self._submitted: set[int] = set()
+        #: Times of batches whose plans later batches take over. Not restored: this is decided again after a recovery.
+        self._rescheduled: set[int] = set()
+        #: Times of the batches that were restored from a checkpoint.
+        self._restored: frozenset[int] = frozenset()
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        with self._lock:  # checkpoints contain the keys below
+        with self._lock:  # the keys are part of the checkpoint format
             return {
                 "entries": self._plans.copy(),
                 "done": set(self._completed),
@@ -137,7 +141,7 @@ class Ledger:
         """Let later batch times take over the plans of a batch that was not run.
 
         Returns:
-            False if the batch is not recorded, because a later batch may run its plans.
+            False if it is not recorded which plans the batch runs; a later batch may still run them.
         """
         with self._lock:
             if batch_ms not in self._batches.values():

@@ -1,7 +1,7 @@
 """Runs unmodified scripts that contain ``from pyspark.streaming.kafka import KafkaUtils``.
 
 The command is ``python -m zkconsumer.spark.shim SCRIPT``. A program that is started in another way must call
-``install()`` before this import.
+``install()`` before it imports the module.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ and processes that it starts ignore Ctrl-C unless they unblock the signal."""
 #: Maximum seconds to wait for the contexts to stop after Ctrl-C.
 _STOP_TIMEOUT_S = 30.0
 
-#: Set by Ctrl-C.
+#: Set when Ctrl-C is pressed.
 _interrupted = threading.Event()
 
 
@@ -77,7 +77,7 @@ def _block_ctrl_c() -> None:
 
 
 def _stop_on_ctrl_c() -> threading.Thread:
-    """Start a thread that on Ctrl-C stops the script's contexts quietly, and ends the process."""
+    """Start a thread that waits for Ctrl-C, stops the script's contexts without error logs, and ends the process."""
     thread = threading.Thread(target=_wait_for_ctrl_c, name="zkconsumer-shim-ctrl-c", daemon=True)
     thread.start()
     return thread

@@ -1,7 +1,7 @@
 """Sources of ``KafkaUtils`` DStreams, which plan the offset ranges of each batch.
 
-A source plans a batch once, on the first call for its time, and keeps the plan in a ledger. Source and ledger are part
-of the function that Spark writes to its checkpoint, so a batch that is re-run after a crash has the same ranges.
+A source plans each batch once, when its ranges are first requested, and keeps the plan in a ledger. Spark's checkpoint
+contains the source and the ledger, so a batch that is re-run after a crash has the same ranges.
 Connections are not part of the checkpoint. If a batch is not run, its plan moves to a later batch time.
 
 Source: Spark 2.4 DirectKafkaInputDStream, KafkaReceiver, ReliableKafkaReceiver.
@@ -42,7 +42,7 @@ class Source:
         seconds: batch interval in seconds.
 
     Attributes:
-        key: identifies the source in this process; a recovered source has a new key.
+        key: unique id of the source in this process; a recovered source has a new key.
         seconds: batch interval in seconds.
         has_failed: whether a batch failed, so that no further batches are planned before a restart. Not stored in
             checkpoints.
@@ -71,7 +71,7 @@ class Source:
         return RateLimits(sc, self.seconds, self._RATE_PROPERTY)
 
     def ranges_at(self, time_ms: int) -> Ranges:
-        """Return the ranges for a batch time, which the first call plans; empty after a failure.
+        """Return the ranges for a batch time, which are planned by the first call. Nothing is planned after a failure.
 
         A new batch time takes over the ranges of a batch that was not run, if there is one.
 
@@ -112,7 +112,8 @@ class Source:
         """Complete or reschedule an earlier batch whose jobs Spark has not submitted in this process.
 
         If the jobs were submitted before the checkpoint was written, the batch was completed by then: otherwise, Spark
-        would have re-run it. If this is unknown, the batch is read again.
+        would have re-run it. In all other cases, a later batch reads the records, or the batch is
+        handled as failed.
         """
         if self._ledger.was_submitted_before_recovery(batch_ms) or not self.count_records(batch_ms):
             self.complete({batch_ms})
@@ -198,7 +199,7 @@ class DirectSource(Source):
 class GroupSource(Source):
     """Reads the partitions that are assigned to a consumer group member.
 
-    Its ledger contains offsets as in ``zkconsumer.spark.offset``, or None for batches without new records.
+    Ledger entries are batch offsets (see ``zkconsumer.spark.offset``), or None for batches without new records.
 
     Args:
         seconds: batch interval in seconds.

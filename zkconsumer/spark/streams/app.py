@@ -56,7 +56,7 @@ class ExceptionResponse(enum.Enum):
 
     #: Restart the query from its checkpoint.
     REPLACE_QUERY = "replace query"
-    #: Stop the application, with the state ``ERROR``.
+    #: Stop the application, and set its state to ``ERROR``.
     SHUTDOWN = "shut down"
 
 
@@ -85,7 +85,7 @@ class StreamsApp:
         checkpoint: checkpoint directory, which all workers must be able to access.
         properties: consumer properties, including ``zookeeper.connect`` or ``bootstrap.servers``.
         settings: query settings.
-        allow: allowed topology changes since the checkpoint was written.
+        allow: topology changes that are allowed when the application resumes from the checkpoint.
         max_restarts: maximum number of consecutive restarts by ``ExceptionResponse.REPLACE_QUERY`` without a processed
             record.
 
@@ -115,7 +115,7 @@ class StreamsApp:
         self._max_restarts = max_restarts
         self._progress_listener: ProgressListener | None = None
         self._handler: ExceptionHandler = lambda _error: ExceptionResponse.SHUTDOWN
-        self._starting = threading.RLock()  # held while ``start``, ``close`` and ``clean_up`` use the state
+        self._starting = threading.RLock()  # serializes ``start``, ``close`` and ``clean_up``
         self._started, self._stop = threading.Event(), threading.Event()
         self._close_timeout_s = 0.0
         self._thread = OwnedThread(self._run, f"zkconsumer-streams-{self._name}", self._on_crash)
@@ -167,7 +167,7 @@ class StreamsApp:
 
     @property
     def task_metrics(self) -> dict[str, dict[str, int]]:
-        """Metric totals by task id and metric name since the start; see ``StreamTask.metrics``. Updated per batch."""
+        """Metric totals since the start, by task id and metric name, updated per batch; see ``StreamTask.metrics``."""
         return self._reports.task_metrics()
 
     @property
@@ -369,7 +369,7 @@ class StreamsApp:
 
     def _check_not_started(self, what: str) -> None:
         if self.state is not ApplicationState.CREATED:
-            raise StreamsError(f"{what} can be set only before the start; the state is {self.state.name}")
+            raise StreamsError(f"{what} can be set only before start(); the state is {self.state.name}")
 
     def _notify(self, listener: Callable[..., object], *arguments: object) -> None:
         """Call a listener; its errors are logged."""

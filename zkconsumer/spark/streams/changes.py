@@ -27,7 +27,7 @@ class AllowedChange(enum.Enum):
 
     #: A sub-topology without stores was added after all existing sub-topologies.
     ADDED_SUBTOPOLOGY = "added sub-topology"
-    #: A sub-topology was removed that came after all remaining sub-topologies. Its state remains in the checkpoint.
+    #: A sub-topology after all remaining sub-topologies was removed. Its state remains in the checkpoint.
     REMOVED_SUBTOPOLOGY = "removed sub-topology"
     #: A store was added. It is empty, unless it was removed before.
     ADDED_STORE = "added store"
@@ -37,7 +37,7 @@ class AllowedChange(enum.Enum):
     STORE_SETTINGS = "store settings"
     #: Functions and classes of nodes were renamed or replaced, for example a processor or serializer.
     CODE = "code"
-    #: A processor or sink was renamed. It must not have active schedules or remembered values.
+    #: A processor or sink was renamed. It must not have active schedules or values stored with ``remember``.
     RENAMED_NODE = "renamed node"
     #: A sink writes to another topic, or sinks were added or removed.
     SINKS = "sinks"

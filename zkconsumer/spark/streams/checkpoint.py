@@ -29,7 +29,7 @@ class StoredApplication:
 
     Attributes:
         application_id: the application id.
-        partitions: number of Spark partitions, which Spark cannot change.
+        partitions: number of Spark partitions; cannot be changed after the first start.
         tasks: the tasks in key order.
         declarations: ``Subtopology.fingerprint`` by sub-topology number.
         stores: name and declaration of each store by sub-topology number, in the order of the store numbers in the
@@ -122,7 +122,7 @@ class StoredApplication:
             allowed: allowed topology changes.
 
         Raises:
-            StreamsError: the checkpoint belongs to another application, or the topology changed.
+            StreamsError: the checkpoint belongs to another application, or the topology change is not allowed.
         """
         if application_id != self.application_id:
             raise StreamsError(

@@ -98,7 +98,7 @@ def plan_global_stores(
         "membership": "none",
         "commitOffsets": "false",
         "includeHeaders": "true",
-        "failOnDataLoss": "false",  # records that were compacted or deleted are not in the store
+        "failOnDataLoss": "false",  # global store topics can be compacted
     }
     return GlobalPlan(config, found, splitting.task(SourceOptions.parse(options), {}, {}, list(state.brokers)))
 

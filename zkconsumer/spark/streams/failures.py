@@ -22,8 +22,8 @@ _IO_ERROR = re.compile(
 def describe_error(error: BaseException, checkpoint: str) -> str:
     """Return the message of an error; for a Spark exception, the message of the Python exception in the worker.
 
-    If there is no Python exception, the root cause in the JVM is appended, such as a full disk, and for I/O errors a
-    remedy that names the checkpoint.
+    If there is no Python exception, the root cause in the JVM is appended, for example a full disk. For I/O errors, a
+    remedy that names the checkpoint is appended.
 
     Args:
         error: the error.

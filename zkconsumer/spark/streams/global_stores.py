@@ -43,7 +43,7 @@ class GlobalPlan:
     Attributes:
         config: application settings.
         subtopologies: the sub-topologies of global stores.
-        fetch: task that fetches the topics of global stores, without ranges.
+        fetch: template for the tasks that fetch the global store topics; it has no ranges.
     """
 
     config: ApplicationConfig
@@ -71,7 +71,7 @@ class GlobalStores:
     """The global stores of an application, up to the end offsets ``ends``.
 
     Args:
-        plan: the stores.
+        plan: plan of the global stores.
         ends: end offset of each partition of the global store topics.
         directory: directory of the SQLite file.
 
@@ -175,7 +175,7 @@ class GlobalStoresOfWorker:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Lock the file while it is opened or closed, because SQLite fails then instead of waiting for other processes."""
+    """Lock the file while it is opened or closed, because SQLite does not wait for other processes in these calls."""
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

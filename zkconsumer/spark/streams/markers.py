@@ -80,7 +80,7 @@ class MarkedOffsets:
         return self._consumer.consumer_group_metadata()
 
     def find_marker(self, offsets: Mapping[TopicPartition, int], own: Marker) -> Marker | None:
-        """Return the query's newest marker among the partitions in ``offsets``.
+        """Return the newest marker that the query committed for the partitions in ``offsets``, or None.
 
         Args:
             offsets: the offsets that the current batch commits.

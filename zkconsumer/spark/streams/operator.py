@@ -43,7 +43,9 @@ class TaskOperator(StatefulProcessor):
         self._plan, self._shared_file = plan, shared_file
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the pickled attributes. First check for protobuf, because pyspark's error does not name the worker.
+        """Check that protobuf is installed, and restore the pickled attributes.
+
+        pyspark's own error for missing protobuf does not name the worker.
 
         Raises:
             ConfigurationError: protobuf cannot be imported.
@@ -55,7 +57,7 @@ class TaskOperator(StatefulProcessor):
         """Declare the state. Spark also calls this method in the driver, during planning.
 
         Raises:
-            StreamsError: the checkpoint is in a directory of the driver that does not exist on this worker.
+            StreamsError: the checkpoint is in a local directory of the driver that is not shared with this worker.
         """
         if self._shared_file is not None and not os.path.exists(self._shared_file):
             raise StreamsError(

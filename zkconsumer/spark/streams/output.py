@@ -62,7 +62,7 @@ class SinkSettings:
         client: librdkafka connection settings.
         producer: additional librdkafka producer settings.
         has_sequence_headers: whether to add a header with the task id and sequence number to records.
-        internal_topics: topics whose records do not get a sequence header, because only the application reads them.
+        internal_topics: internal topics. Their records get no sequence header, because only the application reads them.
         commits_to_kafka: whether offsets are committed to Kafka.
         fails_on_changed_output: see ``QuerySettings``.
         handler: ``ApplicationConfig.production_handler``.
@@ -85,7 +85,7 @@ class SinkSettings:
         return base64.b64encode(cloudpickle.dumps(self)).decode()
 
     @classmethod
-    @functools.lru_cache(maxsize=16)  # the same in all batches of a query
+    @functools.lru_cache(maxsize=16)  # the settings are the same in all batches of a query
     def decode(cls, text: str) -> SinkSettings:
         """Decode the settings from the result of ``encode``."""
         found = pickle.loads(base64.b64decode(text))

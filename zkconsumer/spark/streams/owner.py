@@ -1,4 +1,4 @@
-"""Ephemeral znode that prevents two instances of an application from running, if ``zookeeper.connect`` is set.
+"""Ephemeral znode that prevents concurrent instances of an application, if ``zookeeper.connect`` is set.
 
 Without ZooKeeper, the metadata of committed offsets serves this purpose; see ``markers``.
 """

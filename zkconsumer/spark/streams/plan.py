@@ -100,7 +100,7 @@ class ApplicationPlan:
             StreamsError: the topic did not exist when the application started.
         """
         if topic not in self.partition_counts:
-            raise StreamsError(f"sink topic {topic!r} did not exist when the application started; restart it")
+            raise StreamsError(f"sink topic {topic!r} did not exist at startup; restart the application")
         return self.partition_counts[topic]
 
     @property
@@ -164,7 +164,7 @@ def select_subtopologies(
         counts: number of partitions by topic.
 
     Raises:
-        StreamsError: an internal topic does not exist.
+        StreamsError: an internal topic does not exist, or has a wrong number of partitions.
         TopologyError: a source topic does not exist, or co-partitioned topics have different partition counts.
     """
     topology.check_partition_counts(counts)

@@ -36,9 +36,9 @@ class Progress:
         duration_ms: duration of the last batch, in milliseconds.
         processed: number of records that all tasks processed since the start.
         per_second: records per second in the last batch.
-        lag: number of records in the topics after the last batch.
+        lag: number of unread records in the source topics after the last batch.
         dropped: number of records that were dropped since the start.
-        restored_ms: time that tasks took to load their state in the last batch, in milliseconds.
+        restored_ms: time taken to load the state of the tasks in the last batch, in milliseconds.
         health: health of the source, such as ``healthy``.
     """
 

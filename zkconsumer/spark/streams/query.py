@@ -46,7 +46,7 @@ _CONF = {
     "spark.sql.streaming.stopTimeout": "30s",
 }
 _POLL_S = 0.02
-#: Maximum seconds to wait until all brokers know new internal topics, and seconds between two lookups.
+#: Maximum seconds to wait until new internal topics are in the metadata, and seconds between two lookups.
 _TOPICS_TIMEOUT_S, _TOPICS_POLL_S = 30.0, 0.2
 
 
@@ -170,7 +170,7 @@ class TopologyQuery:
         return InternalTopics(client, application, names, self._settings.purge_interval_ms)
 
     def purge(self, report: Mapping[str, Any]) -> None:
-        """Delete the records of internal topics that a batch and earlier batches have processed.
+        """Delete all internal topic records up to the end of a batch.
 
         Args:
             report: progress report of the batch, which Spark sends after committing the batch.
@@ -190,7 +190,7 @@ class TopologyQuery:
             self._owner = owner
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the query to end, and return whether it ended, even if it failed."""
+        """Wait for the query to end; return whether it ended, successfully or not."""
         try:
             return bool(self._query.awaitTermination(timeout_s)) or self._find_loss() is not None
         except Exception:
@@ -216,7 +216,7 @@ class TopologyQuery:
         """Return the topics with partitions that the query does not read yet, as of the last check.
 
         Args:
-            is_due: whether to check now; if not, topics are checked every ``metadata.max.age.ms``.
+            is_due: whether to check immediately; otherwise, topics are checked every ``metadata.max.age.ms``.
         """
         cluster = self._cluster
         if cluster is None:

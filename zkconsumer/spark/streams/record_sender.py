@@ -55,7 +55,7 @@ _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 
 
 class RecordKey(NamedTuple):
-    """Topic, key and value of a rejected record. Several records in a batch can be equal in these fields."""
+    """Topic, key and value of a rejected record. A batch can contain several such records."""
 
     topic: str
     key: bytes | None
@@ -63,7 +63,7 @@ class RecordKey(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """A rejected record, and the error."""
+    """A rejected record and its error."""
 
     error: KafkaError
     record: RecordKey
@@ -123,13 +123,13 @@ class RecordSender:
         with contextlib.suppress(KafkaException):  # already raised by ``send``
             self.producer.purge()
             self._serve(self.producer.flush, _FLUSH_INTERVAL_S)
-        del self.producer  # references ``_on_delivery``
+        del self.producer  # breaks a reference cycle: the producer references ``_on_delivery``
 
     def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
         """Call the producer's ``poll`` or ``flush``, which calls ``_on_delivery``."""
         try:
             return call(timeout_s)
-        except SystemError as error:  # the client sets a fatal error before it calls ``_on_delivery``
+        except SystemError as error:  # ``_on_delivery`` was called after the client set a fatal error
             raise error.__cause__ or error from error
 
     def _produce(self, records: list[RecordFields]) -> KafkaException | None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def handling_signals(signalled: threading.Event) -> Iterator[None]:
-    """Set ``signalled`` on SIGINT or SIGTERM, instead of calling the handler.
+    """Set ``signalled`` on SIGINT or SIGTERM, instead of calling the previous signal handler.
 
     A second SIGINT raises KeyboardInterrupt.
     """

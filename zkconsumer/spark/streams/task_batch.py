@@ -31,7 +31,7 @@ class SavedTask(NamedTuple):
 
     Attributes:
         snapshot: see ``StreamTask.snapshot``.
-        now_ms: wall-clock time of the task in milliseconds: the time of the last tick or planning.
+        now_ms: wall-clock time of the task (last tick time or planning time), in milliseconds.
         stores: numbers of the stores that have pages, as JSON.
         lags: last known lag of each partition, as JSON; see ``markers.encode_offsets``.
         global_ends: end offsets of the global store topics, as JSON; "" if there are none.
@@ -50,7 +50,7 @@ class BatchInput:
 
     Attributes:
         blobs: first offset and blob of each chunk, by partition.
-        lags: number of records after the batch, by partition.
+        lags: number of unread records after the batch, by partition.
         planned_ms: time when the batch was planned, in milliseconds; 0 if the batch contains no partition of the task.
         tick_ms: time of the newest tick, in milliseconds; None if there is no tick.
         global_ends: end offsets of the global store topics in the newest tick; see ``markers.encode_offsets``.

@@ -73,7 +73,7 @@ class PlainWriter:
 
 
 class TransactionalWriter:
-    """Writes the output of a task in transactions, which commit offsets with the batch's marker.
+    """Writes the output of a task in transactions, which also commit the offsets and the marker of the batch.
 
     Initializing the producer fences other producers with the same transactional id, and aborts their transactions.
 
@@ -118,7 +118,7 @@ class TransactionalWriter:
             self._is_started = True
 
     def _check_repeated(self, output: TaskOutput, marker: Marker) -> None:
-        """Check that a repeated batch has the committed output, because the stores contain the repetition's results."""
+        """Check that the output of a repeated batch equals the committed output; the stores contain the new results."""
         assert self._last is not None
         # The driver commits markers without a digest, for tasks without output and with ``at_least_once``.
         if self._last.digest and self._last.digest != marker.digest:
@@ -131,7 +131,7 @@ class TransactionalWriter:
             self._log.error("output_changed", error=text)
 
     def _write(self, output: TaskOutput, marker: Marker) -> None:
-        """Write a batch, and repeat it without the records that the production handler drops."""
+        """Write a batch. If records are rejected, write it again without those that the production handler drops."""
         producer, offsets = self._sender.producer, to_commits(decode_offsets(output.offsets), marker)
         rejected = RejectedRecords(self._settings, output)
         for _ in range(_MAX_ATTEMPTS):

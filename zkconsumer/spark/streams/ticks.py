@@ -58,7 +58,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"time": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """End the query after the tick of the current time."""
+        """Stop the query after one tick, with the current time."""
         if self._interval_ms:
             self._last = self._find_tick({})
 
@@ -85,7 +85,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return tick
 
     def _find_ends(self, before: str | None) -> str:
-        """Return the end offsets of the global store topics, or the previous ones if the brokers do not respond.
+        """Return the end offsets of the global store topics; if the brokers do not respond, the previous end offsets.
 
         Raises:
             RetriableError: the brokers did not respond, and no offsets are known yet.
