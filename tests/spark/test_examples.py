@@ -74,6 +74,23 @@ def test_batches_are_written_to_parquet(
     assert run(environment, tmp_path, *arguments) == f"25 rows in {tmp_path / 'target'}\n"
 
 
+def test_windows_of_json_continue_after_restart(
+    zkconsumer_cluster: Cluster, topic: Callable[..., str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    name = topic(1)
+    order = '{{"customer": "a", "amount": {}, "time": "2026-11-26T10:{:02}:00Z"}}'
+    arguments = ("spark_windows.py", zkconsumer_cluster.zookeeper_connect, name, tmp_path / "target")
+    utc = environment | {"TZ": "UTC"}
+
+    produce(zkconsumer_cluster.admin, name, 0, [order.format(1.5, 0).encode(), b"{", order.format(2, 5).encode()])
+    assert run(utc, tmp_path, *arguments) == "", "no window is closed"
+    produce(zkconsumer_cluster.admin, name, 0, [order.format(3, 0).encode(), order.format(1, 20).encode()])
+    produce(zkconsumer_cluster.admin, name, 0, [order.format(1, 40).encode()])
+    output = run(utc, tmp_path, *arguments)
+
+    assert output.startswith("2026-11-26 10:00:00 a 4.5\n2026-11-26 10:05:00 a 2.0\n")
+
+
 def test_words_are_counted(
     zkconsumer_cluster: Cluster, orders: str, environment: dict[str, str], tmp_path: Path
 ) -> None:

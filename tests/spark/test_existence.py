@@ -26,7 +26,10 @@ pytestmark = pytest.mark.timeout(60)
 Options = Callable[..., dict[str, str]]
 
 UNKNOWN = [
-    ({"NAME": {"77": 1}}, "startingOffsets names partition 77 of topic 'NAME', which has partitions 0, 1"),
+    (
+        {"NAME": {"77": 1}},
+        "startingOffsets names partition 77 of topic 'NAME', but the query reads partitions 0, 1 of this topic",
+    ),
     ({"nope": {"0": 1}}, "startingOffsets names topic 'nope', but the query reads NAME"),
     ({"nope.*": "earliest"}, "startingOffsets names topic 'nope.*', but the query reads NAME"),
 ]

@@ -58,7 +58,7 @@ class UncommittedBatches:
     Attributes:
         groups: ``zookeeper.connect`` and ``group.id`` of the sources.
         consumer_ids: current and previous consumer ids of the query. The listener thread adds them.
-        committed: offsets that the driver committed. One ``DriverCommits`` thread at a time adds them.
+        committed: offsets that the driver committed, by partition. Only one thread at a time updates them.
     """
 
     def __init__(self, query: str, sources: Iterable[SourceOptions]) -> None:
@@ -117,7 +117,7 @@ class DriverCommits:
         return bool(self._threads_of(uncommitted))
 
     def commit(self, uncommitted: UncommittedBatches, timeout_s: float) -> None:
-        """Commit the batches of a query in a new thread, after running commits for the same groups have finished.
+        """Commit the batches of a query in a new thread, which first waits for unfinished commits of the same groups.
 
         Args:
             timeout_s: maximum seconds to retry while ZooKeeper or the brokers are unreachable.
@@ -180,11 +180,12 @@ def commit_batch(
 
     Skips partitions that another member owns, and partitions whose offset was written after the batch was completed,
     for example by an offset reset. With ``resumeFrom=group``, also skips partitions whose committed offset is below the
-    start of the batch: it may have been reset before the restart, and the query resumes from it.
+    start of the batch: that offset may have been reset before a restart, so that the query resumes from it.
 
     Args:
         consumer_ids: consumer ids of the query.
-        committed: offsets that the driver previously committed for the query. They are not considered an offset reset.
+        committed: offsets that the driver previously committed for the query, so that its own commits are not mistaken
+            for offset resets.
 
     Returns:
         The committed offsets.
@@ -242,7 +243,7 @@ def _drop_written_since(
     time_s: float,
     committed: Mapping[TopicPartition, int],
 ) -> list[TopicPartition]:
-    """Return the partitions whose offset was not written after ``time_s``, or equals the offset in ``committed``.
+    """Return the partitions whose offset znode was not written after ``time_s``, or has the offset in ``committed``.
 
     Args:
         time_s: time in seconds since the epoch.

@@ -134,7 +134,7 @@ def _rows(time: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> Itera
 def offset_object(offset: Any) -> dict[str, Any]:
     """Return an offset from a progress report as a JSON object.
 
-    Some Spark releases report offsets as strings. For offsets of other sources that are not objects, an empty object is
+    Some Spark releases report offsets as strings. If the offset of another source is not an object, an empty object is
     returned.
     """
     parsed = json.loads(offset) if isinstance(offset, str) else offset

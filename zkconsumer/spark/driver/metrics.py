@@ -41,7 +41,9 @@ _BY_KEY: dict[str, tuple[Metric, Callable[[list[float]], float]]] = {
 _BY_PARTITION = {
     LOST: _declare("RecordsLost", "Number of offsets skipped because of deleted records.", "query, [topic, partition]"),
     SKIPPED: _declare(
-        "RecordsSkipped", "Number of offsets skipped because of corrupt records.", "query, [topic, partition]"
+        "RecordsSkipped",
+        "Number of offsets skipped because of corrupt or undecodable records.",
+        "query, [topic, partition]",
     ),
 }
 

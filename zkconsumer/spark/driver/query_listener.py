@@ -42,7 +42,7 @@ _COMMIT_DELAY_S = 1.0
 #: Seconds before a failed commit is retried.
 _RETRY_INTERVAL_S = 10.0
 
-#: Maximum seconds to retry the commit of the last batch of a query while ZooKeeper is unreachable.
+#: Maximum seconds to retry a query's last commit while ZooKeeper is unreachable.
 _LAST_COMMIT_TIMEOUT_S = 30.0
 
 #: Maximum seconds to wait for the last commits, and for the thread that starts them.
@@ -56,7 +56,7 @@ _EVENTS_TIMEOUT_MS = 10_000
 #: the number of executor cores.
 _CHECK_INTERVAL_S = 1.0
 
-#: Replaces the run id in commit confirmations from planning processes.
+#: Used instead of a run id in events that contain a planning process's commit confirmation.
 _COMMITTED = "committed"
 
 _STOP, _IDLE, _TERMINATED = object(), object(), object()
@@ -68,7 +68,7 @@ class _Query:
 
     Attributes:
         sources: options of the query's ``format("zkconsumer")`` sources.
-        due: time (``time.monotonic``) at which to commit the query's batches; None if there are none.
+        due: time (``time.monotonic``) at which to commit the query's batches; None if there are no batches.
         reported: by source, the number of the last report to the planning process, and the reported batch.
         progress: the last progress report.
     """
@@ -91,9 +91,9 @@ class QueryListener(StreamingQueryListener):
     """Observes a session's ``format("zkconsumer")`` queries. Created by ``zkconsumer.spark.register``.
 
     It is a ``MetricsSource``: ``zkconsumer.prometheus.ConsumerCollector(listener)`` exports lag, rates and commits.
-    Spark's threads put events on a queue, and the listener thread handles them. Other threads commit offsets. The
-    listener thread detects ``spark.stop()`` within a second, because PySpark has no event for it, and closes the
-    listener.
+    Spark's threads put events on a queue, and the listener thread handles them. Other threads commit offsets. PySpark
+    has no event for ``spark.stop()``, so the listener thread checks every second whether the application has ended, and
+    then closes the listener.
 
     The class has many methods, because it implements both Spark's listener interface and ``MetricsSource``.
     """
@@ -125,7 +125,7 @@ class QueryListener(StreamingQueryListener):
     def close(self) -> None:
         """Commit the completed batches, and stop listening. Also called at interpreter exit."""
         atexit.unregister(self.close)
-        if self._thread.is_alive:  # false in a forked process, whose exit also calls this
+        if self._thread.is_alive:  # False in a forked process, which also calls close() at exit
             self._stop_listening()
             self._thread.join(_JOIN_TIMEOUT_S)
         self._planners.close()
@@ -210,7 +210,7 @@ class QueryListener(StreamingQueryListener):
                     self._commit_due()
                 else:
                     self._handle(*item)
-            except Exception:  # must not affect other queries
+            except Exception:  # an error in one query must not affect other queries
                 self._log.error("query_event_failed", exc_info=True)
 
     def _next_item(self) -> Any:
@@ -218,7 +218,7 @@ class QueryListener(StreamingQueryListener):
         now = time.monotonic()
         if now >= self._checked_at + _CHECK_INTERVAL_S:
             self._checked_at = now
-            if self._spark.sparkContext._jsc is None:  # ``spark.stop()`` has returned
+            if self._spark.sparkContext._jsc is None:  # the application was stopped with spark.stop()
                 self._stop_listening()
             elif self._queries:
                 self._refresh_cores()
@@ -297,7 +297,7 @@ class QueryListener(StreamingQueryListener):
         return False
 
     def _stop_query(self, run: str) -> None:
-        """Stop a query in a separate thread, because Spark waits for its batch, which must not delay other queries."""
+        """Stop a query in a new thread: stop() waits for the running batch, which must not delay other queries."""
         for query in self._active(run):
             OwnedThread(query.stop, "zkconsumer-query-stop", self._log_crash).start()
 
@@ -341,7 +341,7 @@ def _find_completion_time(progress: Mapping[str, Any]) -> float:
 
 
 def _find_options(sources: list[SourceOptions], end: Mapping[str, Any]) -> SourceOptions | None:
-    """Find the source that wrote an offset by its group and topics; return its options, or None if there is none."""
+    """Return the options of the source whose group and topics match an offset; None if there is no such source."""
     topics = {partition.topic for partition in from_offset(end)}
     for options in sources:
         exclude = options.consumer.exclude_internal_topics

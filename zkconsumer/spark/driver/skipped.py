@@ -1,6 +1,6 @@
 """Counts of lost and skipped records that planning processes reported to the driver listener.
 
-They are more recent than the counts in the last progress report, which Spark creates before its batch has run.
+They are more recent than the counts in a progress report, which were read before the reported batch ran.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class _Decoder:
     schema: ClassVar[Any]
 
     def open(self, options: Mapping[str, str]) -> None:
-        """Initialize the decoder. Called once per task, and in the planning process if ``event_time`` is overridden.
+        """Initialize the decoder. Called once per task, and in the planning process if ``maxAlignmentLag`` is set.
 
         Args:
             options: query options that start with ``decoder.``, without this prefix and with lowercase names.
@@ -73,8 +73,8 @@ class PlannedRange(NamedTuple):
 
     Attributes:
         partition: topic and partition number.
-        until: end offset of the range.
-        lag: number of offsets after ``until``, when the batch was planned.
+        until: end offset of the range, exclusive.
+        lag: number of offsets from ``until`` to the log end offset when the batch was planned.
         planned_ms: time when the batch was planned, in milliseconds since the epoch.
     """
 
@@ -157,7 +157,7 @@ def decode_record(decoder: RecordDecoder, record: MessageAndMetadata) -> Iterato
     """Yield the rows of a record.
 
     Raises:
-        UndecodableRecordError: the decoder raised an exception, which is the cause, or did not return tuples.
+        UndecodableRecordError: the decoder raised an exception (set as ``__cause__``), or did not return tuples.
         MemoryError: out of memory; the record itself may be valid.
     """
     try:
@@ -183,7 +183,7 @@ def is_end_of_stream(decoder: RecordDecoder, row: tuple[Any, ...], record: Messa
     """Whether the decoder considers ``row`` the end of the stream.
 
     Raises:
-        UndecodableRecordError: the decoder raised an exception, which is the cause.
+        UndecodableRecordError: the decoder raised an exception (set as ``__cause__``).
     """
     try:
         return bool(decoder.is_end_of_stream(row))

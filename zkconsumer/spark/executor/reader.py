@@ -37,7 +37,7 @@ _CHECK_AFTER_S = 5.0
 #: lower log end offset temporarily.
 _DELETED_AFTER_S = 30.0
 
-#: Connections of this worker's earlier tasks.
+#: Connections that earlier tasks of this worker left open.
 _channels = ChannelPool()
 
 
@@ -46,8 +46,8 @@ def read(task: FetchTask) -> Iterator[Any]:
 
     Raises:
         OffsetOutOfRangeError: an offset of a range is not in the log, and ``failOnDataLoss`` is true.
-        CorruptRecordError: a record batch was corrupt in two fetches, or its broker cannot read it.
-        UndecodableRecordError: the decoder raised an exception.
+        CorruptRecordError: a record batch was corrupt in two fetches, or the broker cannot read it.
+        UndecodableRecordError: the decoder rejected a record, and ``corrupt.record.policy`` is ``raise``.
         BrokerUnavailableError: no records arrived for ``task.unavailable_timeout`` seconds.
     """
     freeze_modules("source")

@@ -85,7 +85,8 @@ class RowReader(ABC):
     """Converts the chunks of one task to rows.
 
     Attributes:
-        has_ended: whether the last chunk contained the end of the stream. The rest of its partition must not be read.
+        has_ended: whether the last chunk contained the end of the stream. The rest of the chunk's partition must
+            not be read.
         rejected: number of skipped records that the decoder rejected, by partition (``corrupt.record.policy=skip``).
     """
 
@@ -124,7 +125,7 @@ class RowReader(ABC):
         """Yield the rows that replace a corrupt record batch.
 
         Raises:
-            CorruptRecordError: the policy is ``raise``, or the end offset of the record batch is unknown.
+            CorruptRecordError: the policy is ``raise``, or the last offset of the record batch is unknown.
         """
         if self._policy == "raise" or error.after < 0:
             raise error
@@ -133,7 +134,7 @@ class RowReader(ABC):
             yield self._create_corrupt_rows([(*partition, error.offset, None, error.entry, str(error))])
 
     def _read_rejected(self, rejected: list[_Rejected]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that replace records that the decoder rejected."""
+        """Yield the rows that replace rejected records; see ``corrupt.record.policy``."""
         if not rejected:
             return
         error, (topic, partition, offset, *_) = rejected[0]
@@ -164,7 +165,7 @@ class RowReader(ABC):
         return pa.RecordBatch.from_arrays([*nulls, corrupt], schema=self._schema)
 
     def _add_corrupt_column(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the valid rows of ``batch``, with a null column ``corrupt`` if the schema has this column."""
+        """Return ``batch``, with an additional null column ``corrupt`` if the schema has this column."""
         if self._valid_schema is self._schema:
             return batch
         nulls = pa.nulls(batch.num_rows, CORRUPT_FIELD.type)
@@ -216,7 +217,7 @@ class _RecordReader(RowReader):
 
     def _decode_record(self, record: MessageAndMetadata) -> list[tuple[Any, ...]]:
         rows = list(decoders.decode_record(self._decoder, record))
-        if self._policy != "raise":  # so that rows that do not match the schema reject only this record
+        if self._policy != "raise":  # reject only this record if its rows do not match the schema
             decoders.to_batch(rows, self._valid_schema, TopicPartition(*record[:2]))
         if self._can_end:
             for index, row in enumerate(rows):

@@ -95,7 +95,7 @@ class ReportListener:
     Args:
         host: driver host name that executors can resolve.
         bind: address to listen on; None for the address of ``host``.
-        on_skipped: called with skipped ranges, in a listener thread.
+        on_skipped: function to call with skipped ranges; called in a listener thread.
     """
 
     def __init__(

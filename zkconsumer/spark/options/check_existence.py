@@ -60,8 +60,8 @@ def check_topics(subscription: Subscription, partitions: Collection[TopicPartiti
             raise ConfigurationError(f"topic {topic!r} does not exist; create it, or correct the subscription")
     if missing := sorted(set(subscription.assigned) - set(partitions)):
         raise ConfigurationError(
-            f"option assign: topic {missing[0].topic!r} has no partition {missing[0].partition}; remove it from the "
-            "option"
+            f"option assign: topic {missing[0].topic!r} has no partition {missing[0].partition}; remove the "
+            "partition from the option"
         )
 
 
@@ -73,7 +73,7 @@ def check_offsets(offsets: StartingOffsets, partitions: Collection[TopicPartitio
         prefix: option name prefix, ``starting`` or ``ending``.
 
     Raises:
-        ConfigurationError: the offsets name another topic or partition.
+        ConfigurationError: the offsets name a topic or partition that does not exist, or that the query does not read.
     """
     option = f"option {prefix}OffsetsByTimestamp" if offsets.timestamps else f"option {prefix}Offsets"
     topics = sorted({partition.topic for partition in partitions})
@@ -89,8 +89,8 @@ def check_offsets(offsets: StartingOffsets, partitions: Collection[TopicPartitio
         numbers = {partition.partition for partition in partitions if partition.topic in matching}
         if unknown := sorted(wanted.keys() - numbers):
             raise ConfigurationError(
-                f"{option} names partition {unknown[0]} of topic {name!r}, which has partitions "
-                f"{', '.join(map(str, sorted(numbers)))}; remove it from the option"
+                f"{option} names partition {unknown[0]} of topic {name!r}, but the query reads partitions "
+                f"{', '.join(map(str, sorted(numbers)))} of this topic; remove partition {unknown[0]} from the option"
             )
 
 

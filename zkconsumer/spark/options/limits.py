@@ -13,13 +13,13 @@ from zkconsumer.spark.options.option_reader import OptionReader
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one batch.
+    """The batch limits of a query.
 
     Attributes:
         max_offsets: ``maxOffsetsPerTrigger``.
         partition_offsets: ``maxOffsetsPerPartition``.
         min_offsets: ``minOffsetsPerTrigger``; a batch with fewer offsets is delayed.
-        max_delay_s: ``maxTriggerDelay`` in seconds; maximum delay of a batch with fewer than ``min_offsets``.
+        max_delay_s: ``maxTriggerDelay`` in seconds; maximum delay of a batch with fewer than ``min_offsets`` offsets.
         max_bytes: ``maxBytesPerTrigger``; maximum size of the keys and values in a batch, estimated by sampling.
         partition_bytes: ``maxBytesPerPartition``; maximum size of each partition's keys and values in a batch.
         bytes_per_second: ``maxBytesPerSecond``; maximum average rate of keys and values.
@@ -35,7 +35,7 @@ class Limits:
 
     @property
     def counts_bytes(self) -> bool:
-        """Whether record sizes must be known."""
+        """Whether a byte limit is set, so that record sizes must be sampled."""
         return any(limit is not None for limit in (self.max_bytes, self.partition_bytes, self.bytes_per_second))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""OptionReader: reads option values, parsed according to their declarations."""
+"""Reads option values, and parses them as declared in ``options/table.py``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class OptionReader:
         return name.lower() in self._given
 
     def with_prefix(self, prefix: str) -> dict[str, str]:
-        """Read all options that start with ``prefix``.
+        """Read all options whose names start with ``prefix``.
 
         Returns:
             The values by option name. The names are sorted, in lower case and without the prefix.

@@ -24,7 +24,7 @@ from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.spark.options.table import BY_NAME, REFUSED_PROPERTIES, REFUSED_SPARK_OPTIONS
 from zkconsumer.spark.options.types import COLUMNS
 
-#: Options that Spark passes to every source and this source ignores.
+#: Options that Spark passes to every source, but this source ignores.
 _IGNORED = ("path",)
 
 _DECODER_PREFIX = "decoder."
@@ -38,18 +38,18 @@ class SourceOptions:
         subscription: topics or partitions to read.
         is_member: whether the query joins the group.
         commits: whether the group's offsets are committed when a batch has finished.
-        has_zookeeper: whether group membership, offsets or broker discovery require ZooKeeper.
+        has_zookeeper: whether the query connects to ZooKeeper, for group membership, offsets or broker discovery.
         streams: number of thread ids per topic.
         starting_offsets: options that determine where reading starts.
         ending_offsets: options that determine where a batch read ends; unused in streams.
-        keeps_unsubscribed: whether to read topics in the checkpoint to which the query no longer subscribes.
+        keeps_unsubscribed: whether to keep reading topics in the checkpoint that the subscription no longer contains.
         fails_on_data_loss: whether to fail if records were deleted before they were read, instead of skipping them.
         limits: batch limits.
         alignment: ``maxAlignmentLag`` in milliseconds and ``idleTimeout`` in seconds; None without alignment.
         min_partitions: minimum number of tasks per batch; None for the default.
         max_records_per_partition: maximum number of offsets that a task reads from one partition; None for no limit.
         columns: column names of the DataFrame, in order; unused with a decoder.
-        plans_ranges: whether to call the decoder's ``decode_range``.
+        plans_ranges: whether to call the decoder's ``decode_range`` method.
         decoder: decoder class name and decoder options; None without a decoder.
         corrupt_record_policy: ``raise``, ``skip`` or ``quarantine``.
         revoke_timeout_s: maximum seconds to wait for in-flight batches before a revoked partition is released.
@@ -239,7 +239,7 @@ def _read_consumer(reader: OptionReader, use: GroupUse | None, problems: Problem
             properties[name] = text
         elif name not in BY_NAME:  # a declared option is unread only if another problem was found
             problems.add(f"unknown option {name!r}{did_you_mean(name, known)}")
-    # If ``use`` is None, its own problem was already added.
+    # ``use`` is None if it could not be parsed. That problem was already added.
     defaults = {"group.id": "none", "zookeeper.connect": "none"} if use is None else use.consumer_defaults()
     if "zookeeper.connect" not in {**defaults, **properties}:
         problems.add(

@@ -1,4 +1,4 @@
-"""Determines start positions: on the first start of a query, after a restart, and in newly assigned partitions.
+"""Determines start positions on the first start of a query, after a restart, and for newly assigned partitions.
 
 ``StartingOffsets`` also holds the ending offsets of a batch read.
 
@@ -35,7 +35,8 @@ class StartSource(enum.Enum):
     NEW_PARTITION = "new partition"
     #: The records at the position were lost; reading restarts at the log start offset.
     RECORDS_LOST = "records lost"
-    #: A starting option: ``earliest``, ``latest``, an offset, a marker (-1 or -2), or a timestamp.
+    #: A starting option determined the position: ``earliest``, ``latest``, an offset, a marker (-1 or -2), or a
+    #: timestamp.
     EARLIEST = "earliest"
     LATEST = "latest"
     OFFSET = "offset"
@@ -66,9 +67,9 @@ class StartingOffsets:
 
     Attributes:
         mode: ``group``, ``earliest`` or ``latest``; applies to partitions that ``named`` does not contain.
-        named: maps a topic or Java regular expression to one value, or to values by partition. A value is a mode,
-            an offset or a marker (-1 or -2), or with ``timestamps``, milliseconds since the epoch. Topic names take
-            precedence over regular expressions.
+        named: mapping from topic or Java regular expression to one value, or to values by partition. With
+            ``timestamps``, a value is a timestamp in milliseconds since the epoch; otherwise, it is a mode, an offset
+            or a marker (-1 or -2). Topic names take precedence over regular expressions.
         timestamps: whether ``named`` contains timestamps, or ``timestamp`` is set.
         timestamp: milliseconds since the epoch; applies to partitions that ``named`` does not contain.
         strict: whether to fail if a partition has no record at or after its timestamp, instead of starting at its
@@ -182,7 +183,7 @@ def resolve(
         reset: value of ``auto.offset.reset``: ``protocol.EARLIEST`` or ``protocol.LATEST``.
 
     Raises:
-        ConfigurationError: a partition has no record at or after its timestamp, and its position is strict.
+        ConfigurationError: a partition has no record at or after its timestamp, and its start position is ``strict``.
         RetriableError: a partition has no leader, or a leader did not respond.
     """
     by_time: dict[int, list[TopicPartition]] = {}

@@ -11,7 +11,7 @@ from zkconsumer.rebalance.topic_filter import Blacklist, Whitelist
 from zkconsumer.spark.options.types import PARTITIONS, TIMES, Columns, Expression, Offsets, Timestamp, TopicNames
 from zkconsumer.zookeeper.registry import MAX_STREAMS
 
-#: Maximum number of tasks per batch that the options may require.
+#: Maximum number of tasks per batch that ``minPartitions`` and ``maxRecordsPerPartition`` may require.
 MAX_TASKS = 100_000
 
 _FLAG = Boolean(ignores_case=True)
@@ -124,7 +124,7 @@ OPTIONS = (
         "numStreams",
         Integer(1, MAX_STREAMS),
         1,
-        "Number of consumer threads per topic that the query registers in the group. It determines "
+        "Number of consumer threads that the query registers in the group for each topic. It determines "
         "the query's share of the partitions.",
         "Kafka 1.1 ``topicCountMap``",
     ),
@@ -203,8 +203,8 @@ OPTIONS = (
         "maxTriggerDelay",
         Duration(),
         "15m",
-        "Maximum time to delay a batch after the previous one while fewer than ``minOffsetsPerTrigger`` "
-        "offsets are available.",
+        "Maximum time to wait for ``minOffsetsPerTrigger`` offsets, measured from the previous batch. Then a smaller "
+        "batch runs.",
         "Spark ``maxTriggerDelay``",
     ),
     Declared(
@@ -334,7 +334,8 @@ REFUSED_SPARK_OPTIONS = {
     "topic": "this data source is read-only",
 }
 
-#: Properties of other clients that have a different counterpart in a Spark query. Names are lowercase.
+#: Properties of other clients, with the counterpart in a Spark query, where it differs from the consumer property.
+#: Names are lowercase.
 FOREIGN_OPTIONS = {
     "autocommit.enable": Counterpart(("commitOffsets",)),
     "autocommit.interval.ms": NO_COUNTERPART,

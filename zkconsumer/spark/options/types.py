@@ -123,7 +123,7 @@ class Timestamp:
     is_secret: ClassVar[bool] = False
 
     def parse(self, text: str, /) -> int:
-        if not re.fullmatch(r"[0-9]{1,18}", text):  # int() also accepts signs, blanks and underscores
+        if not re.fullmatch(r"[0-9]{1,18}", text):  # int() also accepts signs, whitespace and underscores
             raise ValueError("a timestamp in milliseconds since the epoch")
         if int(text) > time.time() * 1000:
             raise ValueError("a past timestamp in milliseconds since the epoch")
@@ -148,7 +148,7 @@ class Columns:
 
 def _convert_offsets(topic: str, wanted: Any) -> str | dict[int, int]:
     """Return the mode of a topic, or its offsets and markers by partition."""
-    Whitelist(topic)  # raises if the value is neither a topic name nor a valid regex
+    Whitelist(topic)  # raises if ``topic`` is neither a topic name nor a valid regex
     if isinstance(wanted, str):
         if wanted.lower() not in MODES:
             raise ValueError(wanted)
@@ -162,7 +162,7 @@ def _convert_times(content: Any) -> dict[str, int | dict[int, int]]:
     """Return one timestamp, or timestamps by partition, for each topic or regular expression."""
     found: dict[str, int | dict[int, int]] = {}
     for topic, wanted in content.items():
-        Whitelist(topic)  # raises if the value is neither a topic name nor a valid regex
+        Whitelist(topic)  # raises if ``topic`` is neither a topic name nor a valid regex
         if isinstance(wanted, dict):
             found[topic] = {int(number): Timestamp().parse(str(timestamp)) for number, timestamp in wanted.items()}
         else:

@@ -53,9 +53,9 @@ class EventTimes:
     """Tracks the event time of each partition's next record, and the idle partitions. Does no I/O.
 
     Args:
-        lag_ms: ``maxAlignmentLag``.
+        lag_ms: ``maxAlignmentLag`` in milliseconds.
         idle_after_s: idle timeout, in seconds.
-        clock: returns the current time in seconds.
+        clock: function that returns the current time in seconds.
         idle: partitions that were idle before a restart; each stays idle until it receives a record.
 
     Attributes:
@@ -72,7 +72,7 @@ class EventTimes:
         self.idle: set[TopicPartition] = set()
 
     def find_limit(self, heads: Mapping[TopicPartition, int | None], *, closed: bool = False) -> AlignmentLimit | None:
-        """Return the limit; None if all partitions are idle, or an active partition never had a record.
+        """Return the alignment limit; None if all partitions are idle, or an active partition never had a record.
 
         Args:
             heads: event time of each partition's next record, None if there is no next record.
@@ -101,8 +101,8 @@ class Alignment:
     """Limits what the next batch reads from each partition. Used by Spark's thread.
 
     Args:
-        logs: looks up offsets by timestamp, and samples records.
-        event_time: function of the user's decoder; None to use record timestamps, which brokers can look up.
+        logs: client for offset lookups by timestamp, and for record samples.
+        event_time: the decoder's ``event_time`` method; None to use record timestamps, which brokers can look up.
     """
 
     def __init__(self, times: EventTimes, logs: LogOffsets, event_time: EventTime | None) -> None:
@@ -114,7 +114,7 @@ class Alignment:
         self._heads: dict[TopicPartition, tuple[int, int]] = {}
         #: Positions at which no record could be sampled, for example because it is corrupt.
         self._unreadable: dict[TopicPartition, int] = {}
-        #: By partition: a maximum event time, and the offset of the first record after it (-1 if there was none).
+        #: By partition: an event-time limit, and the offset of the first later record (-1 if there was none).
         self._offsets_after: dict[TopicPartition, tuple[int, int]] = {}
         self._held_by: TopicPartition | None = None
         self._is_disabled = self._has_failed = False
@@ -193,7 +193,7 @@ class Alignment:
         *,
         closed: bool,
     ) -> tuple[AlignmentLimit | None, dict[TopicPartition, int]]:
-        """Return the alignment limit, and the end offset up to which each partition may be read.
+        """Return the alignment limit, and the offset up to which each partition may be read.
 
         Without a limit, no partition may be read beyond its position.
         """

@@ -20,7 +20,7 @@ class BatchLimiter:
     """Applies the limits to each batch of a query. Used by Spark's thread.
 
     Args:
-        clock: returns the current time in seconds.
+        clock: function that returns the current time in seconds.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
@@ -54,8 +54,8 @@ class BatchLimiter:
             max_offsets: maximum number of offsets in the batch; None to apply neither offset limits nor byte limits.
             at_once: whether to skip the wait for ``minOffsetsPerTrigger``, because the query is about to end.
             backlog: number of unread offsets, including offsets that event-time alignment holds back.
-            sizes: estimates the bytes per offset of each given partition by sampling; called only if a byte limit is
-                set, with at most 64 partitions.
+            sizes: function that estimates the bytes per offset of the given partitions by sampling; called only if a
+                byte limit is set, with at most 64 partitions.
         """
         now = self._clock()
         self._credit += (now - self._updated_at) * (self.limits.bytes_per_second or 0)

@@ -22,8 +22,8 @@ class BatchShares:
 
     Args:
         alignment: event-time alignment; None to disable it.
-        logs: samples record sizes for the byte limits.
-        progress: samples record sizes for progress reports.
+        logs: client for record samples, which the byte limits require.
+        progress: query progress; samples record sizes for progress reports.
     """
 
     def __init__(self, limits: Limits, alignment: Alignment | None, logs: LogOffsets, progress: Progress) -> None:

@@ -13,7 +13,7 @@ from zkconsumer.spark.options.subscription import Subscription
 
 
 def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> Subscription:
-    """Return the subscription of a query that resumes from an offset of its checkpoint.
+    """Return the subscription of a query that resumes from an offset in its checkpoint.
 
     With ``ignoreUnsubscribedTopics=false``, all topics of the checkpoint are added to the subscription.
 

@@ -91,12 +91,12 @@ class EndOffsets:
         return self._available
 
     def detect_decrease(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
-        """Return whether a log end offset is below the position, which a leader change can cause temporarily.
+        """Return whether a log end offset is below a position, which a leader change can cause temporarily.
 
         If this lasts longer than ``clusterUnavailableTimeout``, the partitions restart at their log start offsets.
 
         Raises:
-            DataLossError: the timeout has expired, and ``failOnDataLoss`` is set.
+            DataLossError: the timeout expired, and ``failOnDataLoss`` is set.
         """
         behind = sorted(p for p, position in positions.items() if ends.get(p, position) < position)
         if not behind:

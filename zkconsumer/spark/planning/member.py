@@ -52,7 +52,7 @@ class Member(Protocol):
         """Release all partitions, and close the connections."""
 
     def health_reasons(self) -> list[HealthReason]:
-        """Return why the member does not own its partitions or cannot commit; empty if it is healthy."""
+        """Return the reasons why the member does not own its partitions or cannot commit; empty if it is healthy."""
 
     def wake(self) -> None:
         """Wake up the member, so that it retries the release of revoked partitions."""

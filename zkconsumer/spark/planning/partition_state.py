@@ -1,6 +1,6 @@
 """State of one partition of a query: its ownership, its next position and the batch that contains it.
 
-The ownership is a state machine:
+Ownership states and transitions:
 
 ==========  ==========  ==========  ==========  ==========
 event       unassigned  claimed     ready       revoking
@@ -38,7 +38,7 @@ class PartitionState(enum.Enum):
 
     #: Not owned.
     UNASSIGNED = "unassigned"
-    #: Owned; its start position has not been resolved, so no batch can contain it yet.
+    #: Owned. New batches omit the partition until its start position is resolved.
     CLAIMED = "claimed"
     #: Owned, with a position; the next batch may contain it.
     READY = "ready"
@@ -47,7 +47,7 @@ class PartitionState(enum.Enum):
 
 
 class PartitionEvent(enum.Enum):
-    """What changes the ownership of a partition."""
+    """Event that changes the ownership of a partition."""
 
     #: The group assigned the partition to this query.
     ASSIGN = "assign"
@@ -86,7 +86,7 @@ class PartitionRecord:
         committed: last known committed offset of the group, or -1 if there is none; valid while owned.
         start: unresolved start position; set in CLAIMED, and possibly in REVOKING.
         position: start offset of the next batch; set in READY, and possibly in REVOKING.
-        uncommitted_until: end offset of finished batches, until it is committed; None unless owned.
+        uncommitted_until: end offset of the last finished batch, until it is committed; None unless owned.
         in_flight: range [start, end) of the last batch, until the batch is known to have finished.
         lost_range: range [start, end) of batch records that were not committed when the session ended; None after the
             partition is assigned again.

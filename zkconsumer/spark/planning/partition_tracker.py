@@ -174,7 +174,7 @@ class PartitionTracker:
             }
 
     def still_pending(self, starts: Mapping[TopicPartition, StartPosition]) -> set[TopicPartition]:
-        """Return the partitions of ``starts`` that were neither lost nor reassigned since ``pending_starts``."""
+        """Return the partitions of ``starts`` that were neither lost nor reassigned after ``pending_starts``."""
         with self._lock:
             return {partition for partition, start in starts.items() if self._records[partition].start is start}
 
@@ -202,7 +202,7 @@ class PartitionTracker:
                         record.reset()
 
     def forget_topics(self, topics: Collection[str]) -> set[str]:
-        """Forget the partitions of deleted topics without owned partitions, and return these topics."""
+        """Forget the deleted topics that have no owned partition, and return them."""
         with self._lock:
             owned = {partition.topic for partition, record in self._records.items() if record.is_owned}
             forgotten = {*topics} - owned

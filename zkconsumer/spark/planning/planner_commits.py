@@ -18,7 +18,7 @@ class PlannerCommits:
     Used by Spark's thread and the ``DriverLink`` thread. Only one of them commits at a time, without holding a lock.
 
     Attributes:
-        problem: why the last commit failed; None if it succeeded. Written by the committing thread.
+        problem: problem that made the last commit fail; None if it succeeded. Written by the committing thread.
     """
 
     def __init__(self, query: QueryMember, progress: Progress) -> None:

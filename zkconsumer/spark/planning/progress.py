@@ -70,7 +70,7 @@ class Progress:
             ends: log end offsets from the last lookup.
             planned_until: end offset of each partition's last batch.
             owned: number of owned partitions.
-            rebalances: the member's number of rebalances.
+            rebalances: number of successful rebalances of the member.
             health: health of the query.
             reread_records: number of records in this query's batches that other members read again.
             skipped: counters of lost and skipped records.

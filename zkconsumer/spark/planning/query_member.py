@@ -52,7 +52,7 @@ class QueryMember(PartitionHandler):
         self._application = application
         self._subscription = restored_subscription(options, seen)
         self._reread_records = 0
-        self._revoked_during: int | None = None  # number of rebalances when partitions were last revoked or lost
+        self._revoked_during: int | None = None  # ``member.rebalances`` when partitions were last revoked or lost
         self._failure: ZkConsumerError | None = None
         self.config = options.consumer
         self.tracker = PartitionTracker(options.starting_offsets, commits=options.commits)
@@ -178,7 +178,7 @@ class QueryMember(PartitionHandler):
                 "partitions_released_early",
                 ranges={str(p): list(span) for p, span in sorted(in_flight.items())},
                 records=total(in_flight),
-                remedy="reduce the batch duration below revokeTimeout, or these records are re-read by the next owner",
+                remedy="reduce the batch duration below revokeTimeout, so that the next owner does not re-read records",
             )
         return offsets
 

@@ -77,7 +77,7 @@ class QueryTopics:
             self._tracker.reset_topics(changes.recreated)
 
     def _forget_deleted_topics(self) -> None:
-        """Forget all but the most recently deleted topics, so that the offset does not grow with each deletion."""
+        """Forget all but the most recently deleted topics, so that batch offsets do not grow with each deletion."""
         excess = len(self._states.deleted) - _MAX_DELETED_TOPICS
         if excess > 0:
             for topic in self._tracker.forget_topics(self._states.deleted[:excess]):
@@ -89,7 +89,7 @@ class QueryTopics:
         return {p: ends[p] - planned_until[p] for p in planned_until.keys() & ends.keys() if p.topic in topics}
 
     def find_replaced(self, ids: Mapping[str, str]) -> set[str]:
-        """Return the deleted topics, and the topics that were re-created since they had the given ids.
+        """Return the deleted topics, and the topics that no longer have the given ids because they were re-created.
 
         Blocks until the topics are checked, for up to ``clusterUnavailableTimeout`` if ZooKeeper or the brokers do not
         respond.

@@ -28,8 +28,8 @@ class Sample:
 
     Attributes:
         start: first offset of the sample.
-        until: offset after the sample. Some offsets between ``start`` and ``until`` may have no record, for example
-            transaction markers.
+        until: next offset after the sample. Some offsets between ``start`` and ``until`` may have no record, for
+            example transaction markers.
         records: the records, at least one.
     """
 
@@ -67,7 +67,7 @@ def sample(
                 continue  # the task that reads the record reports it
             if records:
                 found[partition] = Sample(positions[partition], chunk.next_offset, records)
-            else:  # transaction markers or aborted records
+            else:  # the chunk has only transaction markers or aborted records
                 wanted[partition] = chunk.next_offset
     return found
 

@@ -43,7 +43,7 @@ class SkippedRecords:
             self._lost.update(loss.lost)
 
     def start_batch(self, ranges: Ranges) -> None:
-        """Start counting reports for the batch with these ranges. Spark may run a batch several times."""
+        """Start counting skipped records of a batch with these ranges; no effect if Spark repeats the last batch."""
         with self._lock:
             if ranges == self._ranges:
                 return

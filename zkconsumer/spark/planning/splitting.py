@@ -35,7 +35,7 @@ def tasks(
     """Yield the tasks of a batch.
 
     Args:
-        leaders: the known leaders, with their broker ids.
+        leaders: broker id and endpoint of each known leader, by partition.
         brokers: brokers to which tasks may send metadata requests.
         cores: number of executor cores.
         row_schema: schema of the rows; None for the columns of Spark's Kafka source.

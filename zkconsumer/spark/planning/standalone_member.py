@@ -37,7 +37,7 @@ class StandaloneMember:
     Only that thread writes the public attributes, and it replaces ``assignment`` as a whole; any thread may read them.
 
     Args:
-        handler: notified of acquired and released partitions, by the member's thread.
+        handler: handler that the member's thread notifies of acquired and released partitions.
         has_offsets: whether to read and commit the group's offsets.
         unavailable_timeout_s: maximum seconds to wait for ZooKeeper or the brokers at startup.
 
@@ -121,7 +121,7 @@ class StandaloneMember:
             self._session.close()
 
     def health_reasons(self) -> list[HealthReason]:
-        """Return why partitions cannot be listed or are stalled; empty if the member is healthy."""
+        """Return the reasons why partitions cannot be listed or are stalled; empty if the member is healthy."""
         problem, problems = self._problem, self.cluster.problems
         reasons = [] if problem is None else [problem.reason()]
         assigned = sorted(self.assignment)

@@ -21,7 +21,7 @@ class StartingPositions:
     """Resolves start positions. Used by Spark's thread.
 
     Args:
-        available: looks up log start offsets.
+        available: lookup of log start offsets that omits unavailable partitions.
         commits: whether offsets are committed.
     """
 

@@ -24,7 +24,7 @@ class _Check(NamedTuple):
     """The last check for deleted and re-created topics.
 
     Attributes:
-        discoveries: number of times that the member had listed topics.
+        discoveries: number of times that the member had listed topics before the check.
         time: time of the check (``time.monotonic``).
         topics: the checked topics.
     """
@@ -39,7 +39,7 @@ class TopicIds:
 
     Args:
         states: states of the topics according to the checkpoint.
-        discoveries: returns a counter that increases when the member has listed topics and partitions.
+        discoveries: function that returns how many times the member has listed topics and partitions.
     """
 
     def __init__(self, cluster: Cluster, states: TopicStates, discoveries: Callable[[], int]) -> None:

@@ -1,6 +1,6 @@
 """State of each topic of a query: whether it exists, and its id.
 
-The state is a state machine:
+States and transitions:
 
 ==========  ==========  ==========  ==========  ==========
 event       unknown     known       missing     deleted
@@ -41,7 +41,7 @@ class TopicState(enum.Enum):
 
 
 class TopicEvent(enum.Enum):
-    """What changes the state of a topic."""
+    """Event that changes the state of a topic."""
 
     #: A lookup found the topic.
     FIND = "find"
@@ -133,7 +133,7 @@ class TopicStates:
         return {topic: record.topic_id for topic, record in self._records.items() if record.topic_id}
 
     def find_replaced(self, ids: Mapping[str, str]) -> set[str]:
-        """Return the deleted topics, and the topics that were re-created since they had the given ids."""
+        """Return the deleted topics, and the topics that no longer have the given ids because they were re-created."""
         known, unknown = self.ids, self.in_state(TopicState.UNKNOWN)
         forgotten = {topic for topic in ids if topic not in self._records or topic in unknown}
         recreated = {topic for topic, old in ids.items() if not is_same_topic(old, known.get(topic, old))}
