@@ -8,7 +8,8 @@ import sys
 import time
 from typing import Any
 
-#: Maximum seconds between two SIGINTs that count as one Ctrl-C: ``timeout -s INT`` signals the process and its group.
+#: Maximum seconds between two SIGINTs that are handled as one: ``timeout -s INT`` signals the process, and then its
+#: process group.
 _SAME_INTERRUPT_S = 0.5
 
 _EXIT_CODE = 128 + signal.SIGINT
@@ -16,7 +17,7 @@ _EXIT_CODE = 128 + signal.SIGINT
 
 def run() -> int:
     """Run the tool given on the command line, and return its exit code."""
-    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # background jobs ignore SIGINT
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # False in background jobs
     if is_default:
         signal.signal(signal.SIGINT, _exit)  # no clean-up is needed while modules are imported
     from zkconsumer.tools.cli import main
@@ -34,7 +35,7 @@ def _exit(_number: int, _frame: object) -> None:
 
 
 class _Interrupts:
-    """SIGINT handler that raises KeyboardInterrupt, except for an immediate repetition, which would abort clean-up."""
+    """SIGINT handler that raises KeyboardInterrupt. It ignores an immediate repetition, which would abort clean-up."""
 
     def __init__(self) -> None:
         self._last_at: float | None = None

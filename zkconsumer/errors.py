@@ -62,7 +62,7 @@ class ZooKeeperUnavailableError(RetriableError):
 
 
 class AuthorizationError(RetriableError):
-    """The client is not authorized for a request. It is retried, because access can be granted in the meantime."""
+    """The client is not authorized for a request. The request is retried, because access may be granted later."""
 
 
 class TopicAuthorizationError(AuthorizationError):
@@ -102,7 +102,7 @@ class OffsetOutOfRangeError(ZkConsumerError):
 
     Attributes:
         first: log start offset, -1 if unknown.
-        end: end offset, exclusive; -1 if unknown.
+        end: end offset, -1 if unknown.
     """
 
     def __init__(self, message: str, first: int = -1, end: int = -1) -> None:
@@ -116,7 +116,7 @@ class MessageSizeTooLargeError(ZkConsumerError):
 
 
 class CorruptRecordError(ZkConsumerError):
-    """A record batch has an invalid CRC, structure, offset or decompressed size.
+    """A record batch is corrupt: its CRC, structure, offset or decompressed size is wrong.
 
     Attributes:
         offset: next offset to read, at or before the corrupt batch.

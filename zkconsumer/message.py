@@ -43,7 +43,7 @@ class Endpoint(NamedTuple):
         """Parse ``host:port``, with brackets around an IPv6 address.
 
         Raises:
-            ValueError: ``text`` is not a valid address.
+            ValueError: ``text`` is not a host and a port number between 1 and 65535.
         """
         host, colon, port = text.strip().rpartition(":")
         if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
@@ -51,7 +51,7 @@ class Endpoint(NamedTuple):
         return cls(host.strip("[]"), int(port))
 
     def with_versions_from(self, known: Iterable[Endpoint]) -> Endpoint:
-        """Return the endpoint in ``known`` with this address and a known ``has_api_versions``; by default, this one."""
+        """Return the endpoint in ``known`` with this address and a known ``has_api_versions``, or this endpoint."""
         candidates = (endpoint for endpoint in known if endpoint.has_api_versions is not None)
         return next((endpoint for endpoint in candidates if endpoint[:2] == self[:2]), self)
 

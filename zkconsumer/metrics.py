@@ -56,7 +56,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Declaration of a metric, of which there is one instance per combination of tag values.
+    """Declaration of a metric. Each combination of tag values has its own instance.
 
     Attributes:
         group: MBean group.

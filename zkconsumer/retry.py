@@ -27,7 +27,7 @@ def retrying(timeout_s: float, *, interval_s: float = 0.1, stop: threading.Event
     Args:
         timeout_s: seconds after which the call is no longer retried.
         interval_s: seconds between two calls.
-        stop: event that interrupts the wait between two calls; the call is then retried once more at most.
+        stop: event that ends the retries; it interrupts the wait between two calls, and at most one more call follows.
     """
     return Retrying(retry=retry_if_exception_type(RetriableError), reraise=True, **_limits(timeout_s, interval_s, stop))
 

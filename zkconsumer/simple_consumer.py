@@ -36,7 +36,7 @@ class FetchedMessages:
     Attributes:
         messages: messages in log order; may be empty.
         next_offset: offset for the next fetch.
-        high_watermark: high watermark, the exclusive end of the log for consumers.
+        high_watermark: high watermark; consumers can read only messages below it.
     """
 
     messages: list[MessageAndMetadata]
@@ -111,8 +111,8 @@ class SimpleConsumer:
             fetch_size: maximum size of the messages in the response, in bytes.
             max_wait_ms: maximum milliseconds that the broker waits for ``min_bytes``.
             min_bytes: minimum bytes that the broker returns before ``max_wait_ms`` expires.
-            read_committed: skip messages of open and aborted transactions.
-            check_crcs: verify the checksums.
+            read_committed: whether to skip messages of open and aborted transactions.
+            check_crcs: whether to verify the checksums.
 
         Raises:
             OffsetOutOfRangeError: the offset is not in the log.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-#: Maximum seconds that a method called by the application sleeps at once. Signal handlers run in the main thread, but the
-#: operating system may deliver a signal to another thread, which does not wake up the main thread.
+#: Maximum seconds that a method called by the application blocks before it wakes up to run signal handlers. They run in
+#: the main thread, but the operating system may deliver a signal to another thread without waking the main thread.
 WAKE_INTERVAL_S = 0.5
 
 

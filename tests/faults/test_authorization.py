@@ -108,7 +108,7 @@ def wait_for_reason(member: Member, right: Right) -> None:
     def found() -> bool:
         health = member.connector.health
         messages = [reason.message for reason in health.reasons if reason.code == CODES[right]]
-        return health.state is HealthState.STALLED and any("grant READ" in m or "change the ACL" in m for m in messages)
+        return health.state is HealthState.STALLED and any("grant READ" in m or "ACL permits" in m for m in messages)
 
     wait_for(found, 20, what=f"{CODES[right]} is reported; now {member.connector.health}")
 

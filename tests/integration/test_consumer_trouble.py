@@ -127,7 +127,7 @@ def test_failed_member_fails_every_later_call(
         session = connector._active_runtime().member.session
         monkeypatch.setattr(session._client._connection, "_connect_attempt", fail)
         session._connection.drop()
-        match = "the thread that connects to ZooKeeper"
+        match = "the connection thread for ZooKeeper"
     else:
         once(monkeypatch, OffsetCommitter, "commit_if_due", fail)
         match = "unexpected error"

@@ -167,7 +167,7 @@ def test_released_offsets_are_logged_if_rejected(
 
 def test_released_partitions_do_not_wait_for_silent_storage(part: Part, caplog: pytest.LogCaptureFixture) -> None:
     part.committer.commit_released({A: 5})
-    assert "the commit was not completed within 0.3 s" in caplog.text
+    assert "the commit did not complete within 0.3 s" in caplog.text
 
 
 @pytest.mark.parametrize("error", [ZooKeeperUnavailableError("x"), OwnershipLostError("x")])

@@ -33,7 +33,7 @@ def test_highest_integer_is_no_committed_offset(broker: FakeBroker, coordinator:
     """A fetcher would wait for the partition's end, which this offset stands for, and fetch nothing."""
     broker.committed = {A: 5, B: HIGHEST}
     with pytest.raises(
-        ZkConsumerError, match=f"partition t-1 of group 'g' must be below {HIGHEST}, got {HIGHEST}; set"
+        ZkConsumerError, match=f"partition t-1 for group 'g' must be below {HIGHEST}, got {HIGHEST}; set"
     ) as raised:
         coordinator.fetch_offsets([A, B])
     assert not isinstance(raised.value, RetriableError)

@@ -63,7 +63,7 @@ def test_error_after_lost_session_names_earlier_failure() -> None:
     assert not has_failed(first, RetriableError("still owned"))
     clock.now += 8
     assert has_failed(first, SessionLostError("session_expired"))
-    message = "session has changed; .*. An earlier attempt failed with: still owned. To retry longer"
+    message = "session was lost; .*. An earlier attempt failed with: still owned. To retry longer"
     with pytest.raises(ConsumerRebalanceFailedError, match=message):
         first.wait()
 
@@ -88,5 +88,5 @@ def test_wait_has_a_limit() -> None:
     config = ConsumerConfig.from_dict({"group.id": "g", "zookeeper.connect": "z", **times})
     first = FirstRebalance(config, "g_a", 0.0, last_attempt_timeout_s=0.1)
     first.start()
-    with pytest.raises(ConsumerRebalanceFailedError, match="did not end within 0.2 s"):
+    with pytest.raises(ConsumerRebalanceFailedError, match="did not complete within 0.2 s"):
         first.wait()

@@ -206,7 +206,7 @@ def test_expired_session_ends_lease(lease: Lease, connection: FakeConnection, en
 
 def test_session_that_expires_meanwhile_has_no_lease(lease: Lease, connection: FakeConnection) -> None:
     connection.on_wait = lease.expire
-    with pytest.raises(OwnershipLostError, match="has expired"):
+    with pytest.raises(OwnershipLostError, match="session expired"):
         lease.acquire()
     assert not lease.is_held
 

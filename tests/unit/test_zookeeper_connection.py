@@ -57,7 +57,7 @@ def connection() -> Iterator[Connection]:
         (kazoo_errors.ConnectionLoss(), ZooKeeperUnavailableError, "is unreachable or did not respond within 0.1 s"),
         (kazoo_errors.ConnectionClosedError(), ZooKeeperUnavailableError, "is unreachable"),
         (KazooTimeoutError(), ZooKeeperUnavailableError, "is unreachable"),
-        (kazoo_errors.SessionExpiredError(), OwnershipLostError, "has expired"),
+        (kazoo_errors.SessionExpiredError(), OwnershipLostError, "session expired"),
         (kazoo_errors.MarshallingError("x"), ZooKeeperUnavailableError, "failed: MarshallingError x"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
@@ -97,7 +97,7 @@ def test_call_without_connection_shows_failed_login(connection: Connection) -> N
     ):
         connection.connected_client()
     connection.client.login_error = "wrong password"
-    with pytest.raises(ZooKeeperUnavailableError, match="the last login failed: wrong password"):
+    with pytest.raises(ZooKeeperUnavailableError, match="the last authentication failed: wrong password"):
         connection.connected_client()
     assert "failed: wrong password; check zookeeper.sasl" in str(connection.authentication_error())
     assert str(connection.access_denied_error("")).startswith("access to a znode ")
@@ -114,7 +114,7 @@ def test_connected_client_accepts_calls(connection: Connection) -> None:
 
 @pytest.mark.parametrize("hosts", ["h:x", "h:99999", ":2181"])
 def test_malformed_hosts_are_rejected(hosts: str) -> None:
-    with pytest.raises(ConfigurationError, match="must be host:port pairs"):
+    with pytest.raises(ConfigurationError, match="must be comma-separated host:port pairs"):
         Connection(hosts, session_timeout_s=1, call_timeout_s=1, security=ZooKeeperSecurity())
 
 
@@ -241,7 +241,7 @@ def test_session_is_abandoned_after_failed_logins(client: Client, caplog: pytest
     assert caplog.text.count("zookeeper_login_failed") == 1
     client._failing_since -= SESSION_TIMEOUT
     assert isinstance(client.on_login_failure("h:1", ValueError()), kazoo_errors.SessionExpiredError)
-    assert client.login_error == "the login was rejected (ValueError)"
+    assert client.login_error == "authentication was rejected (ValueError)"
     assert isinstance(client.on_login_failure("h:1", ValueError()), kazoo_errors.ConnectionDropped)
     client.on_login()
     assert (client.login_error, client.is_refused) == ("", False)

@@ -1,4 +1,4 @@
-"""The interface of cluster metadata: brokers, topics and partitions."""
+"""The interface to cluster metadata: brokers, topics and partitions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from zkconsumer.message import Endpoint
 
 
 class FoundTopics(NamedTuple):
-    """The result of a lookup of topic ids. Topics in neither attribute are missing, perhaps only for a short time.
+    """Result of a topic id lookup. Topics in neither attribute were not found, possibly only temporarily.
 
     Attributes:
-        ids: the id of each topic that exists or may exist, "" if it is unknown; see ``topic_id``.
+        ids: ids by topic, for topics that exist or may exist; empty if the id is unknown. See ``topic_id``.
         deleted: topics that do not exist.
     """
 
@@ -22,38 +22,38 @@ class FoundTopics(NamedTuple):
 
 
 class Cluster(Protocol):
-    """The brokers, topics and partitions of a cluster. All members of a group must see the same partitions."""
+    """Metadata of a Kafka cluster. All members of a group must see the same partitions."""
 
     def brokers(self) -> list[Endpoint]:
-        """Return the live brokers, or the bootstrap servers."""
+        """Return the registered brokers, or the bootstrap servers."""
 
     def topics(self) -> list[str]:
-        """Return the sorted names of all topics, and watch for created and deleted ones."""
+        """Return the sorted names of all topics, and watch for topics that are created or deleted."""
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
-        """Return the sorted partitions of each topic that exists, and watch for changes.
+        """Return the sorted partitions of each existing topic, and watch for changes.
 
         Raises:
-            TopicAuthorizationError: the client may not describe a topic whose partitions are not known.
+            TopicAuthorizationError: the client is not authorized to describe a topic, and its partitions are unknown.
         """
 
     def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
-        """Look up the ids of topics, without watches.
+        """Look up topic ids, without setting watches.
 
-        One other thread than that of the other methods may call it.
+        One additional thread may call it concurrently with the other methods.
         """
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
-        """The id of each topic in the last result of ``partitions``; see ``topic_id``. Any thread may read it."""
+        """Topic ids, as of the last call of ``partitions``; see ``topic_id``. May be read from any thread."""
 
     @property
     def problems(self) -> Mapping[str, Problem]:
-        """Why the last known partitions of a topic are used, by topic. Any thread may read it."""
+        """Problems, by topic, due to which the last known partitions are used. May be read from any thread."""
 
     @property
     def poll_interval_s(self) -> float | None:
-        """Seconds between two requests for partitions; None if changes are reported by watches."""
+        """Metadata polling interval in seconds; None if watches report changes."""
 
     def close(self) -> None:
-        """Interrupt requests in flight, and send no more."""
+        """Abort in-flight requests, and reject new ones."""

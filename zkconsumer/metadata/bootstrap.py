@@ -18,16 +18,16 @@ _MAY_EXIST = (TopicState.EXISTS, TopicState.DENIED, TopicState.UNAVAILABLE)
 
 
 class BootstrapCluster:
-    """Metadata from the brokers, for KRaft clusters and for Spark tasks.
+    """Metadata from the brokers, for KRaft clusters and Spark tasks.
 
-    Used by one thread, except for ``look_up_topic_ids``: it has a connection of its own, so another thread may call it.
+    Used by one thread, except for ``look_up_topic_ids``, which uses its own connection, so another thread may call it.
     The connection to the last broker that responded is kept open. A topic that existed keeps its partitions until it
-    counts as deleted, see ``TopicLookup``, even while the client may not describe it.
+    counts as deleted (see ``TopicLookup``), even if the client is no longer authorized to describe it.
 
     Args:
-        servers: the bootstrap servers.
-        connecting: its timeout is for a lookup, with all brokers together.
-        poll_interval_s: seconds between two requests for partitions.
+        servers: bootstrap servers.
+        connecting: connection settings; the timeout limits a whole lookup, across all brokers.
+        poll_interval_s: metadata polling interval in seconds.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class BootstrapCluster:
         return self._servers
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
+        """Return the sorted names of all topics."""
         return sorted(topic.name for topic in self._select_existing(self._topics.list_topics()))
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
-        """Return the sorted partitions of each topic that exists."""
+        """Return the sorted partitions of each existing topic."""
         found = self._topics.look_up(topics)
         existing = self._select_existing(found)
         known = {topic.name for topic in existing}
@@ -63,7 +63,7 @@ class BootstrapCluster:
         return {topic.name: list(topic.partitions) for topic in existing}
 
     def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
-        """Look up the ids of topics; one thread may call it, which may be another one than that of other methods."""
+        """Look up topic ids over a separate connection; used by one thread, which need not be the cluster's thread."""
         found = self._id_topics.look_up(topics).values()
         return FoundTopics(
             {topic.name: topic.topic_id for topic in found if topic.state in _MAY_EXIST},
@@ -71,7 +71,7 @@ class BootstrapCluster:
         )
 
     def _select_existing(self, found: Mapping[str, Topic]) -> list[Topic]:
-        """Return the topics that exist; those that are denied, unavailable or missing with their last known state."""
+        """Return the existing topics, using the last known state of denied, unavailable and missing topics."""
         kept = {
             topic.name: known
             for topic in found.values()
@@ -93,10 +93,10 @@ class BootstrapCluster:
 
 
 def parse_bootstrap(servers: str) -> list[Endpoint]:
-    """Parse ``host:port`` pairs separated by commas.
+    """Parse comma-separated ``host:port`` pairs.
 
     Raises:
-        ConfigurationError: a part has another form.
+        ConfigurationError: a pair is invalid.
     """
     try:
         return [Endpoint.parse(part) for part in servers.split(",") if part.strip()]

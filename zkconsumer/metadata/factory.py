@@ -1,4 +1,4 @@
-"""The source of cluster metadata that a consumer's properties select."""
+"""Creates the metadata source selected by a consumer's configuration."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
 def create_cluster(config: ConsumerConfig, session: ZooKeeperSession | None, connecting: Connecting) -> Cluster:
-    """Create the source of metadata that a consumer's properties select.
-
-    It is ``BootstrapCluster`` if ``bootstrap.servers`` is set, else ``ZooKeeperCluster``.
+    """Create a ``BootstrapCluster`` if ``bootstrap.servers`` is set, otherwise a ``ZooKeeperCluster``.
 
     Args:
-        session: required without ``bootstrap.servers``.
-        connecting: its timeout is for a lookup, with all brokers together.
+        config: consumer configuration.
+        session: ZooKeeper session, required unless ``bootstrap.servers`` is set.
+        connecting: connection settings; the timeout limits a whole lookup, across all brokers.
     """
     if config.bootstrap_servers:
         servers = parse_bootstrap(config.bootstrap_servers)

@@ -19,10 +19,11 @@ from zkconsumer.zookeeper.znodes import Node
 
 
 class ZooKeeperCluster:
-    """Metadata from ``/brokers`` in ZooKeeper, for clusters before Kafka 4.0.
+    """Metadata from ``/brokers`` in ZooKeeper, for Kafka versions before 4.0.
 
     Args:
-        protocol: ``security.protocol``, which selects the listener of each broker.
+        session: ZooKeeper session.
+        protocol: value of ``security.protocol``, which selects each broker's listener.
     """
 
     poll_interval_s = None
@@ -33,17 +34,17 @@ class ZooKeeperCluster:
         self.topic_ids: Mapping[str, str] = {}
         self.problems: Mapping[str, Problem] = {}
         self._last_brokers: list[Endpoint] = []
-        self._reported: dict[str, str] = {}  # kind of skipped znodes to the error
+        self._reported: dict[str, str] = {}  # kind of skipped znodes -> last error
         self._log = get_logger("zkconsumer.cluster")
 
     def brokers(self) -> list[Endpoint]:
         """Return the endpoint of each registered broker.
 
-        Brokers without a usable registration are skipped. While ZooKeeper is unavailable, the last result is returned.
+        Brokers with an unusable registration are skipped. If ZooKeeper is unavailable, the last result is returned.
 
         Raises:
-            ZooKeeperUnavailableError: ZooKeeper is unavailable, and was at each earlier call.
-            ZkConsumerError: no broker has a usable registration.
+            ZooKeeperUnavailableError: ZooKeeper is unavailable, and there is no previous result.
+            ZkConsumerError: all brokers have unusable registrations.
         """
         try:
             ids = self._znodes.children(registry.BROKER_IDS) or []
@@ -69,7 +70,7 @@ class ZooKeeperCluster:
         return brokers
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, and watch their parent znode. Names that brokers reject are skipped."""
+        """Return the names of all topics, and set a watch on their parent znode. Invalid topic names are skipped."""
         topics = self._znodes.children(registry.BROKER_TOPICS, watch=True)
         if topics is None:
             self._znodes.ensure(registry.BROKER_TOPICS)
@@ -81,36 +82,36 @@ class ZooKeeperCluster:
         return [name for name in topics or () if registry.is_valid_topic_name(name)]
 
     def _is_new(self, skipped: str, error: str) -> bool:
-        """Return whether an error, if it is not empty, differs from the last one of the same kind of znodes."""
+        """Return whether ``error`` is not empty, and differs from the last error for the same kind of znodes."""
         is_new = bool(error) and error != self._reported.get(skipped)
         self._reported[skipped] = error
         return is_new
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
-        """Return the partitions of each topic that exists, and watch the topic's znode or its creation."""
+        """Return the sorted partitions of each existing topic, and watch the znodes of all ``topics``."""
         paths = [registry.topic_path(topic) for topic in topics]
         partitions, ids = {}, {}
         for topic, path, node in zip(topics, paths, self._znodes.get_many(paths, watch=True), strict=True):
-            # The topic may be created between get() and exists(), which sets the watch for its creation.
+            # exists() sets a watch for the creation of the topic, which may be created after get().
             while node is None and self._znodes.exists(path, watch=True):
                 node = self._znodes.get(path, watch=True)
             if node is not None:
                 partitions[topic] = registry.parse_partitions(topic, node.data)
                 try:
                     ids[topic] = _read_id(topic, node)
-                except ZkConsumerError:  # an invalid topic id does not prevent the rebalance; the zxid suffices here
+                except ZkConsumerError:  # an invalid topic id must not prevent the rebalance; use only the zxid
                     ids[topic] = f"zk-{node.created_zxid}"
         self.topic_ids = ids
         return partitions
 
     def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
-        """Look up the ids of topics; they have both parts since Kafka 2.8. Any thread may call it."""
+        """Look up topic ids, which have both parts as of Kafka 2.8. May be called from any thread."""
         nodes = self._znodes.get_many([registry.topic_path(topic) for topic in topics])
         ids = {topic: _read_id(topic, node) for topic, node in zip(topics, nodes, strict=True) if node is not None}
         return FoundTopics(ids, {*topics} - ids.keys())
 
     def close(self) -> None:
-        """Do nothing: the session is not closed with the cluster."""
+        """Do nothing: the ZooKeeper session is closed by its owner."""
 
 
 def _read_id(topic: str, node: Node) -> str:

@@ -1,4 +1,4 @@
-"""What connections to brokers and to ZooKeeper have in common: name resolution with a deadline, and TLS contexts.
+"""Host name resolution with a deadline, and TLS contexts, for connections to brokers and ZooKeeper.
 
-It runs in every process. Each name resolution in progress has a daemon thread.
+It runs in every process. Each name resolution in progress uses a daemon thread.
 """

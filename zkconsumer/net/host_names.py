@@ -1,6 +1,6 @@
-"""Resolve host names with a deadline.
+"""Asynchronous host name resolution.
 
-``socket.getaddrinfo`` has none, and cannot be interrupted: it may block for minutes if no name server responds.
+``socket.getaddrinfo`` has no timeout and cannot be interrupted: it may block for minutes if no name server responds.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
-#: A tuple of ``socket.getaddrinfo`` for stream sockets.
+#: A tuple in the result of ``socket.getaddrinfo``, for stream sockets.
 Address = tuple[Any, Any, int, str, Any]
 Addresses = list[Address]
 
 
 class _Lookups:
-    """The lookups in progress: one thread for each host and port, however often they are requested."""
+    """Lookups in progress: one thread per host and port, shared by concurrent requests."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # never held while blocking
@@ -55,7 +55,7 @@ _lookups = _Lookups()
 
 
 def _reset() -> None:
-    """Forget lookups whose threads do not exist in a forked process."""
+    """Discard the lookups in a forked process, because their threads do not exist there."""
     global _lookups
     _lookups = _Lookups()
 
@@ -64,11 +64,11 @@ os.register_at_fork(after_in_child=_reset)
 
 
 def resolve(host: str, port: int) -> Future[Addresses]:
-    """Start to resolve a host name or an IP address.
+    """Start resolving a host name or IP address.
 
     Returns:
-        the result of ``socket.getaddrinfo`` or its error (``socket.gaierror``, or ``UnicodeError`` for a malformed
-        name); it is complete at once for an IP address. Cancel it when its deadline has passed.
+        a future with the result of ``socket.getaddrinfo`` or its exception (``socket.gaierror``, or ``UnicodeError``
+        for an invalid name). For an IP address, the future is done immediately. Cancel it if the lookup times out.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)

@@ -1,4 +1,4 @@
-"""The TLS context of connections to brokers and to ZooKeeper."""
+"""The TLS context for connections to brokers and ZooKeeper."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ def client_context(
     key_password: str | None,
     check_hostname: bool,
 ) -> ssl.SSLContext:
-    """Create the TLS context of a client.
+    """Create a client-side TLS context.
 
-    Only the certificate authorities in ``ca_location`` are trusted; the system's are if it is None.
+    Only the certificate authorities in ``ca_location`` are trusted, or the system's if it is None.
 
     Args:
-        prefix: start of the names of the properties: ``""`` for brokers, ``"zookeeper."`` for ZooKeeper.
+        prefix: prefix of the property names in error messages: ``""`` for brokers, ``"zookeeper."`` for ZooKeeper.
         ca_location, certificate_location, key_location: paths of PEM files.
-        key_password: password of an encrypted private key.
-        check_hostname: whether the server's certificate must name its host.
+        key_password: password of the private key, if it is encrypted.
+        check_hostname: whether the server's certificate must match its host name.
 
     Raises:
-        ConfigurationError: a file cannot be loaded, or the private key is encrypted and there is no password.
+        ConfigurationError: a file cannot be loaded, or the private key is encrypted and ``key_password`` is None.
     """
 
-    def missing_password() -> str:  # OpenSSL would otherwise ask for the password on the terminal
+    def missing_password() -> str:  # otherwise, OpenSSL would prompt for the password on the terminal
         raise ConfigurationError(
             f"the private key of {prefix}ssl.key.location = {key_location!r} is encrypted; set {prefix}ssl.key.password"
         )
@@ -43,7 +43,7 @@ def client_context(
             files = {"certificate": certificate_location, "key": key_location}
             password = missing_password if key_password is None else key_password
             context.load_cert_chain(certificate_location, key_location, password)
-    except OSError as error:  # SSLError is a subclass
+    except OSError as error:  # includes SSLError
         names = ", ".join(f"{prefix}ssl.{name}.location = {path!r}" for name, path in files.items() if path)
         raise ConfigurationError(f"could not load {names}: {error.strerror or error}") from error
     return context

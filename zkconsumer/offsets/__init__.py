@@ -1,6 +1,6 @@
-"""The committed offsets of a group, in ZooKeeper, in Kafka, or in both.
+"""A group's committed offsets, stored in ZooKeeper, in Kafka, or in both.
 
-It runs in the process of a consumer, in Spark's planning process and driver, and in the tools. It starts no threads;
-each object is used by one thread. A member calls ``factory.create_offsets`` and uses the result as ``base.Offsets``. A
-program that is not a member calls ``access.open_access``, which opens the connections for it, too.
+It runs in the consumer's process, in Spark's planning process and driver, and in the tools. It starts no threads; each
+object is used by one thread. A member calls ``factory.create_offsets`` and uses the result as ``base.Offsets``. A
+program that is not a member calls ``access.open_access``, which also opens the connections.
 """

@@ -1,4 +1,4 @@
-"""Access: the connections of a program that is not a member of a group, such as a tool."""
+"""Access: connections for a program that is not a group member, such as a tool."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 
 
 class Access:
-    """Connections to the ZooKeeper ensemble and the brokers of a configuration, for one thread.
+    """Connections to the configured ZooKeeper ensemble and brokers. Used by one thread.
 
-    ``open_access`` opens them and closes all that were created.
+    Use ``open_access`` to create an instance, and to close all of its connections.
 
     Args:
-        connecting: how to connect to brokers; its timeout applies unless a method is given another one.
+        config: consumer configuration.
+        connecting: connection settings for brokers; methods can override the timeout.
+        closing: exit stack that receives the ``close`` methods of all connections.
+        has_session: whether to open a ZooKeeper session immediately.
 
     Attributes:
-        cluster: the brokers, topics and partitions.
+        cluster: cluster metadata.
     """
 
     def __init__(
@@ -41,26 +44,26 @@ class Access:
 
     @cached_property
     def session(self) -> ZooKeeperSession:
-        """The ZooKeeper session. Its first use opens it, unless ``open_access`` has."""
+        """The ZooKeeper session, opened on first use unless ``open_access`` has opened it."""
         session = ZooKeeperSession.from_config(self._config)
         session.start()
         self._closing.callback(session.close)
         return session
 
     def logs(self, timeout_s: float | None = None, *, read_committed: bool = False) -> LogOffsets:
-        """Return a client for log start offsets and end offsets; see ``LogOffsets``."""
+        """Return a client that looks up log start offsets and end offsets; see ``LogOffsets``."""
         logs = LogOffsets(self.cluster.brokers, self._within(timeout_s), read_committed=read_committed)
         self._closing.callback(logs.close)
         return logs
 
     def leaders(self, timeout_s: float | None = None) -> LeaderLookup:
-        """Return a client that looks up the leaders of partitions; see ``LeaderLookup``."""
+        """Return a client that looks up partition leaders; see ``LeaderLookup``."""
         lookup = LeaderLookup(self._within(timeout_s))
         self._closing.callback(lookup.close)
         return lookup
 
     def coordinator(self, timeout_s: float | None = None) -> GroupCoordinator:
-        """Return a client for the offsets that the group has committed to Kafka; see ``GroupCoordinator``."""
+        """Return a client for the group's committed offsets in Kafka; see ``GroupCoordinator``."""
         coordinator = GroupCoordinator(self._config.group_id, self.cluster.brokers, self._within(timeout_s))
         self._closing.callback(coordinator.close)
         return coordinator
@@ -72,13 +75,13 @@ class Access:
         dual_commit: bool = False,
         topic_ids: Callable[[], Mapping[str, str]] | None = None,
     ) -> Offsets:
-        """Return the committed offsets of the group.
+        """Return a client for the group's committed offsets.
 
         Args:
             storage: value of ``offsets.storage``.
             dual_commit: value of ``dual.commit.enabled``.
-            topic_ids: returns the ids of existing topics; by default those of ``cluster``, which its last lookup of
-                partitions has found.
+            topic_ids: function that returns the ids of existing topics; by default, it returns the ids found by the
+                last partition lookup of ``cluster``.
         """
         offsets = create_offsets(
             self._config,
@@ -98,11 +101,12 @@ class Access:
 
 @contextlib.contextmanager
 def open_access(config: ConsumerConfig, connecting: Connecting, *, has_session: bool = True) -> Iterator[Access]:
-    """Connect to ZooKeeper, and to brokers when they are needed; close the connections at the end of the block.
+    """Context manager: connect to ZooKeeper, and to brokers on demand; close the connections on exit.
 
     Args:
-        connecting: how to connect to brokers; its timeout applies unless a method of ``Access`` is given another one.
-        has_session: whether to connect to ZooKeeper now; required without ``bootstrap.servers``.
+        config: consumer configuration.
+        connecting: connection settings for brokers; methods of ``Access`` can override the timeout.
+        has_session: whether to open a ZooKeeper session immediately; must be true if ``bootstrap.servers`` is not set.
     """
     with contextlib.ExitStack() as closing:
         yield Access(config, connecting, closing, has_session=has_session)

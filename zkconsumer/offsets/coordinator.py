@@ -1,7 +1,7 @@
-"""GroupCoordinator: the broker that stores a group's committed offsets.
+"""GroupCoordinator: a client for the broker that stores a group's committed offsets.
 
 Source: Kafka 1.1 kafka.client.ClientUtils.channelToOffsetManager, kafka.api.OffsetCommitRequest, OffsetFetchRequest.
-Deliberate difference: a call does not retry forever. It sends one request, and raises an error if that fails.
+Deliberate difference: requests are not retried. Each call sends one request, and raises an error if it fails.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.zookeeper.registry import OFFSET_MAX
 
 _NOT_AVAILABLE, _NOT_COORDINATOR = 15, 16
-#: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS: the group has members that Kafka coordinates.
+#: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS: the group has active members coordinated by Kafka.
 _ACTIVE_MEMBERS = (22, 25, 27)
 _INVALID_GROUP_ID = 24
 
@@ -31,33 +31,34 @@ class GroupCoordinator:
     """Fetches and commits a group's offsets over one connection. Used by one thread.
 
     Args:
-        brokers: returns the brokers that may receive requests for the coordinator.
-        connecting: its timeout is for a call, including the search for the coordinator.
+        group: group id.
+        brokers: function that returns the brokers to query for the coordinator.
+        connecting: connection settings; the timeout limits a whole call, including the coordinator lookup.
     """
 
     def __init__(self, group: str, brokers: Callable[[], Sequence[Endpoint]], connecting: Connecting) -> None:
         self.group = group
         self._brokers = brokers
         self._connecting = connecting
-        self._channel: BrokerChannel | None = None  # to the coordinator, or to a broker that is asked for it
+        self._channel: BrokerChannel | None = None  # to the coordinator, or to a broker that is queried for it
         self._is_closed = False
 
     def fetch_offsets(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int]:
-        """Return the committed offset of each partition; see ``fetch_offsets_and_metadata``."""
+        """Return each partition's committed offset; see ``fetch_offsets_and_metadata``."""
         return {p: committed.offset for p, committed in self.fetch_offsets_and_metadata(partitions).items()}
 
     def fetch_offsets_and_metadata(
         self, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return the committed offset of each partition with its metadata; -1 if there is none.
+        """Return each partition's committed offset and metadata; the offset is -1 if none is committed.
 
         Args:
-            partitions: None for all partitions with a committed offset, which requires Kafka 0.10.2.
+            partitions: partitions to fetch; None for all partitions with a committed offset (requires Kafka 0.10.2).
 
         Raises:
             RetriableError: the coordinator is unavailable, or is loading the offsets.
-            ZkConsumerError: the coordinator rejected the request, or an offset is too high for a record. -1 is not
-                returned in these cases.
+            ZkConsumerError: the coordinator rejected the request, or an offset is too high for a record. In both cases,
+                -1 is never returned.
         """
         requested = None if partitions is None else list(partitions)
         response = self._request(protocol.offset_fetch_request(self.group, requested))
@@ -67,13 +68,13 @@ class GroupCoordinator:
         missing = [] if requested is None else [partition for partition in requested if partition not in offsets]
         if missing:
             raise RetriableError(
-                f"could not fetch the offset of partition {missing[0]} of group {self.group!r}: the response of the "
-                "coordinator does not contain it"
+                f"could not fetch the offset of partition {missing[0]} for group {self.group!r}: the coordinator's "
+                "response does not contain the partition"
             )
         for partition, (offset, _) in offsets.items():
-            if offset >= OFFSET_MAX:  # fetchers use it for "no end", so nothing would be fetched
+            if offset >= OFFSET_MAX:  # fetchers use it as "no end offset", so nothing would be fetched
                 raise ZkConsumerError(
-                    f"the committed offset of partition {partition} of group {self.group!r} must be below "
+                    f"the committed offset of partition {partition} for group {self.group!r} must be below "
                     f"{OFFSET_MAX}, got {offset}; set it to the next offset to consume, for example with "
                     "kafka-consumer-groups.sh --reset-offsets"
                 )
@@ -85,13 +86,14 @@ class GroupCoordinator:
         """Commit offsets.
 
         Args:
-            metadata: the string that is stored with the offset, "" where it is absent.
+            offsets: next offset to consume, by partition.
+            metadata: metadata strings to store with the offsets, by partition; "" if absent.
 
         Returns:
-            The error of each partition whose offset was not committed.
+            The errors of the partitions whose offsets were not committed.
 
         Raises:
-            RetriableError: the coordinator is unavailable; offsets may have been committed.
+            RetriableError: the coordinator is unavailable; the offsets may have been committed nevertheless.
         """
         response = self._request(protocol.offset_commit_request(self.group, offsets, metadata))
         return {
@@ -101,7 +103,7 @@ class GroupCoordinator:
         }
 
     def close(self) -> None:
-        """Close permanently; any thread may call it, and a call in another thread raises ``ClosedError``."""
+        """Close permanently. May be called from any thread; a concurrent request then raises ``ClosedError``."""
         self._is_closed = True
         channel = self._channel
         if channel is not None:
@@ -114,21 +116,21 @@ class GroupCoordinator:
             channel.close()
 
     def _error(self, action: str, code: int) -> ZkConsumerError:
-        """Return the error for a failed action. Closes the connection if the coordinator has moved."""
-        failure = f"could not {action} of group {self.group!r}"
+        """Return the exception for a failed ``action``; disconnect if the coordinator moved to another broker."""
+        failure = f"could not {action} for group {self.group!r}"
         if code in (_NOT_AVAILABLE, _NOT_COORDINATOR):
             self._disconnect()
         if code in _ACTIVE_MEMBERS:
             return ZkConsumerError(
-                f"{failure}: {error_name(code)}; the group has active members that are coordinated by Kafka. Stop "
-                "them, or use another group.id"
+                f"{failure}: {error_name(code)}; the group has active members that are coordinated by Kafka; stop "
+                "these members first"
             )
         if code == _INVALID_GROUP_ID:
             return ConfigurationError(f"{failure}: {error_name(code)}; correct group.id")
         return broker_error(code, failure)
 
     def _request(self, request: Any) -> Any:
-        """Send a request to the coordinator; half of the time is left for it if the coordinator must be found first."""
+        """Send a request to the coordinator. A coordinator lookup before it may take half of the timeout."""
         deadline = time.monotonic() + self._connecting.timeout_s
         channel = self._channel
         if channel is None:
@@ -141,7 +143,7 @@ class GroupCoordinator:
 
     def _open_channel(self, endpoint: Endpoint) -> BrokerChannel:
         channel = self._channel = self._connecting.channel(endpoint)
-        if self._is_closed:  # checked after self._channel is set, so that either close() or this method closes it
+        if self._is_closed:  # checked after self._channel is set, so that this method or close() closes the channel
             channel.close()
         return channel
 
@@ -162,6 +164,6 @@ class GroupCoordinator:
                 raise self._error("find the coordinator", response.error_code)
             return Endpoint(response.host, response.port).with_versions_from(brokers)
         raise BrokerUnavailableError(
-            f"could not find the coordinator of group {self.group!r}: "
+            f"could not find the coordinator for group {self.group!r}: "
             + ("; ".join(failures) or "no broker is available")
         )

@@ -1,4 +1,4 @@
-"""A group's committed offsets in Kafka and in ZooKeeper, during a migration from one to the other.
+"""A group's committed offsets in both Kafka and ZooKeeper, for migrations between them.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector.commitOffsets, commitOffsetToZooKeeper, fetchOffsets.
 """
@@ -14,10 +14,10 @@ from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 
 
 class DualOffsets:
-    """Committed offsets in Kafka and in ZooKeeper: the higher of both offsets of a partition is valid.
+    """Committed offsets in both Kafka and ZooKeeper; the higher offset of a partition applies.
 
-    A commit writes to Kafka first, and to ZooKeeper what Kafka has accepted. Members with either storage can therefore
-    resume from each other's offsets. Source: Kafka 1.1, ``dual.commit.enabled``.
+    A commit writes to Kafka first, and then writes the offsets that Kafka accepted to ZooKeeper. Members with either
+    storage can therefore resume from each other's offsets. Source: Kafka 1.1, ``dual.commit.enabled``.
     """
 
     def __init__(self, kafka: KafkaOffsets, zookeeper: ZooKeeperOffsets) -> None:
@@ -56,6 +56,6 @@ class DualOffsets:
 
 
 def _choose_offset(in_kafka: int, in_zookeeper: int) -> int:
-    """Return the higher offset, or ``OF_DELETED_TOPIC`` if either is: the other may be of the deleted topic, too."""
+    """Return the higher offset; if one offset belongs to a deleted topic, both may, so return ``OF_DELETED_TOPIC``."""
     offsets = in_kafka, in_zookeeper
     return OF_DELETED_TOPIC if OF_DELETED_TOPIC in offsets else max(offsets)

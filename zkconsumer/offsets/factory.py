@@ -1,4 +1,4 @@
-"""The offset storage that a consumer's properties select."""
+"""Creates the offset storage selected by a consumer's configuration."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ def create_offsets(
     counter: Callable[[str], Callable[[int], object]] = lambda _: int,
     topic_ids: Callable[[], Mapping[str, str]] = dict,
 ) -> Offsets:
-    """Create the storage of committed offsets that a consumer's properties select.
+    """Create a client for the selected offset storage.
 
     Args:
-        brokers: returns the brokers that may receive requests for the group's coordinator.
-        connecting: how to connect to the coordinator.
+        config: consumer configuration.
+        session: ZooKeeper session.
+        brokers: function that returns the brokers to query for the group coordinator.
+        connecting: settings for the connection to the group coordinator.
         storage: value of ``offsets.storage``.
         dual_commit: value of ``dual.commit.enabled``.
-        counter: called with ``ZooKeeper`` or ``Kafka``; returns a function that is called with the number of offsets
-            sent there.
-        topic_ids: returns the ids of existing topics, to detect those that were re-created; see ``topic_id``.
+        counter: function that is called with ``ZooKeeper`` or ``Kafka``, and returns a function that counts the offsets
+            committed there.
+        topic_ids: function that returns the ids of existing topics, to detect re-created topics; see ``topic_id``.
     """
     zookeeper = ZooKeeperOffsets(
         session,

@@ -15,18 +15,19 @@ from zkconsumer.metadata.topic_id import is_same_topic
 from zkconsumer.offsets.base import OF_DELETED_TOPIC, LowerOffsetGuard
 from zkconsumer.offsets.coordinator import GroupCoordinator
 
-#: Precedes a topic id in the metadata of a committed offset. Other clients store other metadata, or none.
+#: Prefix of a topic id in the metadata of a committed offset. Other clients store different metadata or none.
 _TOPIC_ID = "zkconsumer topic id: "
 
 
 class KafkaOffsets:
-    """Committed offsets in Kafka. Each commit contains unchanged offsets, too (KAFKA-1510).
+    """Committed offsets in Kafka. Commits include unchanged offsets (KAFKA-1510).
 
-    The id of the topic is stored as the metadata of each offset.
+    The topic id is stored in the metadata of each committed offset.
 
     Args:
-        on_commit: called with the number of offsets that are sent.
-        topic_ids: returns the ids of existing topics, to detect those that were re-created; see ``topic_id``.
+        coordinator: client for the group coordinator.
+        on_commit: function that is called with the number of offsets in each commit request.
+        topic_ids: function that returns the ids of existing topics, to detect re-created topics; see ``topic_id``.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class KafkaOffsets:
     def try_commit(
         self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ZkConsumerError]]:
-        """Commit offsets; returns the committed offset or the error of each partition."""
+        """Commit offsets; return the committed offsets and the errors, by partition."""
         if unknown := [partition for partition in offsets if partition not in self._committed]:
             self.fetch(unknown)
         writes = {

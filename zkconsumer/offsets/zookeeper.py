@@ -18,21 +18,23 @@ from zkconsumer.zookeeper.znodes import Node, Write
 
 
 class ZooKeeperOffsets:
-    """Committed offsets in the offset znodes of a group.
+    """Committed offsets in a group's offset znodes.
 
-    Each write requires the znode's cached version, which detects concurrent writes of operators and other owners. JVM
-    members write unconditionally; that increments the version, too.
+    Each write is conditional on the znode's cached version, to detect concurrent writes by operators and other owners.
+    JVM members write unconditionally, but their writes also increment the version.
 
-    An offset znode that was written before the znode of its topic was created belongs to a deleted topic of the same
-    name. If topics have no znodes (KRaft), the topic id of the brokers is written to another znode in the same
-    transaction. It is ignored unless both znodes have the same ``mzxid``, because JVM members and tools write the
-    offset only.
+    An offset znode that was last written before its topic's znode was created belongs to a deleted topic with the same
+    name. In KRaft mode, topics have no znodes. The topic id from the brokers is then written to a second znode, in the
+    same transaction. That znode is ignored unless both znodes have the same ``mzxid``, because JVM members and tools
+    write only the offset.
 
     Args:
-        rewrite_unchanged: write offsets that are already committed, too, for monitoring tools that check the age of
-            offset znodes.
-        on_commit: called with the number of offsets that are sent.
-        topic_ids: returns the ids of existing topics, to detect those that were re-created; see ``topic_id``.
+        session: ZooKeeper session.
+        group: group id.
+        rewrite_unchanged: whether to rewrite unchanged offsets, for monitoring tools that check the age of offset
+            znodes.
+        on_commit: function that is called with the number of offsets in each write.
+        topic_ids: function that returns the ids of existing topics, to detect re-created topics; see ``topic_id``.
     """
 
     def __init__(
@@ -51,22 +53,22 @@ class ZooKeeperOffsets:
         self._existing_topic_ids = topic_ids
         self._topic_ids: dict[TopicPartition, str] = {}
         self._with_id_znode: set[TopicPartition] = set()
-        self._stores_topic_ids = True  # False if ZooKeeper denies it
-        #: Committed offset and version of the znode, both -1 if it does not exist.
+        self._stores_topic_ids = True  # False after an ACL denied writing them
+        #: Committed offset and znode version, by partition; both are -1 if the znode does not exist.
         self._cache: dict[TopicPartition, tuple[int, int]] = {}
         self._log = get_logger("zkconsumer.offsets", group=group)
         self._guard = LowerOffsetGuard(self._log)
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the committed offset of each partition; -1 if there is none.
+        """Return each partition's committed offset; see ``Offsets``.
 
         Raises:
-            ZkConsumerError: a znode does not contain an offset; the message has its path.
+            ZkConsumerError: a znode does not contain a valid offset; the message includes its path.
         """
         return self._fetch(partitions, is_before_write=False)
 
     def _fetch(self, partitions: Iterable[TopicPartition], *, is_before_write: bool) -> dict[TopicPartition, int]:
-        """Read offset znodes into the cache. Before a write, an invalid offset counts as -1."""
+        """Read offset znodes into the cache. If ``is_before_write`` is true, an invalid offset counts as -1."""
         requested = list(partitions)
         ids = self._existing_topic_ids()
         for partition in requested:
@@ -97,7 +99,7 @@ class ZooKeeperOffsets:
         return self._stores_topic_ids and bool(topic_id) and created_zxid(topic_id) is None
 
     def _is_of_deleted_topic(self, partition: TopicPartition, node: Node, id_node: Node | None) -> bool:
-        """Whether an offset znode was written for a topic that was deleted and created again since then."""
+        """Return whether an offset znode was written for a topic that was re-created afterwards."""
         topic_id = self._topic_ids[partition]
         if (created := created_zxid(topic_id)) is not None:
             return node.modified_zxid < created
@@ -106,12 +108,12 @@ class ZooKeeperOffsets:
         return not is_same_topic(id_node.data.decode(errors="replace"), topic_id)
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
-        """Commit offsets. Without ``rewrite_unchanged``, committed offsets are not written again (KAFKA-987).
+        """Commit offsets. Unchanged offsets are not rewritten (KAFKA-987) unless ``rewrite_unchanged`` is true.
 
-        An offset lower than the committed one is written only with ``allow_lower`` or once after ``allow_lower_once``.
+        A committed offset is lowered only with ``allow_lower``, or once after ``allow_lower_once``.
 
         Returns:
-            The committed offset of each of these partitions, after the commit.
+            The committed offset of each of these partitions after the commit.
         """
         unknown = [partition for partition in offsets if partition not in self._cache]
         if unknown:
@@ -132,7 +134,7 @@ class ZooKeeperOffsets:
         return {partition: self._cache[partition][0] for partition in offsets}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop cached offsets of partitions that other members may commit from now on."""
+        """See ``Offsets``."""
         released = list(partitions)
         self._guard.reset(released)
         for partition in released:
@@ -141,14 +143,14 @@ class ZooKeeperOffsets:
             self._with_id_znode.discard(partition)
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
-        """Allow the next commit of a partition to lower its offset, because its position was reset."""
+        """See ``Offsets``."""
         self._guard.allow(partition)
 
     def close(self) -> None:
-        """Do nothing: the session is not closed with the offsets."""
+        """Do nothing: the ZooKeeper session is closed by its owner."""
 
     def _write_without_ids(self, offsets: Mapping[TopicPartition, int], allow_lower: bool) -> dict[TopicPartition, int]:
-        """Write offsets as ``_write`` does; from now on without topic ids, unless the offsets are denied, too."""
+        """Write offsets without topic ids; if that succeeds, stop writing topic ids permanently."""
         self._stores_topic_ids = False
         try:
             return self._write(offsets, allow_lower)
@@ -157,7 +159,7 @@ class ZooKeeperOffsets:
             raise
 
     def _write(self, offsets: Mapping[TopicPartition, int], allow_lower: bool) -> dict[TopicPartition, int]:
-        """Write offsets; return those to be written again, because their znodes have changed since they were read."""
+        """Write offsets; return the offsets to retry, because their znodes were modified after they were read."""
         chosen = self._choose_writes(offsets, allow_lower)
         self._on_commit(len(chosen))
         try:
@@ -180,7 +182,7 @@ class ZooKeeperOffsets:
     def _choose_writes(
         self, offsets: Mapping[TopicPartition, int], allow_lower: bool
     ) -> dict[TopicPartition, list[Write]]:
-        """Return the znodes to write for each partition whose offset may be committed and has changed."""
+        """Return the znode writes for each partition whose offset needs to be written and may be committed."""
         existing = self._existing_topic_ids()
         chosen: dict[TopicPartition, list[Write]] = {}
         for partition, offset in offsets.items():

@@ -1,4 +1,4 @@
-"""Partition assignment strategies: pure functions with the same result in every member of a group.
+"""Partition assignment strategies: pure functions that return the same result in every group member.
 
 Source: Kafka 1.1 kafka.consumer.PartitionAssignor, RangeAssignor, RoundRobinAssignor; Flink 1.15
 KafkaTopicPartitionAssigner.
@@ -15,15 +15,16 @@ from zkconsumer.javahash import java_hash
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.registry import Registration, thread_ids
 
-#: Partition to thread id.
+#: Thread ids by partition.
 Assignment = dict[TopicPartition, str]
 
 
 def group_threads_by_topic(members: Mapping[str, Registration], topics: Iterable[str]) -> dict[str, list[str]]:
-    """Return the thread ids of all members that subscribe to each of ``topics``.
+    """For each topic, return the thread ids of all members subscribed to it.
 
     Args:
-        members: consumer id to registration. Topic filters must have been replaced by the topics that they match.
+        members: registrations by consumer id; topic filters must already be expanded to topics.
+        topics: topic names.
     """
     threads: dict[tuple[tuple[str, int], ...], list[str]] = {}  # topics with the same subscribers share one list
     by_topic = {}
@@ -36,17 +37,17 @@ def group_threads_by_topic(members: Mapping[str, Registration], topics: Iterable
 
 
 def assign_range(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]) -> Assignment:
-    """Assign each topic's partitions, in numeric order, to its threads, in string order.
+    """Assign contiguous ranges of each topic's partitions to its threads, which are sorted as strings.
 
-    The first ``len(partitions) % len(threads)`` threads are assigned one partition more. The order of the arguments
-    does not matter, because every member must compute the same result.
+    The first ``len(partitions) % len(threads)`` threads are assigned one additional partition. The result does not
+    depend on the order of the arguments' items, because every member must compute the same assignment.
 
     Args:
-        partitions: partition numbers of each existing topic.
-        threads: all thread ids of the group that subscribe to each topic, this member's included.
+        partitions: partition numbers by existing topic.
+        threads: thread ids by topic, for all subscribed members of the group, including this member.
 
     Returns:
-        a thread id for each partition of each topic that has threads.
+        the thread id of each partition; partitions of topics without threads are absent.
 
     Source: Kafka 1.1 RangeAssignor.assign.
     """
@@ -68,20 +69,20 @@ def assign_range(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, 
 def assign_roundrobin(
     partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]], order: str = "1.0"
 ) -> Assignment:
-    """Assign the partitions of all topics, in the order of their hash codes, to all threads of the group in turn.
+    """Assign the partitions of all topics, sorted by hash code, round-robin to all threads of the group.
 
-    A thread that does not subscribe to the topic is skipped. The hashed text of a partition changed in Kafka 1.0
-    (KAFKA-5822), so members of both kinds in one group compute different assignments.
+    Threads that do not subscribe to a partition's topic are skipped. Kafka 1.0 changed the string that is hashed
+    (KAFKA-5822), so older and newer members in one group compute different assignments.
 
     Args:
-        partitions: partition numbers of each existing topic to which the group subscribes.
-        threads: all thread ids of the group that subscribe to each topic.
-        order: the property ``roundrobin.order``. ``1.0`` hashes ``topic-0``; the other values hash ``[topic,0]``.
-            ``0.8.2``, which stands for versions up to 0.10.1, rejects groups in which some threads do not subscribe to
+        partitions: partition numbers by existing topic to which the group subscribes.
+        threads: thread ids by topic, for all subscribed members of the group.
+        order: value of ``roundrobin.order``. ``1.0`` hashes ``topic-0``; the other values hash ``[topic,0]``.
+            ``0.8.2``, which represents versions up to 0.10.1, rejects groups in which some threads do not subscribe to
             all topics (KAFKA-2434 removed that check).
 
     Raises:
-        AssignmentError: the order is ``0.8.2`` and the members' subscriptions differ.
+        AssignmentError: ``order`` is ``0.8.2``, and the members' subscriptions differ.
 
     Source: Kafka 1.1 RoundRobinAssignor.assign.
     """
@@ -106,10 +107,10 @@ def assign_roundrobin(
 
 
 def assign_flink(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]) -> Assignment:
-    """Assign each topic's partitions to its threads, in string order, in turn; the topic's hash code selects the first.
+    """Assign each topic's partitions round-robin to its threads, starting with a thread selected by topic hash code.
 
-    The numbers of a topic's partitions per thread differ by at most one, and topics with few partitions start at
-    different threads. No JVM consumer has this strategy; it is for groups that replace a Flink job.
+    The number of partitions of a topic differs by at most one between threads, and topics with few partitions start
+    with different threads. No JVM consumer has this strategy; it is for groups that replace a Flink job.
 
     Source: Flink 1.15 KafkaTopicPartitionAssigner.
     """
@@ -124,15 +125,15 @@ def assign_flink(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, 
     return assignment
 
 
-#: All assignment strategies: values of ``partition.assignment.strategy`` and ``roundrobin.order``. The order is empty
-#: for strategies that ignore it.
+#: All assignment strategies, as values of ``partition.assignment.strategy`` and ``roundrobin.order``; the latter is
+#: empty for strategies that do not use it.
 STRATEGIES = (("range", ""), *(("roundrobin", order) for order in ROUND_ROBIN_ORDERS), ("flink", ""))
 
 
 def assign(
     strategy: str, order: str, partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]
 ) -> Assignment:
-    """Assign by the values of ``partition.assignment.strategy`` and ``roundrobin.order``."""
+    """Assign partitions with the given ``partition.assignment.strategy`` and ``roundrobin.order``."""
     if strategy == "roundrobin":
         return assign_roundrobin(partitions, threads, order)
     if strategy == "flink":
@@ -143,10 +144,10 @@ def assign(
 def candidate_assignments(
     partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, str, Assignment]]:
-    """Yield the strategy, the order and the assignment of each strategy that can assign the partitions of a group.
+    """Yield ``(strategy, order, assignment)`` for each strategy that can assign the group's partitions.
 
-    Registrations do not contain the strategies of the members. The owners of a member that uses a strategy are part of
-    its assignment.
+    Registrations do not contain the members' strategies. A member that uses a strategy owns only partitions that the
+    strategy's assignment assigns to it.
     """
     for strategy, order in STRATEGIES:
         try:

@@ -1,7 +1,7 @@
-"""RebalanceAttempts: runs the rebalances of one group member, and retries those that fail.
+"""RebalanceAttempts: runs a group member's rebalances, and retries failed rebalances.
 
-Source: Kafka 1.1 ZKRebalancerListener.syncedRebalance. Deliberate difference: rebalances are retried without a limit;
-only the first one, for which the application waits, fails after a limited time.
+Source: Kafka 1.1 ZKRebalancerListener.syncedRebalance. Deliberate difference: rebalances are retried indefinitely,
+except for the first rebalance: the application waits for it, so its retries are limited.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from zkconsumer.rebalance.first_rebalance import FirstRebalance
 from zkconsumer.rebalance.rebalancer import PartitionOwnedError, ZKRebalancerListener
 from zkconsumer.rebalance.session_watch import SessionWatch
 
-#: Minimum of the random factor of ``rebalance.backoff.ms``.
+#: Minimum of the random factor that is applied to ``rebalance.backoff.ms``.
 _MIN_BACKOFF_FACTOR = 0.5
 
 
 class RebalanceAttempts:
-    """The schedule of rebalances.
+    """Schedules and runs rebalance attempts.
 
-    Used by the member's thread, which writes all fields; any thread may read the attributes.
+    Used by the member thread, which writes all fields; any thread may read the attributes.
 
     Attributes:
         completed: number of successful rebalances.
-        unbalanced_since: ``time.monotonic`` of the first failed attempt, or of the member's failure; None if the last
+        unbalanced_since: ``time.monotonic()`` of the first failed attempt or the member's failure; None if the last
             attempt succeeded.
-        failure: the last error while attempts fail; None if the last one succeeded.
-        running_since: seconds since the epoch at which the current attempt has begun; None if none is running.
+        failure: error of the last attempt; None if it succeeded.
+        running_since: start of the current attempt, in seconds since the epoch; None if no attempt is running.
 
     Args:
-        config: properties of the consumer.
-        watch: reports events that require a rebalance.
-        listener: runs the rebalances.
-        cluster: has the interval after which a rebalance is repeated, if brokers must be asked for changes.
-        first_rebalance: receives the result of the first rebalance.
-        on_rebalance: called after each attempt with its duration in seconds.
+        config: consumer configuration.
+        watch: session watch, which reports events that require a rebalance.
+        listener: rebalancer that executes each attempt.
+        cluster: cluster metadata. If it has a polling interval, rebalances are repeated at this interval.
+        first_rebalance: receiver of the first rebalance's result.
+        on_rebalance: function that is called after each attempt with its duration in seconds.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class RebalanceAttempts:
         self._cluster = cluster
         self._first_rebalance = first_rebalance
         self._on_rebalance = on_rebalance
-        self._failures = 0  # consecutive failed attempts; those in quick succession count as one
-        self._failed_at = 0.0  # time.monotonic of the last one that was counted
+        self._failures = 0  # consecutive failed attempts; attempts in quick succession count as one
+        self._failed_at = 0.0  # time.monotonic() of the last counted failure
         self._due_at: float | None = 0.0
         self._poll_at: float | None = None
         group, consumer_id = watch.membership.group, watch.membership.consumer_id
@@ -79,13 +79,13 @@ class RebalanceAttempts:
 
     @property
     def next_attempt_at(self) -> float | None:
-        """``time.monotonic`` at which the next attempt is due; None if there is none."""
+        """``time.monotonic()`` at which the next attempt is due; None if none is scheduled."""
         if self._watch.needs_rebalance:
             return 0.0
         return min((at for at in (self._due_at, self._poll_at) if at is not None), default=None)
 
     def run_if_due(self) -> bool:
-        """Run one attempt if it is due, and schedule a retry if it fails; returns whether it succeeded."""
+        """Run an attempt if one is due, and schedule a retry if it fails; return whether it succeeded."""
         now = time.monotonic()
         is_due = self._watch.needs_rebalance or (self._due_at is not None and now >= self._due_at)
         if self._poll_at is not None and now >= self._poll_at:
@@ -97,11 +97,11 @@ class RebalanceAttempts:
         return self._run()
 
     def health_reason(self) -> HealthReason | None:
-        """Return why the consumer is not balanced, None if it is or if it has been for a moment only.
+        """Return why the member is not balanced; None if it is balanced, or has been unbalanced only briefly.
 
-        A rebalance that fails may succeed soon, when another member releases its partitions. It counts as stalled after
-        ``rebalance.max.retries`` attempts, and at once after an error that another member's registration causes, and
-        while the partitions cannot be looked up.
+        A failed rebalance may soon succeed on retry, when another member releases its partitions. The member counts as
+        stalled after ``rebalance.max.retries`` attempts. It counts as stalled immediately if another member's
+        registration causes the failure, if authorization fails, or if no broker is available.
         """
         failure, since = self.failure, self.unbalanced_since
         if failure is not None and since is not None:
@@ -125,7 +125,7 @@ class RebalanceAttempts:
         return HealthReason(HealthState.REBALANCING, "rebalancing", started, message)
 
     def terminate(self, error: BaseException) -> None:
-        """Record that the partitions stay unassigned, because the member runs no further attempt."""
+        """Record that the member remains unbalanced, because it will not run any further attempts."""
         self.unbalanced_since = self.unbalanced_since or time.monotonic()
         self._first_rebalance.fail(error)
 
@@ -137,9 +137,9 @@ class RebalanceAttempts:
         except ZkConsumerError as error:
             self._handle_failure(error)
             return False
-        except Exception as error:  # an unexpected error must not end the member's thread
+        except Exception as error:  # an unexpected error must not terminate the member thread
             self._log.error("rebalance_failed_unexpectedly", exc_info=True)
-            failure = ZkConsumerError(f"unexpected error during a rebalance: {error!r}")
+            failure = ZkConsumerError(f"unexpected error during rebalance: {error!r}")
             failure.__cause__ = error
             self._handle_failure(failure)
             return False
@@ -161,19 +161,19 @@ class RebalanceAttempts:
 
     def _handle_failure(self, error: ZkConsumerError) -> None:
         now = time.monotonic()
-        # A member that releases its partitions one by one causes an event, and thus an attempt, for each of them.
+        # A member that releases its partitions one by one triggers an event, and thus an attempt, per partition.
         is_counted = not self._failures or now - self._failed_at >= _MIN_BACKOFF_FACTOR * self._backoff_s
         if is_counted:
             self._failures += 1
             self._failed_at = now
         self.failure = error
-        # An error is logged only after each rebalance.max.retries attempts, because retries can continue for minutes.
+        # Log at level ERROR only after every rebalance.max.retries attempts, because retries can continue for minutes.
         is_limit_reached = is_counted and self._failures % self._max_retries == 0
         log = self._log.error if is_limit_reached else self._log.info
         log("rebalance_failed", attempt=self._failures, error=str(error))
-        self.unbalanced_since = self.unbalanced_since or now  # set after the log event, which contains the reason
+        self.unbalanced_since = self.unbalanced_since or now  # set after logging, so that the reason is logged first
         self._first_rebalance.handle_failure(error, self._failures)
-        # An event during the attempt does not shorten the back-off. The random factor keeps members that block each
+        # Events during the attempt do not shorten the back-off. The random factor prevents members that block each
         # other from retrying at the same time.
         self._watch.needs_rebalance = False
         self._due_at = now + self._backoff_s * random.uniform(_MIN_BACKOFF_FACTOR, 1.0)

@@ -1,6 +1,6 @@
-"""BrokerRequestThread: sends the requests of a group member that may have to wait for brokers.
+"""BrokerRequestThread: sends a group member's requests that may have to wait for brokers.
 
-The member's thread registers, claims and releases partitions. If it waited for a broker, the group would wait for it.
+The member thread registers, claims and releases partitions. If it waited for a broker, the group would wait for it.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from zkconsumer.threads import OwnedThread
 
 T = TypeVar("T")
 
-#: Maximum seconds to wait for a function that does not return after it was aborted.
+#: Maximum seconds to wait for an aborted function to return.
 _JOIN_TIMEOUT_S = 5.0
 
-#: Maximum seconds to wait for a function whose own deadline does not end it.
+#: Maximum seconds to wait for a function that is called without a deadline.
 _MAX_CALL_S = 600.0
 
-#: Minimum seconds for which a lookup of partitions is not abandoned when the group changes.
+#: Initial grace period, in seconds, before a partition lookup is abandoned when the group changes.
 LOOKUP_GRACE_S = 1.0
 
-#: The grace doubles each time that a lookup is abandoned, up to this limit, so that slow brokers are heard at last.
+#: Maximum grace period in seconds. It doubles with each abandoned lookup, so that slow brokers have enough time.
 _MAX_LOOKUP_GRACE_S = 4.0
 
 
 class BrokerRequestThread:
     """Runs functions one after another in a separate thread.
 
-    Each function must have a deadline of its own, because the functions after it wait for it.
+    Each function must have its own deadline, because subsequent functions wait for it.
 
     Args:
         thread_name: name of the thread.
-        watch: lets the member's thread wait for the result of a function.
-        join_timeout_s: maximum seconds that ``join`` waits for a function that does not return after it was aborted.
+        watch: session watch that the member thread uses to wait for the result of a function.
+        join_timeout_s: maximum seconds that ``join`` waits for an aborted function to return.
 
     Attributes:
-        watch: as above.
+        watch: session watch of the member.
     """
 
     def __init__(self, thread_name: str, watch: SessionWatch, *, join_timeout_s: float = _JOIN_TIMEOUT_S) -> None:
@@ -63,7 +63,7 @@ class BrokerRequestThread:
         self._thread.start()
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
-        """Run a function after those that were submitted before; any thread may call it."""
+        """Run a function after all previously submitted functions. May be called from any thread."""
         return self._mailbox.submit(function)
 
     def call(
@@ -73,16 +73,17 @@ class BrokerRequestThread:
         *,
         wait: Callable[[float], object] | None = None,
     ) -> T:
-        """Run a function and return its result; the member's thread processes events while it waits.
+        """Run a function and return its result; the member thread processes events while it waits.
 
         Args:
-            deadline: ``time.monotonic`` until which to wait; None for the deadline of the function itself.
-            wait: called instead of ``SessionWatch.wait``; an error of it ends the call.
+            function: function to run.
+            deadline: value of ``time.monotonic()`` until which to wait; None to rely on the function's own deadline.
+            wait: function that is called instead of ``SessionWatch.wait``; an exception that it raises aborts the call.
 
         Raises:
-            TimeoutError: the function has not returned by ``deadline``; it is not run if it has not begun.
-            BrokerUnavailableError: the function has not returned, in spite of its own deadline.
-            SessionLostError: the session was lost meanwhile.
+            TimeoutError: the function did not return by ``deadline``; it will not run if it has not started.
+            BrokerUnavailableError: the function did not return despite its own deadline.
+            SessionLostError: the session was lost in the meantime.
         """
         future = self.submit(function)
         future.add_done_callback(lambda _: self.watch.wake())
@@ -102,16 +103,16 @@ class BrokerRequestThread:
             self.watch.wait(remaining)
 
     def close(self, abort: Callable[[], object]) -> None:
-        """Run no further functions; the thread ends when the one that is running has returned.
+        """Run no further functions; the thread terminates when the running function returns.
 
         Args:
-            abort: makes the function that is running return; called when no other function can begin any more.
+            abort: function that makes the running function return; called after no other function can start.
         """
         self._mailbox.close()
         abort()
 
     def join(self) -> None:
-        """Wait for the end of the thread after ``close``, for some seconds."""
+        """Wait a limited time for the thread to terminate after ``close``."""
         if not self._thread.join(self._join_timeout_s) and not self._thread.is_current:
             self._log.warning("broker_call_abandoned", timeout_s=self._join_timeout_s)
 
@@ -121,21 +122,21 @@ class BrokerRequestThread:
 
 
 class ClusterProxy:
-    """A ``Cluster`` whose requests to brokers are sent by ``BrokerRequestThread``. Used by the member's thread.
+    """A ``Cluster`` that sends requests to brokers in a ``BrokerRequestThread``. Used by the member thread.
 
-    If the group changes while a lookup waits for brokers, the lookup is abandoned after some time, so that the next
-    rebalance can release what the last known partitions permit. That time doubles until a lookup has succeeded, so that
-    frequent changes of the group cannot prevent slow brokers from ever being heard.
+    If the group changes while a lookup waits for brokers, the lookup is abandoned after a grace period, so that the
+    next rebalance can release partitions based on the last known metadata. The grace period doubles until a lookup
+    succeeds; otherwise, frequent group changes could abandon every lookup to slow brokers.
 
     Args:
-        cluster: sends the requests; if all changes are events, in the member's thread.
-        requests: the thread that sends them.
-        on_change: called if a poll finds other partitions than the lookup before it. Lookups for other reasons do not
-            call it, because the event that causes them also reaches the other members.
-        lookup_grace_s: minimum seconds for which a lookup is not abandoned when the group changes.
+        cluster: cluster metadata. If it is not polled, its lookups run in the member thread.
+        requests: thread that sends the requests to brokers.
+        on_change: function that is called if a poll finds different partitions than the previous lookup. It is not
+            called after other lookups, because the event that triggers them also reaches the other members.
+        lookup_grace_s: initial grace period in seconds.
 
     Attributes:
-        cluster: as above.
+        cluster: wrapped cluster metadata.
         poll_interval_s: see ``Cluster``.
     """
 
@@ -157,7 +158,7 @@ class ClusterProxy:
         self._lookup_grace_s = self._grace_s = lookup_grace_s
 
     def start(self) -> None:
-        """Start the thread, if requests are sent to brokers."""
+        """Start the thread if the metadata is requested from brokers."""
         if self.poll_interval_s is not None:
             self._requests.start()
 
@@ -207,12 +208,12 @@ class ClusterProxy:
         watch.wait(min(timeout_s, grace_s) if grace_s > 0.0 else timeout_s)
         if watch.needs_rebalance and time.monotonic() - self._began_at >= self._grace_s:
             self._grace_s = min(2 * self._grace_s, _MAX_LOOKUP_GRACE_S)
-            raise BrokerUnavailableError("the group changed while no broker returned partition metadata")
+            raise BrokerUnavailableError("the group changed before a broker returned the partition metadata")
 
     def close(self) -> None:
-        """Abort a request that is running, and reject all others."""
+        """Abort the running request, and reject all others."""
         self._requests.close(abort=self.cluster.close)
 
     def join(self) -> None:
-        """Wait for the end of the thread after ``close``, for some seconds."""
+        """Wait a limited time for the thread to terminate after ``close``."""
         self._requests.join()

@@ -1,7 +1,7 @@
-"""ConsumerRebalanceListener: the application's callbacks for rebalances, and the thread that runs them.
+"""ConsumerRebalanceListener: the application's rebalance callbacks, and the thread that runs them.
 
 Source: Kafka 1.1 kafka.javaapi.consumer.ConsumerRebalanceListener. Deliberate differences: no lock is held during a
-callback, the wait for it is bounded, it may commit offsets, and it receives only the partitions that are revoked.
+callback, callbacks have a timeout, they may commit offsets, and they receive only the revoked partitions.
 """
 
 from __future__ import annotations
@@ -21,38 +21,39 @@ from zkconsumer.threads import OwnedThread
 
 
 class ConsumerRebalanceListener:
-    """Callbacks for rebalances; subclass it and pass an instance to ``set_consumer_rebalance_listener``.
+    """Rebalance callbacks; subclass it and pass an instance to ``set_consumer_rebalance_listener``.
 
     If a callback raises an exception, the rebalance fails and is retried. The consumer waits for a callback for at most
-    ``rebalance.max.retries`` times ``rebalance.backoff.ms``, which is how long JVM members retry to claim the
-    partitions that this consumer releases.
+    ``rebalance.max.retries`` times ``rebalance.backoff.ms``, because JVM members retry their claims to the partitions
+    that this consumer releases only for that long.
     """
 
     def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
-        """Called before revoked partitions are released: no more records are delivered, but they are still owned.
+        """Called after delivery of the revoked partitions has stopped, but before the partitions are released.
 
         Args:
-            partitions: topic to partition numbers. With ``auto.commit.enable``, their offsets have been committed;
-                without it, call ``commit_offsets`` here.
+            partitions: revoked partition numbers by topic. If ``auto.commit.enable`` is true, their offsets are already
+                committed; otherwise, call ``commit_offsets`` here.
         """
 
     def before_starting_fetchers(self, consumer_id: str, assignment: Mapping[str, Mapping[int, str]]) -> None:
         """Called after this consumer has claimed its partitions of a new assignment, and before it fetches them.
 
         Args:
-            consumer_id: the id of this consumer.
-            assignment: topic to partition to thread id, of all members. With ``range``, only of this consumer's topics.
+            consumer_id: id of this consumer.
+            assignment: the group's assignment: topic to partition to thread id. It contains the topics of all members
+                if the strategy is ``roundrobin``, and otherwise only this consumer's topics.
         """
 
 
 class CallbackRunner:
-    """Runs a user's callbacks in a separate thread, so that the member's thread can process commits meanwhile.
+    """Runs the application's callbacks in a separate thread, so that the member thread can process commits meanwhile.
 
-    Used by the member's thread.
+    Used by the member thread.
 
     Args:
-        listener: the user's callbacks; None if there are none.
-        watch: waits for the end of a callback, and has the membership.
+        listener: the application's rebalance listener, or None.
+        watch: session watch, which processes events during a callback and holds the membership.
         timeout_s: maximum seconds to wait for a callback.
     """
 
@@ -62,16 +63,16 @@ class CallbackRunner:
         self._timeout_s = timeout_s
         self._consumer_id = watch.membership.consumer_id
         self._thread_name = f"zkconsumer-{watch.membership.group}-listener-{self._consumer_id}"
-        self._reported: Assignment = {}  # the assignment of the last callback
+        self._reported: Assignment = {}  # assignment passed to the last callback
         self._log = get_logger("zkconsumer.rebalance")
-        self._running: Future[None] | None = None  # a callback that has timed out and may still be running
+        self._running: Future[None] | None = None  # callback that is running, possibly after it timed out
 
     def before_releasing_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Run the callback, unless the member leaves the group; Kafka 1.1 does not call it at shutdown either.
+        """Run the callback, unless the member is leaving the group; Kafka 1.1 does not call it on shutdown either.
 
         Raises:
             ZkConsumerError: the callback raised an exception.
-            SessionLostError: the session was lost meanwhile.
+            SessionLostError: the session was lost in the meantime.
         """
         if self._listener is None or self._watch.mailbox.is_stopping:
             return
@@ -85,7 +86,7 @@ class CallbackRunner:
 
         Raises:
             ZkConsumerError: the callback raised an exception.
-            SessionLostError: the session was lost meanwhile.
+            SessionLostError: the session was lost in the meantime.
         """
         if self._listener is None or assignment == self._reported:
             return
@@ -96,7 +97,7 @@ class CallbackRunner:
         self._reported = assignment
 
     def forget_assignment(self) -> None:
-        """Run the callback for the next assignment even if it has not changed, because partitions were lost."""
+        """Run the callback for the next assignment even if it is unchanged, because partitions were lost."""
         self._reported = {}
 
     def _run(self, method: Callable[..., None], *arguments: Any) -> None:
@@ -116,7 +117,7 @@ class CallbackRunner:
                 "rebalance_listener_timed_out",
                 method=method.__name__,
                 timeout_s=self._timeout_s,
-                remedy="make the callback return sooner; the rebalance continues without waiting for it",
+                remedy="make the callback return within timeout_s",
             )
             return
         self._running = None

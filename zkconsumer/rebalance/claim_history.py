@@ -1,4 +1,4 @@
-"""ClaimHistory: where claimed partitions start, given what is known about earlier claims of them."""
+"""ClaimHistory: determines where to start reading claimed partitions, based on earlier claims."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from zkconsumer.rebalance.membership import Membership
 
 @dataclass(frozen=True, slots=True)
 class ClaimStarts:
-    """Where claimed partitions start.
+    """Start offsets of claimed partitions.
 
     Attributes:
-        partitions: the claimed partitions.
-        recreated: those whose topic was deleted and created again.
-        topic_ids: ids of the topics of the partitions, read before the offsets.
+        partitions: claimed partitions.
+        recreated: claimed partitions whose topic was re-created.
+        topic_ids: topic ids by partition, read before the offsets.
     """
 
     partitions: dict[TopicPartition, AssignedPartition]
@@ -33,16 +33,16 @@ class ClaimStarts:
 
 
 class ClaimHistory:
-    """The topics of earlier claims, from which follows whether a partition starts at its beginning.
+    """Records earlier claims, to decide whether a claimed partition is read from the beginning.
 
-    A partition starts at its beginning, regardless of ``auto.offset.reset``, if its topic was re-created, or if it is
-    new and ``auto.offset.reset.new.partitions`` is ``smallest``. Used by the member's thread.
+    A partition is read from the beginning, regardless of ``auto.offset.reset``, if its topic was re-created, or if it
+    is new and ``auto.offset.reset.new.partitions`` is ``smallest``. Used by the member thread.
 
     Args:
-        config: properties of the consumer.
-        cluster: the ids of topics.
-        membership: the assignments of the member and of the group.
-        committer: reads committed offsets.
+        config: consumer configuration.
+        cluster: cluster metadata, which contains the topic ids.
+        membership: membership, which contains the assignments of the member and the group.
+        committer: offset committer, used to fetch committed offsets.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class ClaimHistory:
         self._cluster = cluster
         self._membership = membership
         self._committer = committer
-        #: The topic ids of owned partitions, and of earlier ones, when they were claimed.
+        #: Topic ids at the time of the last claim, by currently or previously owned partition.
         self._topic_ids: dict[TopicPartition, str] = {}
-        #: The group's partitions when the assigned ones were last claimed; None before.
+        #: The group's partitions as of the last completed rebalance; None before the first.
         self._known: Set[TopicPartition] | None = None
         #: Released partitions whose topic was re-created while they were owned.
         self._recreated: set[TopicPartition] = set()
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     def find_recreated(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions whose topic was deleted and created again since they were claimed."""
+        """Return the partitions whose topic was re-created since they were claimed."""
         topic_ids = self._cluster.topic_ids
         return {p for p in partitions if not is_same_topic(self._topic_ids[p], topic_ids.get(p.topic, ""))}
 
@@ -71,11 +71,11 @@ class ClaimHistory:
         return {partition for partition in partitions if partition.topic not in topic_ids}
 
     def find_starts(self, claimed: Assignment) -> ClaimStarts:
-        """Read the committed offsets of partitions that were claimed, and return where they start."""
+        """Fetch the committed offsets of claimed partitions, and return where to start reading."""
         topic_ids = self._cluster.topic_ids
         offsets = self._committer.fetch(claimed)
         recreated = {p for p, offset in offsets.items() if offset == OF_DELETED_TOPIC or p in self._recreated}
-        # With offsets in Kafka there is no offset then, because brokers delete it together with the topic.
+        # Brokers delete a topic's committed offsets with the topic, so offsets in Kafka may be missing in this case.
         recreated |= self.find_recreated(p for p, offset in offsets.items() if offset < 0 and p in self._topic_ids)
         new = recreated | self._find_new_partitions(offsets) if self._finds_new_partitions else recreated
         offsets.update(dict.fromkeys(recreated, -1))
@@ -86,7 +86,7 @@ class ClaimHistory:
         )
 
     def _find_new_partitions(self, offsets: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Return partitions without an offset that are new, or whose topic has a partition with one."""
+        """Return the partitions without an offset that are new, or whose topic has another partition with an offset."""
         without = {partition for partition, offset in offsets.items() if offset < 0}
         created = set() if self._known is None else without - self._known
         topics = {partition.topic for partition in without}
@@ -96,7 +96,7 @@ class ClaimHistory:
         return created | {partition for partition in without if partition.topic in known}
 
     def record_claims(self, starts: ClaimStarts) -> None:
-        """Record that partitions are owned now."""
+        """Record that the member owns the claimed partitions."""
         self._topic_ids.update(starts.topic_ids)
         if starts.recreated:
             self._log.warning("topic_recreated", partitions=[str(partition) for partition in sorted(starts.recreated)])
@@ -104,14 +104,14 @@ class ClaimHistory:
                 self._committer.allow_lower_once(partition)
 
     def record_release(self, recreated: Set[TopicPartition]) -> None:
-        """Record that partitions were released whose topic was re-created while they were owned."""
+        """Record released partitions whose topic was re-created while they were owned."""
         self._recreated |= recreated
 
     def forget_unassigned(self, target: Set[TopicPartition]) -> None:
-        """Forget released partitions that are not assigned to this member: other members read them from now on."""
+        """Forget released partitions that are not in ``target``, because other members now read them."""
         self._recreated &= target
 
     def record_rebalance(self, assignment: Assignment) -> None:
-        """Record that the rebalance for an assignment of the group is complete."""
+        """Record that the rebalance to the group assignment ``assignment`` is complete."""
         self._known = assignment.keys()
         self._recreated.clear()

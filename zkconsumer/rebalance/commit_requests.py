@@ -1,4 +1,4 @@
-"""CommitRequests: commits of the application that wait for an earlier one, and are then sent together."""
+"""CommitRequests: merges commit requests of the application that wait for an earlier commit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Offsets = dict[TopicPartition, int]
 
 
 class Commit(Protocol):
-    """Commits offsets and returns the committed offset of each of the partitions."""
+    """Function that commits offsets, and returns the committed offset of each partition."""
 
     def __call__(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool) -> Offsets: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommitRequest:
-    """A commit that the application has requested; see ``OffsetCommitter.commit``."""
+    """A commit requested by the application; see ``OffsetCommitter.commit``."""
 
     offsets: Mapping[TopicPartition, int]
     allow_lower: bool
@@ -32,7 +32,7 @@ class CommitRequest:
     result: Future[Offsets] = field(default_factory=Future)
 
     def complete(self, commit: Callable[[], Offsets]) -> None:
-        """Run ``commit`` and set its result, reduced to the partitions of this request, or its error."""
+        """Run ``commit``, and complete the request with the result for its partitions, or with the exception."""
         complete_future(self.result, lambda: self._report(commit()))
 
     def _report(self, committed: Offsets) -> Offsets:
@@ -43,10 +43,10 @@ class CommitRequest:
 
 
 class CommitRequests:
-    """The queue of requests. Requests that wait are merged, so that their number does not delay other requests.
+    """A queue of commit requests. Waiting requests are merged, so that their number does not delay other requests.
 
     Args:
-        commit: called in the thread that calls ``commit_until``.
+        commit: commit function; called in the thread that calls ``commit_until``.
     """
 
     def __init__(self, commit: Commit) -> None:
@@ -54,17 +54,17 @@ class CommitRequests:
         self._requests: deque[CommitRequest] = deque()
 
     def add(self, request: CommitRequest) -> None:
-        """Add a request; any thread may call it."""
+        """Add a request. May be called from any thread."""
         self._requests.append(request)
 
     def commit_until(self, request: CommitRequest) -> Offsets:
-        """Commit requests in their order until ``request`` is committed; return its result or raise its error."""
+        """Commit requests in order until ``request`` is complete; return its result or raise its exception."""
         while not request.result.done():
             self._commit_group(self._take_group())
         return request.result.result()
 
     def _take_group(self) -> list[CommitRequest]:
-        """Return the oldest request, and those after it that do not lower its offsets."""
+        """Remove and return the oldest request, and the subsequent requests that can be merged with it."""
         group = [self._requests.popleft()]
         offsets = dict(group[0].offsets)
         while self._requests:
@@ -81,8 +81,8 @@ class CommitRequests:
         committed: Future[Offsets] = Future()
         complete_future(committed, partial(self._commit, offsets, allow_lower=group[0].allow_lower))
         error = committed.exception()
-        # A rejected partition must fail only its own request, so the requests are repeated one by one. If the
-        # coordinator does not respond, each of them would time out, too.
+        # A rejected partition must fail only its own request, so retry the requests individually. Do not retry them if
+        # the coordinator does not respond, because each request would time out again.
         is_separate = isinstance(error, ZkConsumerError) and not isinstance(error, BrokerUnavailableError)
         for request in group:
             if is_separate and len(group) > 1:

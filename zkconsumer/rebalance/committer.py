@@ -31,16 +31,16 @@ from zkconsumer.rebalance.session_watch import SessionLostError
 class OffsetCommitter:
     """Commits offsets on request, periodically, and before partitions are released.
 
-    Used by the member's thread; another thread may call ``close`` after that thread was stopped. The broker
-    request thread runs all operations of the storage, in order, so it owns ``_offsets``.
+    Used by the member thread; another thread may call ``close`` after the member thread has stopped. The broker request
+    thread runs all storage operations in order, so it owns ``_offsets``.
 
     Args:
-        config: properties of the consumer.
-        membership: the owned partitions, and the session that owns them.
-        open_offsets: returns a storage of committed offsets, given ``offsets.storage`` and ``dual.commit.enabled``.
-        handler: has the consumed offsets.
-        requests: the broker request thread.
-        interval_s: seconds between periodic commits of ``handler.consumed_offsets()``; None disables them.
+        config: consumer configuration.
+        membership: owned partitions and their session.
+        open_offsets: function that opens an offset storage, given ``offsets.storage`` and ``dual.commit.enabled``.
+        handler: handler that provides the consumed offsets.
+        requests: broker request thread.
+        interval_s: interval of periodic commits of ``handler.consumed_offsets()`` in seconds; None disables them.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class OffsetCommitter:
         self._requests = requests
         self._merged = CommitRequests(self._commit)
         self._interval_s = interval_s
-        #: Seconds for which the release of partitions waits for the commit of their offsets.
+        #: Maximum seconds that the release of partitions waits for their offsets to be committed.
         self._release_timeout_s = config.offsets_channel_socket_timeout_s
         self._backoff_s = config.offsets_channel_backoff_s
-        self.problem: Problem | None = None  # of the periodic commits; written in the broker request thread
+        self.problem: Problem | None = None  # last failure of a periodic commit; set by the broker request thread
         self._periodic_commit: Future[dict[TopicPartition, int]] | None = None
         self._next_commit_at = time.monotonic() + interval_s if interval_s else None
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
@@ -76,7 +76,7 @@ class OffsetCommitter:
 
     @property
     def next_commit_at(self) -> float | None:
-        """``time.monotonic`` at which the next periodic commit is due; None if there is none."""
+        """``time.monotonic()`` at which the next periodic commit is due; None if none is scheduled."""
         return self._next_commit_at
 
     def commit_if_due(self) -> None:
@@ -88,9 +88,9 @@ class OffsetCommitter:
             self._commit_consumed()
 
     def commit_after_rebalance(self) -> None:
-        """Run the periodic commit, if it is enabled; Kafka 1.1 commits in each rebalance, too.
+        """Run the periodic commit if it is enabled; Kafka 1.1 also commits during each rebalance.
 
-        If a member is killed after a rebalance, fewer records are consumed again.
+        This reduces the number of records that are consumed again if a member is killed after a rebalance.
         """
         if self._interval_s is not None:
             self._commit_consumed()
@@ -102,7 +102,7 @@ class OffsetCommitter:
         self._periodic_commit.add_done_callback(self._log_failure)
 
     def _commit_consumed_now(self) -> dict[TopicPartition, int]:  # in the broker request thread
-        """Commit what is consumed now: the application may have committed higher offsets just before."""
+        """Commit the currently consumed offsets, because the application may have just committed higher offsets."""
         owned = self._membership.assignment
         return self._commit({p: offset for p, offset in self._handler.consumed_offsets().items() if p in owned})
 
@@ -117,7 +117,7 @@ class OffsetCommitter:
         else:
             self._log.error("auto_commit_failed", error=repr(error), exc_info=error)
 
-    # ---- for requests ----
+    # ---- requests by the application ----
 
     def commit(
         self,
@@ -126,13 +126,16 @@ class OffsetCommitter:
         allow_lower: bool = False,
         on_committed: Callable[[dict[TopicPartition, int]], None] | None = None,
     ) -> Future[dict[TopicPartition, int]]:
-        """Commit offsets of owned partitions; the result is the committed offsets.
+        """Commit offsets of owned partitions; the result of the future is the committed offsets.
 
         Args:
-            on_committed: called with the committed offsets before any other commit of these partitions.
+            offsets: next offset to consume, by partition.
+            allow_lower: whether committed offsets may be lowered.
+            on_committed: function that is called with the committed offsets, before any other commit of these
+                partitions.
 
         Raises:
-            OwnershipLostError: one of the partitions is not owned.
+            OwnershipLostError: the member does not own one of the partitions.
         """
         self._check_owned(offsets)
         request = CommitRequest(dict(offsets), allow_lower, on_committed)
@@ -150,26 +153,26 @@ class OffsetCommitter:
     def _commit(  # in the broker request thread
         self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False
     ) -> dict[TopicPartition, int]:
-        # The session may have expired, and partitions may have been released, while this call waited for others.
+        # The session may have expired, and partitions may have been released, while this call was queued.
         self._membership.check_session()
         self._check_owned(offsets)
         return self._offsets.commit(offsets, allow_lower=allow_lower)
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
-        """Allow the next commit to decrease the partition's offset, because its position was reset."""
+        """Allow the next commit to lower the partition's offset, because its position was reset."""
         self._requests.submit(lambda: self._offsets.allow_lower_once(partition))
 
     def switch(self, storage: str, dual_commit: bool) -> Future[dict[TopicPartition, int]]:
-        """Copy the offsets of owned partitions to another storage, and use that from now on.
+        """Copy the offsets of owned partitions to another storage, and switch to it.
 
-        If the offsets cannot be copied, the current storage remains in use.
+        If the offsets cannot be copied, the old storage remains in use.
 
         Args:
-            storage: value of ``offsets.storage``.
-            dual_commit: value of ``dual.commit.enabled``.
+            storage: new value of ``offsets.storage``.
+            dual_commit: new value of ``dual.commit.enabled``.
 
         Returns:
-            the committed offsets in the other storage.
+            a future with the committed offsets in the new storage.
         """
         return self._requests.submit(lambda: self._switch(storage, dual_commit))
 
@@ -189,35 +192,35 @@ class OffsetCommitter:
         return stored
 
     def close(self) -> None:
-        """Reject all further operations, and close the storage of offsets."""
+        """Reject all further operations, and close the offset storage."""
         self._requests.close(abort=lambda: self._offsets.close())
 
     def join(self) -> None:
-        """Wait for the end of the thread after ``close``, for some seconds."""
+        """Wait a limited time for the broker request thread to terminate after ``close``."""
         self._requests.join()
 
-    # ---- for rebalances ----
+    # ---- rebalances ----
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the committed offset of each partition, -1 if there is none."""
+        """Return each partition's committed offset; see ``Offsets.fetch``."""
         requested = list(partitions)
         return self._requests.call(lambda: self._offsets.fetch(requested))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Discard the cached offsets of partitions that other members may commit from now on."""
+        """Discard the cached offsets of released partitions, which other members may now commit."""
         released = list(partitions)
         self._requests.submit(lambda: self._offsets.forget(released))
 
     def commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit the offsets of partitions that are about to be released.
 
-        A retriable error is retried until ``offsets.channel.socket.timeout.ms`` have passed. After that, and after any
-        other error, the offsets are logged and discarded, so that the group does not wait for the partitions forever.
+        Retriable errors are retried for ``offsets.channel.socket.timeout.ms``. After that, and after any other error,
+        the offsets are logged and discarded, so that the group does not wait for the partitions indefinitely.
 
         Raises:
-            ZooKeeperUnavailableError: ZooKeeper is unavailable, so the owner znodes cannot be deleted, either.
-            OwnershipLostError: the session has expired.
-            SessionLostError: the session or its lease was lost while this waited.
+            ZooKeeperUnavailableError: ZooKeeper is unavailable, so the owner znodes cannot be deleted either.
+            OwnershipLostError: the session expired.
+            SessionLostError: the session was lost, or its lease ended, in the meantime.
         """
         deadline = time.monotonic() + self._release_timeout_s
         while offsets:
@@ -227,7 +230,7 @@ class OffsetCommitter:
             except (ZooKeeperUnavailableError, OwnershipLostError, SessionLostError):
                 raise
             except TimeoutError:
-                reason = f"the commit was not completed within {self._release_timeout_s:g} s"
+                reason = f"the commit did not complete within {self._release_timeout_s:g} s"
             except ZkConsumerError as error:
                 if isinstance(error, RetriableError) and time.monotonic() + self._backoff_s < deadline:
                     self._requests.process_events_for(self._backoff_s)

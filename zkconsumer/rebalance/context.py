@@ -1,4 +1,4 @@
-"""AssignmentContext: computes the group's assignment from the registrations and the topics' partitions.
+"""AssignmentContext: computes the group's assignment from the members' registrations and the topics' partitions.
 
 Source: Kafka 1.1 kafka.consumer.AssignmentContext, TopicCount, ZkUtils.getConsumersPerTopic.
 """
@@ -20,13 +20,13 @@ from zkconsumer.rebalance.topic_filter import create_filter
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
-#: Minimum seconds for which a claim fails before its cause is examined, and between two examinations.
+#: Minimum seconds that a claim fails before its cause is examined, and minimum seconds between examinations.
 _EXAMINE_AFTER_S = 1.0
 _EXAMINE_INTERVAL_S = 30.0
 
 
 class _TopicSource(Protocol):
-    """The part of ``Cluster`` that an assignment needs."""
+    """The part of ``Cluster`` that is required to compute an assignment."""
 
     def topics(self) -> list[str]: ...
 
@@ -34,7 +34,7 @@ class _TopicSource(Protocol):
 
 
 class _LastLookup:
-    """The topics and partitions of the last lookups that succeeded."""
+    """Topics and partitions found by the last successful lookups."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -48,9 +48,9 @@ class _LastLookup:
 
 
 class AssignmentContext:
-    """Reads the group's registrations and the topics' partitions, and sets a watch on everything it reads.
+    """Reads the group's registrations and the topics' partitions, and sets watches on everything it reads.
 
-    Used by the member's thread.
+    Used by the member thread.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class AssignmentContext:
         self._paths = GroupPaths(config.group_id)
         self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer_id=consumer_id)
         self._reported_missing: list[str] = []
-        #: The owner znode that the last claim found, and ``time.monotonic`` from which its cause is examined.
+        #: Owner znode that blocked the last claim, and ``time.monotonic()`` after which its cause is examined.
         self._conflict_path = ""
         self._examine_at = 0.0
         self._mismatch: str | None = None
@@ -81,10 +81,11 @@ class AssignmentContext:
     def compute_assignments(self) -> Iterator[Assignment]:
         """Compute the group's assignment.
 
-        With ``range``, only this member's topics are included; the other strategies need all topics of the group.
+        With ``roundrobin``, it includes all topics of the group; with the other strategies, only this member's topics.
 
-        If the partitions are looked up at brokers, the assignment of the last known ones comes before. Partitions that
-        it revokes can be released while the brokers do not respond; nothing must be claimed according to it.
+        If the partitions are requested from brokers, the assignment of the last known partitions is yielded first. The
+        partitions that it revokes can be released even if no broker responds, but no partitions may be claimed based on
+        it.
 
         Raises:
             RegistrationError: another member's registration cannot be parsed, or its filter cannot be evaluated.
@@ -97,7 +98,7 @@ class AssignmentContext:
 
     @property
     def _known(self) -> _TopicSource:
-        """The last known topics if brokers must be asked for them; else those in ZooKeeper."""
+        """The last known topics if topics would be requested from brokers; otherwise, the topics in ZooKeeper."""
         has_known = self._last_lookup.existing and self._cluster.poll_interval_s is not None
         return self._last_lookup if has_known else self._cluster
 
@@ -106,19 +107,19 @@ class AssignmentContext:
         return assign(self._strategy, self._order, partitions, threads)
 
     def select_own(self, assignment: Assignment) -> Assignment:
-        """Return the part of an assignment that belongs to this member."""
+        """Return this member's part of an assignment."""
         prefix = f"{self._consumer_id}-"
         return {p: t for p, t in assignment.items() if t.startswith(prefix) and t[len(prefix) :].isdigit()}
 
     def find_strategy_mismatch(self, path: str) -> str | None:
-        """Return a description if the other members assign partitions differently, else None.
+        """Return a description of the mismatch if other members assign partitions differently, otherwise None.
 
-        Called when another member does not release a partition that is assigned to this one. That is usual during a
-        rebalance, and the examination reads all registrations and owner znodes, so it is done only if the same claim
-        fails for some time, and then at long intervals; in between, the last result is returned.
+        Called when another member does not release a partition that is assigned to this member. That is normal during a
+        rebalance, and the check reads all registrations and owner znodes. Therefore, the check is done only if the same
+        claim keeps failing, and then at long intervals; in between, the last result is returned.
 
         Args:
-            path: the owner znode of the partition.
+            path: path of the partition's owner znode.
         """
         now = time.monotonic()
         if path != self._conflict_path:
@@ -129,8 +130,8 @@ class AssignmentContext:
         return self._mismatch
 
     def _infer_mismatch(self) -> str | None:
-        """Infer the assignment strategy of the other members, which registrations do not contain, from the owners."""
-        threads, partitions = self._read_group(self._known)  # those of the claim that failed just before
+        """Infer the other members' assignment strategy from the owner znodes; registrations do not contain it."""
+        threads, partitions = self._read_group(self._known)  # the partitions of the claim that just failed
         expected = assign(self._strategy, self._order, partitions, threads)
         owners = self._read_foreign_owners(partitions)
         if not owners or all(expected.get(p) == thread for p, thread in owners.items()):
@@ -138,7 +139,7 @@ class AssignmentContext:
         for strategy, order, candidate in candidate_assignments(partitions, threads):
             if owners.items() <= candidate.items():
                 return (
-                    "the partitions of the other consumers are assigned by "
+                    "the other consumers assign partitions with "
                     f"partition.assignment.strategy={_describe(strategy, order)}, but this consumer uses "
                     f"{_describe(self._strategy, self._order)}; every member of a group must use the same strategy"
                 )
@@ -146,8 +147,8 @@ class AssignmentContext:
         if bare:
             return (
                 f"consumer {excerpt(bare[0])} is another kind of client: its owner znodes contain its consumer id "
-                "without a thread number. It may assign partitions differently, so that partitions are never released "
-                "or not consumed; use only JVM consumers and zkconsumer in the group"
+                "without a thread number. It may assign partitions differently, so some partitions may never be "
+                "released or consumed; use only JVM consumers and zkconsumer in the group"
             )
         return None
 
@@ -158,14 +159,14 @@ class AssignmentContext:
         return {p: thread for p, thread in owners.items() if thread.rpartition("-")[0] != self._consumer_id}
 
     def _read_group(self, cluster: _TopicSource) -> tuple[dict[str, list[str]], dict[str, list[int]]]:
-        """Return the thread ids that subscribe to each topic, and the partitions of each topic."""
+        """Return the subscribed thread ids and the partitions of each topic."""
         members = self._read_registrations()
         whole_group = self._strategy == "roundrobin"  # its result depends on the topics of all members
         existing: list[str] = []
         if self._own_filter or (whole_group and any(member.is_filter for member in members.values())):
             existing = cluster.topics()
         named = {topic for member in members.values() if not member.is_filter for topic in member.subscription}
-        named = {topic for topic in named if is_valid_topic_name(topic)}  # a JVM member accepts invalid names
+        named = {topic for topic in named if is_valid_topic_name(topic)}  # JVM members accept invalid names
         own = sorted(self._registration.subscription)
         if self._own_filter:
             own = self._own_filter.select(existing, self._exclude_internal)
@@ -179,12 +180,12 @@ class AssignmentContext:
         return threads, partitions
 
     def _report_missing(self, topics: list[str]) -> None:
-        """Log the topics of the subscription that do not exist; log them again only if they change."""
+        """Log subscribed topics that do not exist; log them again only if they change."""
         if self._own_filter or topics == self._reported_missing:
             return
         self._reported_missing = topics
         if topics:
-            remedy = "create the topic; it is consumed as soon as it exists"
+            remedy = "create the topic; it will be consumed once it exists"
             if not self._cluster.brokers():
                 remedy = (
                     "no broker is registered in ZooKeeper; set bootstrap.servers if the cluster does not use ZooKeeper"
@@ -197,11 +198,11 @@ class AssignmentContext:
         paths = [self._paths.registration(consumer_id) for consumer_id in ids]
         for consumer_id, path, node in zip(ids, paths, self._session.znodes.get_many(paths), strict=True):
             if node is None:
-                continue  # deleted since the children were read; the watch on the parent has fired
+                continue  # deleted after the children were read, so the watch on the parent has fired
             try:
                 members[consumer_id] = Registration.from_json(path, node.data)
             except RegistrationError:
-                self._session.znodes.get(path, watch=True)  # retry when the content changes
+                self._session.znodes.get(path, watch=True)  # retry when the znode changes
                 raise
         if self._consumer_id not in members:
             path = self._paths.registration(self._consumer_id)
@@ -209,22 +210,25 @@ class AssignmentContext:
         return members
 
     def _resolve_filter(self, consumer_id: str, registration: Registration, topics: list[str]) -> Registration:
-        """Return the registration with its topic filter, if it has one, replaced by those of ``topics`` that match."""
+        """Return the registration, with its topic filter expanded to the matching ``topics`` if it has one."""
         path = self._paths.registration(consumer_id)
         try:
             return resolve_filter(path, registration, topics, self._exclude_internal)
         except RegistrationError:
-            self._session.znodes.get(path, watch=True)  # retry when the content changes
+            self._session.znodes.get(path, watch=True)  # retry when the znode changes
             raise
 
 
 def resolve_filter(
     path: str, registration: Registration, topics: Sequence[str], exclude_internal: bool = True
 ) -> Registration:
-    """Return a registration with its topic filter, if it has one, replaced by those of ``topics`` that it selects.
+    """Return a registration, with its topic filter expanded to the selected ``topics`` if it has one.
 
     Args:
-        path: path of the registration.
+        path: path of the registration znode, used in the error message.
+        registration: registration of any member.
+        topics: existing topics.
+        exclude_internal: whether filters exclude ``INTERNAL_TOPICS``.
 
     Raises:
         RegistrationError: the filter cannot be evaluated.

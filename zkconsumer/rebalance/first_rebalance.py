@@ -1,4 +1,4 @@
-"""FirstRebalance: the rebalance for which the application waits when it starts a consumer."""
+"""FirstRebalance: the rebalance that the application waits for when it starts a consumer."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from zkconsumer.rebalance.futures import wait_until_done
 from zkconsumer.rebalance.session_watch import SessionLostError
 from zkconsumer.threads import WAKE_INTERVAL_S
 
-#: Maximum seconds to wait for an attempt that is running when the time for retries is over. All its steps have shorter
-#: limits of their own.
+#: Maximum seconds to wait for an attempt that is running when the retry timeout expires. Each step of an attempt has a
+#: shorter timeout.
 _LAST_ATTEMPT_TIMEOUT_S = 600.0
 
 
 class FirstRebalance:
-    """The result of the first rebalance, and how long it is retried.
+    """Result and retry timeout of the first rebalance.
 
-    It is retried for at least a session timeout, in which znodes of crashed members are deleted, and for as long as a
-    JVM member retries. The member's thread sets the result; any thread may wait for it.
+    The rebalance is retried at least for a session timeout, during which ZooKeeper deletes the znodes of crashed
+    members, and at least as long as a JVM member would retry. The member thread sets the result; any thread may wait
+    for it.
 
     Args:
-        config: properties of the consumer.
-        consumer_id: the id of the member.
-        timeout_s: maximum seconds for retries; the JVM's limit applies if it is longer.
-        last_attempt_timeout_s: maximum seconds to wait for an attempt that is running when that time is over.
-        clock: returns the seconds of a monotonic clock.
+        config: consumer configuration.
+        consumer_id: consumer id of the member.
+        timeout_s: maximum seconds to retry; the time limit of JVM members applies if it is longer.
+        last_attempt_timeout_s: maximum seconds to wait for an attempt that is running when the retry timeout expires.
+        clock: monotonic clock, in seconds.
     """
 
     def __init__(
@@ -59,22 +60,22 @@ class FirstRebalance:
         self._last_failure: ZkConsumerError | None = None
 
     def start(self) -> None:
-        """Start measuring the time."""
+        """Start the retry timeout."""
         self._started_at = self._clock()
 
     def wait(self) -> None:
-        """Wait until the first rebalance has succeeded.
+        """Wait until the first rebalance succeeds.
 
         Raises:
-            ConfigurationError: the settings make a rebalance impossible.
-            ConsumerRebalanceFailedError: it failed for too long.
+            ConfigurationError: the configuration makes a rebalance impossible.
+            ConsumerRebalanceFailedError: the rebalance did not succeed before the retry timeout.
             ZkConsumerError: the member failed or was closed.
         """
         limit_s = self._timeout_s + self._last_attempt_timeout_s
         deadline = time.monotonic() + limit_s
         if not wait_until_done(self._result, self._sleep, deadline):
             raise ConsumerRebalanceFailedError(
-                f"the first rebalance of consumer {self._consumer_id} did not end within {limit_s:g} s"
+                f"the first rebalance of consumer {self._consumer_id} did not complete within {limit_s:g} s"
             )
         self._result.result()
 
@@ -82,25 +83,25 @@ class FirstRebalance:
         wait([self._result], min(timeout_s, WAKE_INTERVAL_S))
 
     def succeed(self) -> None:
-        """Set the result, unless it is set."""
+        """Report that the rebalance succeeded, unless a result is already set."""
         if not self._result.done():
             self._result.set_result(None)
 
     def fail(self, error: BaseException) -> None:
-        """Set an error as the result, unless a result is set."""
+        """Report that the rebalance failed permanently with ``error``, unless a result is already set."""
         if not self._result.done():
             self._result.set_exception(error)
 
     def handle_failure(self, error: ZkConsumerError, failures: int) -> None:
-        """Fail if an attempt with this error is not retried, or not any longer.
+        """Handle a failed attempt; fail the first rebalance if it cannot succeed, or if the retry timeout has expired.
 
         Args:
-            error: the error of the attempt.
-            failures: number of consecutive attempts that have failed.
+            error: error of the attempt.
+            failures: number of consecutive failed attempts.
         """
-        if isinstance(error, ConfigurationError):  # a retry cannot succeed, as with a topic filter that takes too long
+        if isinstance(error, ConfigurationError):  # retrying cannot help, for example if a topic filter is too slow
             self.fail(error)
-        if not isinstance(error, SessionLostError):  # a lost session does not explain why attempts before it failed
+        if not isinstance(error, SessionLostError):  # a lost session does not explain why earlier attempts failed
             self._last_failure = error
         elapsed_s = self._clock() - self._started_at
         is_retriable = isinstance(error, (RetriableError, OwnershipLostError))
@@ -111,7 +112,7 @@ class FirstRebalance:
             reason += f". An earlier attempt failed with: {self._last_failure}"
         failure = ConsumerRebalanceFailedError(
             f"consumer {self._consumer_id} failed to rebalance after {failures} attempts in {elapsed_s:.0f} s: "
-            f"{reason}. To retry longer, raise rebalance.max.retries (in a Spark query, clusterUnavailableTimeout)"
+            f"{reason}. To retry longer, increase rebalance.max.retries (in a Spark query, clusterUnavailableTimeout)"
         )
         failure.__cause__ = error
         self.fail(failure)

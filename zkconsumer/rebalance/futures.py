@@ -1,4 +1,4 @@
-"""Functions that run in one thread for another: their results, and waiting for them while events are processed."""
+"""Futures for functions that run in another thread, and waiting for them while processing events."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 def complete_future(future: Future[T], function: Callable[[], T | Future[T]]) -> None:
-    """Run a function, unless its future has been cancelled, and complete the future with the result or the error.
+    """Run ``function`` unless ``future`` was cancelled, and complete ``future`` with its result or exception.
 
-    If the function returns a future, the result or the error of that future is used when it is done.
+    If ``function`` itself returns a future, the result or exception of that future is used once it is done.
     """
     if not future.set_running_or_notify_cancel():
         return
@@ -37,11 +37,12 @@ def _copy_result(source: Future[T], target: Future[T]) -> None:
 
 
 def wait_until_done(future: Future[T], wait: Callable[[float], object], deadline: float) -> bool:
-    """Wait until a future is done; returns False if it is not done at the deadline.
+    """Wait until a future is done; return False if it is not done by the deadline.
 
     Args:
-        wait: processes events for at most that many seconds; returns early when the future is done.
-        deadline: ``time.monotonic``.
+        future: future to wait for.
+        wait: function that processes events for at most the given seconds, and returns early when ``future`` is done.
+        deadline: deadline, as a value of ``time.monotonic()``.
     """
     while not future.done():
         remaining = deadline - time.monotonic()

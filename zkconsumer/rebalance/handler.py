@@ -1,4 +1,4 @@
-"""PartitionHandler: the interface between a group member and the code that delivers its partitions' records."""
+"""PartitionHandler: the interface between a group member and the code that delivers its records."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class AssignedPartition:
     """A claimed partition.
 
     Attributes:
-        thread_id: the thread id that owns it.
+        thread_id: thread id that owns the partition.
         offset: the group's committed offset; -1 if there is none.
-        is_new: whether the partition is read from its beginning, regardless of ``auto.offset.reset``: its topic was
-            re-created, or it is new and ``auto.offset.reset.new.partitions`` is ``smallest``.
+        is_new: whether to read the partition from the beginning, regardless of ``auto.offset.reset``, because its topic
+            was re-created, or because it is new and ``auto.offset.reset.new.partitions`` is ``smallest``.
     """
 
     thread_id: str
@@ -27,13 +27,13 @@ class AssignedPartition:
 
 
 class PartitionHandler(Protocol):
-    """Delivers the records of a member's partitions. The member's thread calls the methods."""
+    """Delivers the records of a member's partitions. The member thread calls the methods unless noted otherwise."""
 
-    #: Maximum seconds for which ``on_partitions_revoked`` may return None.
+    #: Maximum seconds during which ``on_partitions_revoked`` may return None.
     release_timeout_s: float
 
     def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
-        """Start delivering the records of partitions that the member owns now."""
+        """Start delivering the records of newly claimed partitions."""
 
     def on_partitions_revoked(
         self, partitions: Set[TopicPartition], final: bool
@@ -41,16 +41,16 @@ class PartitionHandler(Protocol):
         """Stop delivering the records of revoked partitions, and return the offsets to commit.
 
         Returns None while the partitions cannot be released yet. It is called again after each event, and a last time
-        with ``final=True`` when ``release_timeout_s`` expires. That call must return offsets.
+        with ``final=True`` when ``release_timeout_s`` expires. The last call must return offsets.
         """
 
     def on_partitions_lost(self) -> None:
-        """Stop delivering records immediately: the session that owns the partitions has expired, or may have."""
+        """Stop delivering records immediately, because the ZooKeeper session expired or may have expired."""
 
     def on_lease_expired(self) -> None:
-        """Deliver no more records until ``on_partitions_assigned``.
+        """Deliver no more records until ``on_partitions_assigned`` is called.
 
-        Called in another thread, and must not block. The member's thread, which may be blocked, calls
+        Called in another thread, and must not block. The member thread, which may be blocked, calls
         ``on_partitions_lost`` later.
         """
 
@@ -62,7 +62,7 @@ class PartitionHandler(Protocol):
 
 
 def failure_of(error: BaseException) -> ZkConsumerError:
-    """Return the argument of ``PartitionHandler.fail`` for an error that has ended the member's thread."""
+    """Convert an exception that terminated the member thread to an argument for ``PartitionHandler.fail``."""
     if isinstance(error, ZkConsumerError):
         return error
     failure = ZkConsumerError(f"the group member failed: {error!r}; create a new consumer")

@@ -1,4 +1,4 @@
-"""Mailbox: what other threads want from one thread, in the order in which it arrives."""
+"""Mailbox: a queue of calls and events for one thread, processed in the order of arrival."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zkconsumer.rebalance.futures import complete_future
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A function that another thread has submitted."""
+    """A function submitted by another thread."""
 
     function: Callable[[], Any]
     result: Future[Any]
@@ -27,17 +27,17 @@ class _Signal(enum.Enum):
 
 
 class Mailbox:
-    """The queue on which everything arrives for one thread, the owner: calls of other threads, and events.
+    """A queue of events and of calls from other threads, processed by the thread that owns the mailbox.
 
     Any thread may put events on ``queue``, and may call ``submit``, ``wake``, ``stop`` and ``close``. The owner calls
-    ``process`` in its main loop and while a step of its work waits. So a call never runs at the same time as such a
-    step, and needs no lock.
+    ``process`` in its main loop, and whenever a step of its work has to wait. Calls therefore never run concurrently
+    with such a step, and need no lock.
 
     Args:
-        closed_message: text of the error with which calls fail while the mailbox is closed.
+        closed_message: message of the ``ClosedError`` for calls that are submitted while the mailbox is closed.
 
     Attributes:
-        queue: receives events, for example those of a ZooKeeper session.
+        queue: queue for events, such as ZooKeeper session events.
         is_stopping: whether the owner must terminate, because ``stop`` was processed or the mailbox was closed.
     """
 
@@ -45,19 +45,19 @@ class Mailbox:
         self.queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.is_stopping = False
         self._closed_message = closed_message
-        self._is_open = False  # whether a thread calls process()
+        self._is_open = False  # whether the owner thread accepts calls
         self._failure: ZkConsumerError | None = None
 
     # ---- any thread ----
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
-        """Run ``function`` in the owner's thread; the future fails if the mailbox is closed before that.
+        """Run ``function`` in the owner thread; the returned future fails if the mailbox is closed first.
 
-        If the function returns a future, its result completes the call; the owner does not wait for it.
+        If ``function`` itself returns a future, the result of that future is used; the owner does not wait for it.
         """
         call = _Call(function, Future())
         self.queue.put(call)
-        if not self._is_open:  # checked afterwards: the mailbox may be closed at the same time
+        if not self._is_open:  # checked after put(), because the mailbox may be closed concurrently
             self._reject_calls()
         return call.result
 
@@ -66,16 +66,16 @@ class Mailbox:
         self.queue.put(_Signal.WAKE)
 
     def stop(self) -> None:
-        """Make ``process`` set ``is_stopping`` when everything before has been processed."""
+        """Make ``process`` set ``is_stopping`` after all earlier calls and events have been processed."""
         self.queue.put(_Signal.STOP)
         if not self._is_open:
             self.is_stopping = True
 
     def close(self, failure: ZkConsumerError | None = None) -> None:
-        """Reject all calls from now on, and make the owner terminate.
+        """Reject pending and future calls, and make the owner terminate.
 
         Args:
-            failure: the error with which calls fail; None for ``ClosedError``.
+            failure: exception for rejected calls; None for ``ClosedError``.
         """
         self._failure = failure
         self.is_stopping, self._is_open = True, False
@@ -85,18 +85,19 @@ class Mailbox:
     # ---- the owner ----
 
     def open(self) -> None:
-        """Accept calls; called before the owner's thread starts."""
+        """Accept calls; must be called before the owner thread starts."""
         self._is_open = True
 
     def process(self, timeout_s: float | None, until: Callable[[Any], bool] = lambda _event: False) -> list[Any]:
-        """Wait for the first call or event for at most ``timeout_s`` seconds, and run the calls in the queue.
+        """Wait for the first call or event, and run the calls in the queue.
 
-        What arrives meanwhile is left for the next call: threads that submit functions without a pause would keep the
-        owner from everything else.
+        Calls and events that arrive in the meantime are left for the next ``process``. Otherwise, threads that submit
+        calls continuously would keep the owner from all other work.
 
         Args:
-            timeout_s: None waits without a limit.
-            until: returns whether what is behind an event is left, too, because calls must see its consequences.
+            timeout_s: maximum seconds to wait; None waits indefinitely.
+            until: function that returns whether to stop after an event, because later calls depend on how the owner
+                handles it.
 
         Returns:
             the events that were in the queue.
@@ -127,7 +128,7 @@ class Mailbox:
             self._reject(call)
 
     def _reject_calls(self) -> None:
-        """Make the calls in the queue fail; events and signals stay."""
+        """Reject the calls in the queue; events and signals remain."""
         others = []
         try:
             while True:

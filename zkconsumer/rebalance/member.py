@@ -1,6 +1,6 @@
-"""GroupMember: one member of a ZooKeeper-coordinated consumer group, without fetchers.
+"""GroupMember: a member of a ZooKeeper-coordinated consumer group, without fetchers.
 
-The plain consumer and Spark's driver each use one, with different implementations of ``PartitionHandler``.
+The plain consumer and Spark's driver use it with different ``PartitionHandler`` implementations.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector, without its streams and fetchers.
 """
@@ -22,30 +22,28 @@ from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.member_thread import MemberThread
 from zkconsumer.rebalance.session_watch import SessionWatch
 
-#: Maximum seconds for leaving the group, in addition to the handler's ``release_timeout_s``.
+#: Maximum seconds to leave the group, in addition to the handler's ``release_timeout_s``.
 _LEAVE_TIMEOUT_S = 10.0
 
 
 class GroupMember:
-    """Registers in a group, takes part in its rebalances, and commits offsets.
+    """Registers in a group, participates in its rebalances, and commits offsets. Thread-safe.
 
-    Any thread may call its methods. The work is done by its ``MemberThread``.
-
-    ``member_factory.create_member`` creates it.
+    The work is done by ``MemberThread``. Use ``member_factory.create_member`` to create an instance.
 
     Args:
-        config: properties of the consumer.
-        watch: the session, the membership, and the calls of other threads.
-        cluster: the brokers, topics and partitions.
-        committer: commits offsets.
-        thread: registers and rebalances.
-        handler: delivers the records of the member's partitions.
+        config: consumer configuration.
+        watch: session watch, which holds the session, the membership and the mailbox.
+        cluster: cluster metadata proxy.
+        committer: offset committer.
+        thread: member thread.
+        handler: handler that delivers the records of the member's partitions.
 
     Attributes:
-        config: as above.
-        session: the member's connection to ZooKeeper.
-        cluster: the brokers, topics and partitions; any thread may use it.
-        consumer_id: the id of the member.
+        config: consumer configuration.
+        session: ZooKeeper session.
+        cluster: cluster metadata; may be used from any thread.
+        consumer_id: consumer id of the member.
     """
 
     def __init__(
@@ -71,14 +69,14 @@ class GroupMember:
         self._handler = handler
 
     def start(self, connect_timeout_s: float = 0.0) -> None:
-        """Connect, register, and wait for the first rebalance; after an error, the member has left the group.
+        """Connect, register, and wait for the first rebalance; leave the group if one of these fails.
 
         Args:
-            connect_timeout_s: see ``ZooKeeperSession.start``.
+            connect_timeout_s: maximum seconds to wait for ZooKeeper; see ``ZooKeeperSession.start``.
 
         Raises:
-            ZooKeeperUnavailableError: the ensemble could not be reached.
-            ConfigurationError: the chroot does not exist, or the settings make a rebalance impossible.
+            ZooKeeperUnavailableError: the ensemble is unreachable.
+            ConfigurationError: the chroot does not exist, or the configuration makes a rebalance impossible.
             AuthenticationError: ZooKeeper rejected the credentials.
             ConsumerRebalanceFailedError, ClosedError: see ``MemberThread.start``.
         """
@@ -92,28 +90,28 @@ class GroupMember:
             raise
 
     def close(self) -> None:
-        """Release and commit all partitions, leave the group, and end the session."""
-        with ExitStack() as closing:  # each step runs, also after an error; the last one first
+        """Release all partitions, commit their offsets, leave the group, and close the session."""
+        with ExitStack() as closing:  # run all steps in reverse order, even after an error
             closing.callback(self._committer.join)
             closing.callback(self._lookups.join)
-            closing.callback(self.session.close)  # a call that is running may be waiting for ZooKeeper
+            closing.callback(self.session.close)  # before the joins, because a call may be waiting for ZooKeeper
             closing.callback(self._committer.close)
             closing.callback(self._thread.stop, self._handler.release_timeout_s + _LEAVE_TIMEOUT_S)
-            closing.callback(self._lookups.close)  # the member's thread may be waiting for the response to a lookup
+            closing.callback(self._lookups.close)  # the member thread may be waiting for a lookup
 
     @property
     def assignment(self) -> dict[TopicPartition, str]:
-        """The partitions that the member owns, with their thread ids."""
+        """The owned partitions and their thread ids."""
         return dict(self._membership.assignment)
 
     @property
     def holds_lease(self) -> bool:
-        """Whether no other member can own the partitions of ``assignment`` yet."""
+        """Whether no other member can have claimed the partitions in ``assignment`` yet."""
         return self._membership.holds_lease
 
     @property
     def group_assignment(self) -> Mapping[TopicPartition, str]:
-        """The group's assignment that the last rebalance computed: partition to thread id."""
+        """The group's assignment according to the last rebalance: thread ids by partition."""
         return self._membership.group_assignment
 
     @property
@@ -123,23 +121,23 @@ class GroupMember:
 
     @property
     def discoveries(self) -> int:
-        """Number of times that topics and partitions were read: once per successful rebalance."""
+        """Number of topic and partition discoveries: one per successful rebalance."""
         return self._attempts.completed
 
     @property
     def unbalanced_since(self) -> float | None:
-        """``time.monotonic`` of the first failed rebalance, or of the member's failure; None if it is balanced."""
+        """``time.monotonic()`` of the first failed rebalance or member failure; None if the member is balanced."""
         return self._attempts.unbalanced_since
 
     def health_reasons(self) -> list[HealthReason]:
-        """Return why the member does not own its partitions, or does not commit; empty if it does. Any thread."""
+        """Return why the member cannot own or commit its partitions; empty if it can."""
         if (failure := self._thread.failure) is not None:
             return [HealthReason(HealthState.FAILED, "member_failed", self._thread.failed_at, str(failure))]
         reasons = []
         if self._membership.has_registered and not self._membership.holds_lease:
             message = (
-                f"ZooKeeper at {self.session.hosts!r} has not confirmed the session in time; nothing is delivered "
-                "until the consumer has registered again"
+                f"ZooKeeper at {self.session.hosts!r} did not confirm the session in time; no records are delivered "
+                "until the consumer has rejoined the group"
             )
             since = self.session.lease.expired_at
             reasons.append(HealthReason(HealthState.DISCONNECTED, "zookeeper_disconnected", since, message))
@@ -155,7 +153,7 @@ class GroupMember:
         return stalled_partitions((p, problems[p.topic]) for p in sorted(owned) if p.topic in problems)
 
     def wake(self) -> None:
-        """Make the member's thread call ``handler.release`` again, if it waits for a release."""
+        """Make the member thread call ``handler.on_partitions_revoked`` again if it is waiting for a release."""
         self._watch.wake()
 
     def commit(
@@ -169,19 +167,19 @@ class GroupMember:
         """Commit offsets of owned partitions, and return the committed offsets.
 
         Args:
-            offsets: next offset to consume of each partition; or a function that returns them, which the member's
-                thread calls between two steps of a rebalance.
-            allow_lower: allow offsets to decrease.
-            timeout_s: maximum seconds to wait, including a step of a rebalance that is in progress; None for
-                ``release_timeout_s`` plus the timeouts of ZooKeeper and of the coordinator.
-            on_committed: called in a thread of the member with the committed offsets, before any other commit
-                of these partitions.
+            offsets: next offset to consume, by partition; or a function that returns this mapping, which the member
+                thread calls between two rebalance steps.
+            allow_lower: whether committed offsets may be lowered.
+            timeout_s: maximum seconds to wait, including for a rebalance step in progress; None for
+                ``release_timeout_s`` plus the ZooKeeper and coordinator timeouts.
+            on_committed: function that is called with the committed offsets in one of the member's threads, before any
+                other commit of these partitions.
 
         Raises:
-            OwnershipLostError: one of the partitions is not owned.
-            ZooKeeperUnavailableError: nothing was committed, or the result is unknown.
-            BrokerUnavailableError: not all offsets were committed to Kafka.
-            ClosedError: the member has been closed.
+            OwnershipLostError: the member does not own one of the partitions.
+            ZooKeeperUnavailableError: no offsets were committed, or the result is unknown.
+            BrokerUnavailableError: some offsets were not committed to Kafka.
+            ClosedError: the member was closed.
         """
 
         def commit() -> Future[dict[TopicPartition, int]]:
@@ -191,17 +189,21 @@ class GroupMember:
         return self._run_in_thread(commit, timeout_s)
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
-        """Allow the next commit to decrease the partition's offset, because its position was reset."""
+        """Allow the next commit to lower the partition's offset, because its position was reset."""
         self._mailbox.submit(lambda: self._committer.allow_lower_once(partition))
 
     def switch_offsets_storage(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:
-        """Copy the offsets of owned partitions to another storage, and use that from now on.
+        """Copy the offsets of owned partitions to another storage, and switch to it.
+
+        Args:
+            storage: new value of ``offsets.storage``.
+            dual_commit: new value of ``dual.commit.enabled``.
 
         Returns:
-            the committed offsets in the other storage.
+            the committed offsets in the new storage.
 
         Raises:
-            ZkConsumerError: the offsets could not be copied; the current storage remains in use.
+            ZkConsumerError: the offsets could not be copied; the old storage remains in use.
         """
         return self._run_in_thread(lambda: self._committer.switch(storage, dual_commit), None)
 
@@ -216,4 +218,4 @@ class GroupMember:
             return dict(future.result(timeout_s))
         except FutureTimeoutError as error:
             future.cancel()
-            raise ZooKeeperUnavailableError(f"offsets could not be committed within {timeout_s:g} s") from error
+            raise ZooKeeperUnavailableError(f"could not commit offsets within {timeout_s:g} s") from error

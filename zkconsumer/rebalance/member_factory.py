@@ -1,4 +1,4 @@
-"""Creates the objects of a group member, and connects them."""
+"""Creates a group member and its components."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from zkconsumer.zookeeper.registry import GroupPaths, Registration, new_consumer
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 _CONNECTOR = "kafka.consumer", "ZookeeperConsumerConnector"
-_REBALANCES = declare(*_CONNECTOR, "RebalanceRateAndTime", Kind.TIMER, "clientId", "Attempts to rebalance.")
+_REBALANCES = declare(*_CONNECTOR, "RebalanceRateAndTime", Kind.TIMER, "clientId", "Rebalance attempts.")
 
-#: Meters of committed offsets by name of the storage.
+#: Commit meters, by offset storage.
 _COMMITS = {
     storage: declare(
         *_CONNECTOR, f"{storage}CommitsPerSec", Kind.METER, "clientId", f"Number of offsets committed to {storage}."
@@ -50,17 +50,17 @@ def create_member(
     metrics: Metrics | None = None,
     first_rebalance_timeout_s: float = 0.0,
 ) -> GroupMember:
-    """Create a member of a group; it is not started.
+    """Create a group member without starting it.
 
     Args:
-        config: properties of the consumer.
-        registration: the topics to which the member subscribes, with the number of threads of each.
-        handler: delivers the records of the member's partitions.
-        auto_commit: commit ``handler.consumed_offsets()`` every ``auto.commit.interval.ms``.
-        user_listener: the application's callbacks.
-        metrics: registry of the meters of rebalances and commits.
-        first_rebalance_timeout_s: maximum seconds to wait for the first rebalance; the JVM's limit applies if it is
-            longer.
+        config: consumer configuration.
+        registration: topics or topic filter that the member registers, with the number of threads.
+        handler: handler that delivers the records of the member's partitions.
+        auto_commit: whether to commit ``handler.consumed_offsets()`` every ``auto.commit.interval.ms``.
+        user_listener: the application's rebalance listener.
+        metrics: registry for the rebalance and commit metrics.
+        first_rebalance_timeout_s: maximum seconds to wait for the first rebalance; the time limit of JVM members
+            applies if it is longer.
     """
     metrics = metrics or Metrics()
     watch = _create_watch(config, handler)
@@ -78,21 +78,21 @@ def create_member(
 
 
 def _create_watch(config: ConsumerConfig, handler: PartitionHandler) -> SessionWatch:
-    mailbox = Mailbox("the consumer has been shut down; offsets can no longer be committed")
+    mailbox = Mailbox("the consumer was shut down; offsets can no longer be committed")
     session = ZooKeeperSession.from_config(config, mailbox.queue, handler.on_lease_expired)
     membership = Membership(config.group_id, new_consumer_id(config.group_id, config.consumer_id), session)
     return SessionWatch(session, membership, mailbox)
 
 
 def _create_cluster(config: ConsumerConfig, watch: SessionWatch) -> ClusterProxy:
-    """Return the cluster; its thread is not that of the commits, so that partitions are released during lookups."""
+    """Create the cluster proxy with its own thread, so that lookups do not block the commits of released partitions."""
     session, consumer_id = watch.session, watch.membership.consumer_id
     path = GroupPaths(config.group_id).registration(f"{consumer_id}-change")
 
     def announce_change() -> None:
         """Make all members rebalance, because brokers do not notify them of new topics and partitions.
 
-        Without it, a partition could have no owner until the next poll of the member to which it is assigned.
+        Otherwise, a new partition could have no owner until its assigned member polls the metadata.
         """
         session.znodes.touch_parent(path, Registration({}).to_json())
 

@@ -1,4 +1,4 @@
-"""MemberThread: the event loop of one group member."""
+"""MemberThread: the event loop of a group member."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ from zkconsumer.threads import OwnedThread
 class MemberThread:
     """The only thread of a member that registers and rebalances.
 
-    It processes calls and events, runs rebalances, and starts periodic commits when they are due. The thread has no
-    state of its own: it writes that of ``Membership``, ``ZKRebalancerListener``, ``RebalanceAttempts`` and
-    ``OffsetCommitter``.
+    It processes calls and events, runs rebalances, and starts periodic commits when they are due. It modifies the state
+    in ``Membership``, ``ZKRebalancerListener``, ``RebalanceAttempts`` and ``OffsetCommitter``.
 
     Args:
-        watch: waits for calls and events.
-        listener: registers, rebalances, and leaves the group.
-        attempts: the schedule of rebalances.
-        first_rebalance: the result of the first rebalance.
-        committer: the schedule of periodic commits.
-        handler: learns of an error that ends the thread.
+        watch: session watch, used to wait for calls and events.
+        listener: rebalancer, used to leave the group.
+        attempts: schedule of rebalance attempts.
+        first_rebalance: result of the first rebalance.
+        committer: offset committer, which schedules the periodic commits.
+        handler: handler that is notified of a fatal error.
 
     Attributes:
-        attempts: as above.
-        failure: the error that has ended the thread; None unless it has failed.
-        failed_at: seconds since the epoch; valid if there is a failure.
+        attempts: schedule of rebalance attempts.
+        failure: error that terminated the thread; None unless it failed.
+        failed_at: time of the failure, in seconds since the epoch; only valid if ``failure`` is set.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class MemberThread:
     # ---- any thread ----
 
     def start(self) -> None:
-        """Start the thread, and wait until the first rebalance is completed.
+        """Start the thread, and wait until the first rebalance completes.
 
         Raises:
             ClosedError: ``stop`` was called.
@@ -77,7 +76,7 @@ class MemberThread:
         self._first_rebalance.wait()
 
     def stop(self, timeout_s: float) -> None:
-        """Release and commit all partitions, unregister, and terminate the thread; waits for at most ``timeout_s``."""
+        """Make the thread release and commit all partitions, unregister and terminate; wait at most ``timeout_s``."""
         self._mailbox.stop()
         if not self._thread.join(timeout_s) and not self._thread.is_current:
             self._log.warning("leave_timed_out", timeout_s=timeout_s, owned=len(self._membership.assignment))
@@ -105,7 +104,7 @@ class MemberThread:
         self._log.error("member_thread_failed", exc_info=error)
 
     def _fail(self, failure: ZkConsumerError) -> None:
-        """Leave the group, and make everything that the application does next raise the error."""
+        """Leave the group, and make all subsequent calls by the application raise ``failure``."""
         self.failure, self.failed_at = failure, time.time()
         try:
             self._handler.fail(failure)
@@ -114,7 +113,7 @@ class MemberThread:
             self._handler.on_partitions_lost()
             self._membership.lose()
         finally:
-            self._session.close()  # so that ZooKeeper deletes the znodes and other members take over the partitions
+            self._session.close()  # so that ZooKeeper deletes the znodes, and other members claim the partitions
 
     def _time_to_next_task(self) -> float | None:
         """Return the seconds until a task is due; None if none is scheduled."""
@@ -123,7 +122,7 @@ class MemberThread:
 
     def _run_due_tasks(self) -> None:
         if self._session.has_failed_authentication:
-            raise self._session.authentication_error()  # kazoo does not retry after a failed authentication
+            raise self._session.authentication_error()  # kazoo does not reconnect in this case
         if self._session.has_ended:
             raise self._session.ended_error()
         if self.attempts.run_if_due():

@@ -13,7 +13,7 @@ drop        -           -           unowned     unowned
 lose        -           uncertain   uncertain   uncertain
 ==========  ==========  ==========  ==========  ==========
 
-A dash marks an event that cannot happen in that state. ``TRANSITIONS`` is the same table.
+A dash marks an event that cannot happen in that state. ``TRANSITIONS`` contains the same table.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 class OwnershipState(enum.Enum):
     """Whether a member owns a partition."""
 
-    #: Its owner znode does not belong to this member.
+    #: The owner znode does not belong to this member.
     UNOWNED = "unowned"
-    #: Its owner znode may belong to this member: the claim was not completed, or its result is unknown, or the
-    #: partition was owned when the session was lost.
+    #: The owner znode may belong to this member: the claim did not complete, its result is unknown, or the session was
+    #: lost while the partition was owned.
     UNCERTAIN = "uncertain"
-    #: Its owner znode belongs to this member, and the handler delivers its records.
+    #: The owner znode belongs to this member, and the handler delivers the partition's records.
     OWNED = "owned"
-    #: As ``OWNED``, but the handler has stopped the delivery.
+    #: The owner znode belongs to this member, but the handler no longer delivers the partition's records.
     RELEASING = "releasing"
 
 
 class OwnershipEvent(enum.Enum):
-    """What changes the ownership of a partition."""
+    """An event that changes the ownership of a partition."""
 
     #: The member is about to create the owner znode.
     CLAIM = "claim"
-    #: The owner znode exists, and the start of the partition is known.
+    #: The owner znode was created, and the start offset of the partition is known.
     CONFIRM = "confirm"
-    #: The handler has stopped the delivery, and has returned the offset to commit.
+    #: The handler stopped delivering the partition, and returned the offset to commit.
     STOP = "stop"
-    #: The member has deleted the owner znode, if it belonged to this member.
+    #: The member deleted the owner znode, if it belonged to the member.
     RELEASE = "release"
     #: The owner znode was deleted externally.
     DROP = "drop"
-    #: The session expired, or may have.
+    #: The session expired, or may have expired.
     LOSE = "lose"
 
 
 _N, _U = OwnershipState.UNOWNED, OwnershipState.UNCERTAIN
 _O, _R = OwnershipState.OWNED, OwnershipState.RELEASING
 
-#: The next state by event and present state; an absent state means that the event cannot happen in it.
+#: Next state by event and current state; states in which an event cannot happen are absent.
 TRANSITIONS: Mapping[OwnershipEvent, Mapping[OwnershipState, OwnershipState]] = {
     OwnershipEvent.CLAIM: {_N: _U, _U: _U},
     OwnershipEvent.CONFIRM: {_U: _O},
@@ -78,9 +78,9 @@ class _Ownership:
     """The ownership of one partition.
 
     Attributes:
-        state: see the module's table.
-        thread_id: the thread id that owns the partition; empty unless it is in the assignment.
-        offset: the offset to commit in RELEASING; -1 if there is none.
+        state: ownership state.
+        thread_id: thread id that owns the partition; empty unless the partition is assigned.
+        offset: offset to commit in state RELEASING; -1 if there is none.
     """
 
     state: OwnershipState = OwnershipState.UNOWNED
@@ -89,7 +89,7 @@ class _Ownership:
 
     @property
     def is_assigned(self) -> bool:
-        """Whether the partition belongs to the assignment."""
+        """Whether the partition is part of the member's assignment."""
         return self.state in (OwnershipState.OWNED, OwnershipState.RELEASING)
 
 
@@ -97,22 +97,22 @@ _UNOWNED = _Ownership()
 
 
 class Membership:
-    """The state of one member in its group.
+    """State of a group member.
 
-    Only the member's thread calls methods that change the state. Any thread may read the attributes and properties: the
-    assignments are replaced as a whole.
+    Only the member thread calls methods that change the state. Any thread may read the attributes and properties,
+    because assignments are replaced as a whole.
 
     Args:
-        group: the name of the group.
-        consumer_id: the id of the member.
-        session: the member's connection to ZooKeeper.
+        group: group id.
+        consumer_id: consumer id of the member.
+        session: ZooKeeper session.
 
     Attributes:
-        group: as above.
-        consumer_id: as above.
-        group_assignment: the assignment of the group that the last rebalance computed.
-        session_id: the session in which the member is registered; 0 if it is not registered.
-        has_registered: whether the member has registered in any session.
+        group: group id.
+        consumer_id: consumer id of the member.
+        group_assignment: the group's assignment according to the last rebalance.
+        session_id: id of the session in which the member is registered; 0 if it is not registered.
+        has_registered: whether the member has ever registered.
     """
 
     def __init__(self, group: str, consumer_id: str, session: ZooKeeperSession) -> None:
@@ -129,7 +129,7 @@ class Membership:
 
     @property
     def is_registered(self) -> bool:
-        """Whether the member has registered, and no end of its session has been reported since then."""
+        """Whether the member has registered, and the loss of its session has not been reported since."""
         return self.session_id != 0
 
     @property
@@ -143,20 +143,21 @@ class Membership:
         return self._session.session_id == self.session_id
 
     def check_session(self) -> None:
-        """Check that the owner znodes belong to the current session, so that offsets can be committed. Any thread.
+        """Check that the owner znodes belong to the current session. Must be called before offsets are committed.
 
-        kazoo may have created a new session while the event for the expired one is still in the queue.
+        May be called from any thread. kazoo may have opened a new session while the event for the expired session is
+        still queued.
 
         Raises:
             ZooKeeperUnavailableError: there is no session.
-            OwnershipLostError: the session has expired.
+            OwnershipLostError: the session expired, or may have expired.
         """
         current = self._session.session_id
         if not current:
             raise self._session.not_connected_error()
         if self.assignment and not (current == self.session_id and self.holds_lease):
             raise OwnershipLostError(
-                "the ZooKeeper session has expired, or may have; offsets cannot be committed until the consumer has "
+                "the ZooKeeper session expired or may have expired; offsets cannot be committed until the consumer has "
                 "rejoined the group"
             )
 
@@ -168,17 +169,17 @@ class Membership:
 
     @property
     def assignment(self) -> Assignment:
-        """The partitions that the member owns, also while it releases them, with their thread ids."""
+        """The owned partitions, including partitions being released, and their thread ids."""
         return self._assignment
 
     @property
     def releasing(self) -> dict[TopicPartition, int]:
-        """The partitions whose delivery has stopped, with the offsets to commit; -1 if there is none."""
+        """The owned partitions that are no longer delivered, and the offsets to commit; -1 if there is none."""
         return {p: one.offset for p, one in self._partitions.items() if one.state is OwnershipState.RELEASING}
 
     @property
     def uncertain(self) -> set[TopicPartition]:
-        """The partitions outside of the assignment whose owner znodes may belong to this member."""
+        """The unassigned partitions whose owner znodes may belong to this member."""
         return {p for p, one in self._partitions.items() if one.state is OwnershipState.UNCERTAIN}
 
     def claim(self, partitions: Iterable[TopicPartition]) -> None:
@@ -186,16 +187,16 @@ class Membership:
         self._apply(OwnershipEvent.CLAIM, dict.fromkeys(partitions, _UNOWNED))
 
     def confirm(self, partitions: Assignment) -> None:
-        """Record that the member owns partitions, with their thread ids."""
+        """Record that the member owns partitions, given with their thread ids."""
         self._apply(OwnershipEvent.CONFIRM, {p: _Ownership(thread_id=thread) for p, thread in partitions.items()})
 
     def stop(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Record that the delivery of partitions has stopped, with the offsets to commit; -1 for none."""
+        """Record that partitions are no longer delivered, and the offsets to commit; -1 if there is none."""
         changed = {p: replace(self._partitions.get(p, _UNOWNED), offset=offset) for p, offset in offsets.items()}
         self._apply(OwnershipEvent.STOP, changed)
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Record that this member has deleted the owner znodes of partitions."""
+        """Record that this member deleted the owner znodes of partitions."""
         self._apply(OwnershipEvent.RELEASE, dict.fromkeys(partitions, _UNOWNED))
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:

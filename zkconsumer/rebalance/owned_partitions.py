@@ -1,4 +1,4 @@
-"""OwnedPartitions: starts and stops the delivery of the partitions that a member owns."""
+"""OwnedPartitions: claims and releases a member's partitions, and starts and stops their delivery."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from zkconsumer.rebalance.session_watch import SessionLostError, SessionWatch
 
 
 class OwnedPartitions:
-    """Claims, delivers, releases and loses partitions. Each step changes the ``Membership``.
+    """Claims, delivers, releases and loses partitions. Each step updates the ``Membership``.
 
-    Used by the member's thread.
+    Used by the member thread.
 
     Args:
-        watch: waits for the release of partitions, and has the membership.
-        ownership: creates and deletes the owner znodes.
-        history: earlier claims.
-        committer: commits the offsets of released partitions.
-        handler: delivers the records.
-        callbacks: the application's callbacks.
+        watch: session watch, which waits for releases and holds the membership.
+        ownership: manager of the owner znodes.
+        history: history of earlier claims.
+        committer: offset committer.
+        handler: handler that delivers the records.
+        callbacks: runner of the application's rebalance callbacks.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class OwnedPartitions:
 
     @property
     def release_timeout_s(self) -> float:
-        """Maximum seconds for which the handler may keep revoked partitions."""
+        """Maximum seconds that the handler may take to release revoked partitions."""
         return self._handler.release_timeout_s
 
     # ---- claiming ----
 
     def claim(self, added: Assignment) -> Conflict | None:
-        """Create the owner znodes of partitions, or return one that another member owns.
+        """Create the owner znodes of the partitions in ``added``, or return a conflict with another member.
 
         Raises:
             SessionLostError: the session was lost.
@@ -67,10 +67,10 @@ class OwnedPartitions:
         return self._ownership.claim(added)
 
     def start_delivery(self, added: Assignment, assignment: Assignment) -> None:
-        """Start the delivery of claimed partitions, after the application's callback.
+        """Call the application's callback, and then start delivering the claimed partitions.
 
         Args:
-            added: the claimed partitions; may be empty.
+            added: claimed partitions; may be empty.
             assignment: the group's assignment.
 
         Raises:
@@ -90,11 +90,11 @@ class OwnedPartitions:
     # ---- releasing ----
 
     def release(self, revoked: Set[TopicPartition], deadline: float) -> None:
-        """Stop the delivery of revoked partitions, commit their offsets, and delete their owner znodes.
+        """Stop delivering revoked partitions, commit their offsets, and delete their owner znodes.
 
         Args:
-            revoked: owned partitions.
-            deadline: ``time.monotonic`` at which the handler must release the partitions.
+            revoked: owned partitions to release.
+            deadline: ``time.monotonic()`` by which the handler must release the partitions.
 
         Raises:
             SessionLostError: the session was lost.
@@ -102,7 +102,7 @@ class OwnedPartitions:
         self._stop_delivery(revoked, deadline)
         self._watch.require()
         recreated = self._history.find_recreated(revoked)
-        # Do not commit for deleted topics: if the topic is re-created, the offset would be applied to the new topic.
+        # Do not commit offsets of deleted topics: if a topic is re-created, its offset would apply to the new topic.
         valid = revoked - recreated - self._history.find_deleted(revoked)
         offsets = self._membership.releasing
         self._committer.commit_released({p: offsets[p] for p in valid if offsets[p] >= 0})
@@ -115,7 +115,7 @@ class OwnedPartitions:
         self._log_change("partitions_revoked", revoked)
 
     def _stop_delivery(self, revoked: Set[TopicPartition], deadline: float) -> None:
-        """Wait until the handler releases the partitions."""
+        """Wait until the handler has released the partitions."""
         while delivering := revoked - self._membership.releasing.keys():
             remaining = deadline - time.monotonic()
             offsets = self._handler.on_partitions_revoked(delivering, remaining <= 0)
@@ -125,7 +125,7 @@ class OwnedPartitions:
             self._watch.wait(max(0.0, remaining))
 
     def release_uncertain(self, target: Set[TopicPartition]) -> None:
-        """Delete owner znodes that may belong to this member and are not in ``target``."""
+        """Delete the owner znodes that may belong to this member, except those of the partitions in ``target``."""
         if unassigned := self._membership.uncertain - target:
             self._ownership.release(unassigned)
             self._membership.release(unassigned)
@@ -144,7 +144,7 @@ class OwnedPartitions:
         self._callbacks.forget_assignment()
 
     def lose(self, error: SessionLostError) -> None:
-        """Discard all partitions, because the session has expired or may have expired."""
+        """Discard all partitions, because the session expired or may have expired."""
         membership = self._membership
         self._log.warning(error.event, owned=len(membership.assignment), session_id=f"{membership.session_id:#x}")
         lost = membership.assignment
@@ -152,7 +152,7 @@ class OwnedPartitions:
         self._committer.forget(lost)
 
     def discard(self) -> None:
-        """Stop the delivery of all partitions at once."""
+        """Stop delivering all partitions immediately."""
         self._handler.on_partitions_lost()
         self._membership.lose()
         self._callbacks.forget_assignment()

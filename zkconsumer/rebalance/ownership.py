@@ -1,7 +1,7 @@
-"""Claim and release of owner znodes, all or none of them at a time.
+"""Ownership: claims and releases owner znodes, all or none at a time.
 
-Source: Kafka 1.1 ZookeeperConsumerConnector.reflectPartitionOwnershipDecision, releasePartitionOwnership. They create
-and delete the znodes one by one; the znodes are the same.
+Source: Kafka 1.1 ZookeeperConsumerConnector.reflectPartitionOwnershipDecision, releasePartitionOwnership, which create
+and delete the same znodes one by one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from zkconsumer.zookeeper.znodes import TRANSACTION_LIMIT, Node
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A znode that this member has to create, and that belongs to another session."""
+    """A znode that this member has to create, but that belongs to another session.
+
+    Attributes:
+        path: path of the znode.
+        owner: description of the owner.
+    """
 
     path: str
     owner: str
@@ -33,28 +38,28 @@ class Conflict:
 
 
 def _describe_owner(node: Node) -> str:
-    """Describe who owns a partition by its owner znode, whose content need not be a thread id."""
+    """Describe a partition's owner based on its owner znode, whose content may not be a thread id."""
     content = node.data.decode(errors="replace")
     consumer_id, _, thread = content.rpartition("-")
     owner = f"consumer {excerpt(consumer_id)}" if consumer_id and re.fullmatch("[0-9]+", thread) else "another client"
     found = f"the znode contains {excerpt(content)}"
     if not node.owner_session:
-        found += " and is persistent: no session deletes it, so delete it if no process uses the partition"
+        found += " and is persistent, so no session deletes it; delete it if no process uses the partition"
     return f"{owner} ({found})"
 
 
 class Ownership:
-    """The ephemeral znodes of one member: its registration and its owner znodes.
+    """A member's ephemeral znodes: its registration and its owner znodes.
 
-    A znode belongs to this member if its session does; the content is not sufficient, because a znode of an expired
-    session of the same member has the same content and is deleted later (KAFKA-992, KAFKA-1387). Used by the member's
-    thread.
+    A znode belongs to this member if it was created in the current session. Its content is not sufficient: a znode from
+    an expired session of the same member has the same content, but is deleted later (KAFKA-992, KAFKA-1387). Used by
+    the member thread.
 
     Args:
-        config: properties of the consumer.
-        session: the member's connection to ZooKeeper.
-        consumer_id: the id of the member.
-        registration: the topics to which the member subscribes.
+        config: consumer configuration.
+        session: ZooKeeper session.
+        consumer_id: consumer id of the member.
+        registration: registration to write to ZooKeeper.
     """
 
     def __init__(
@@ -64,7 +69,7 @@ class Ownership:
         self._consumer_id = consumer_id
         self._registration = registration
         self._paths = GroupPaths(config.group_id)
-        #: Where programs look for the group that need the paths to exist.
+        #: Znodes that must exist so that monitoring tools find the group.
         self._subtrees = self._paths.subtrees if config.offsets_commit_unchanged else ()
 
     @property
@@ -73,10 +78,10 @@ class Ownership:
         return self._paths.registration(self._consumer_id)
 
     def register(self) -> Conflict | None:
-        """Create the registration znode, and set a watch on it if it exists.
+        """Create the registration znode, or set a watch on it if it already exists.
 
         Returns:
-            None, or the znode of the same name that belongs to another session: an earlier session of this member that
+            None, or a conflict if the existing znode belongs to another session: an earlier session of this member that
             is about to expire, or a second member with the same ``consumer.id``.
         """
         path = self.registration_path
@@ -99,18 +104,18 @@ class Ownership:
         self._delete_own([self.registration_path])
 
     def claim(self, wanted: Mapping[TopicPartition, str]) -> Conflict | None:
-        """Create the owner znodes of ``wanted``, all or none of them.
+        """Create the owner znodes of the partitions in ``wanted``: all or none.
 
-        Uses one transaction per thousand znodes; if one fails, the znodes of the earlier ones are deleted.
+        Uses one transaction per thousand znodes; if one fails, the znodes created by earlier transactions are deleted.
 
         Args:
-            wanted: partition to thread id.
+            wanted: thread ids by partition.
 
         Returns:
-            None, or an owner znode of another member.
+            None, or a conflict with an owner znode of another member.
 
         Raises:
-            OwnershipLostError: the session expired meanwhile; ZooKeeper deletes all znodes that were created.
+            OwnershipLostError: the session expired in the meantime; ZooKeeper deletes all created znodes.
         """
         self._ensure_parents({partition.topic for partition in wanted})
         pending = {self._paths.owner(partition): thread.encode() for partition, thread in sorted(wanted.items())}
@@ -143,20 +148,20 @@ class Ownership:
         self._delete_own([self._paths.owner(partition) for partition in partitions])
 
     def _ensure_parents(self, topics: Set[str]) -> None:
-        """Create the parents of the owner znodes that do not exist."""
+        """Create the missing parents of the owner znodes."""
         paths = [self._paths.owners(topic) for topic in sorted(topics)]
         for path, node in zip(paths, self._session.znodes.get_many(paths), strict=True):
             if node is None:
                 self._session.znodes.ensure(path)
 
     def _resolve_existing(self, pending: dict[str, bytes]) -> Conflict | None:
-        """Handle owner znodes that exist before they are claimed.
+        """Handle owner znodes that already exist when they are claimed.
 
-        Those of this session are removed from ``pending``, those of an older session of this member are deleted. All
-        are handled at once, because after an outage that the session has survived, all of them may exist.
+        Znodes created in the current session are removed from ``pending``; znodes from an older session of this member
+        are deleted. One call handles all znodes, because all may exist after an outage that the session survived.
 
         Returns:
-            None if the claim can be retried; otherwise a znode that belongs to another member.
+            None if the claim can be retried; otherwise a conflict with a znode of another member.
         """
         outdated = {}
         for path, node in zip(list(pending), self._session.znodes.get_many(list(pending)), strict=True):
@@ -167,9 +172,9 @@ class Ownership:
             elif node.data.decode(errors="replace").rpartition("-")[0] != self._consumer_id:
                 return Conflict(path, _describe_owner(node))
             else:
-                outdated[path] = node.version  # of an older session of this member, or of another of its threads
+                outdated[path] = node.version  # from an older session or another thread of this member
         for path, version in outdated.items():
-            with contextlib.suppress(BadVersion):  # the next transaction finds it again
+            with contextlib.suppress(BadVersion):  # the next claim detects the modified znode
                 self._session.znodes.delete(path, version)
         return None
 

@@ -1,9 +1,9 @@
 """ZKRebalancerListener: the steps of a rebalance.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector.ZKRebalancerListener, ZKSessionExpireListener,
-ZKTopicPartitionChangeListener. Deliberate differences: partitions that stay assigned are kept, partitions are claimed
-before their offsets are read, a claim that fails waits until the owner's znode is deleted, and rebalances are retried
-without a limit.
+ZKTopicPartitionChangeListener. Deliberate differences: partitions that remain assigned are kept, partitions are claimed
+before their offsets are fetched, a failed claim waits until the owner znode is deleted, and rebalances are retried
+indefinitely.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from zkconsumer.rebalance.owned_partitions import OwnedPartitions
 from zkconsumer.rebalance.ownership import Conflict, Ownership
 from zkconsumer.rebalance.session_watch import SessionLostError, SessionWatch
 
-#: Maximum seconds for which a member that leaves the group retries to release its partitions.
+#: Maximum seconds that a member leaving the group retries the release of its partitions.
 _LEAVE_RETRY_TIMEOUT_S = 5.0
 
 
 class PartitionOwnedError(RetriableError):
-    """A znode of another session prevents the rebalance."""
+    """A znode of another session blocks the rebalance."""
 
 
 class ZKRebalancerListener:
-    """Registers the member, and changes the partitions that it owns to those that are assigned to it.
+    """Registers the member, and releases and claims partitions until it owns exactly its assigned partitions.
 
-    Only the member's thread calls the methods and writes the fields.
+    Used only by the member thread.
 
     Args:
-        config: properties of the consumer.
-        watch: the session and the membership.
-        context: computes the assignment.
-        ownership: creates and deletes the znodes of the member.
-        history: earlier claims.
-        partitions: the partitions that the member owns.
+        config: consumer configuration.
+        watch: session watch, which holds the session and the membership.
+        context: assignment context, which computes the assignment.
+        ownership: manager of the member's znodes.
+        history: history of earlier claims.
+        partitions: partitions owned by the member.
     """
 
     def __init__(
@@ -63,19 +63,19 @@ class ZKRebalancerListener:
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     def lose(self, error: SessionLostError) -> None:
-        """Discard all partitions, because the session has expired or may have expired."""
+        """Discard all partitions, because the session expired or may have expired."""
         self._partitions.lose(error)
 
     # ---- a rebalance ----
 
     def rebalance(self) -> Conflict | None:
-        """Release the partitions that are assigned to other members, and claim those that are assigned to this one.
+        """Release partitions assigned to other members, and claim partitions assigned to this member.
 
         Returns:
-            None, or the znode of another session that prevents the rebalance; a watch is set on it.
+            None, or the znode of another session that blocks the rebalance; a watch is set on it.
 
         Raises:
-            SessionLostError: the session was lost; so are all partitions.
+            SessionLostError: the session was lost, and all partitions with it.
 
         Source: Kafka 1.1 ZKRebalancerListener.rebalance.
         """
@@ -101,7 +101,7 @@ class ZKRebalancerListener:
             owned = self._membership.assignment
             if revoked:
                 self._partitions.release(revoked, deadline)
-                continue  # the assignment may have changed meanwhile
+                continue  # the assignment may have changed in the meantime
             self._partitions.release_uncertain(target.keys())
             self._history.forget_unassigned(target.keys())
             added = {partition: thread for partition, thread in target.items() if partition not in owned}
@@ -115,28 +115,28 @@ class ZKRebalancerListener:
         return None
 
     def _find_revoked(self, target: Assignment) -> set[TopicPartition]:
-        """Return the owned partitions to release, given the part of the assignment that belongs to this member."""
+        """Return the owned partitions to release, given this member's part of the assignment."""
         owned = self._membership.assignment
         revoked = {partition for partition, thread in owned.items() if target.get(partition) != thread}
         return revoked | self._membership.releasing.keys() | self._history.find_recreated(owned)
 
     def conflict_error(self, conflict: Conflict) -> PartitionOwnedError:
-        """Return the error for a rebalance that a znode of another session prevents."""
+        """Return the exception for a rebalance that is blocked by a znode of another session."""
         try:
             mismatch = self._context.find_strategy_mismatch(conflict.path)
         except ZkConsumerError:
             mismatch = None  # the next attempt raises the same error
         if mismatch is not None:
             self._log.error("assignment_strategy_mismatch", path=conflict.path, error=mismatch)
-            # Retriable, because the owners may look the same during a rebalance.
+            # Retriable, because a rebalance in progress may look like a mismatch.
             return PartitionOwnedError(f"{conflict}: {mismatch}")
         return PartitionOwnedError(f"{conflict}; waiting for it to be released")
 
     def _register(self) -> Conflict | None:
-        """Create the registration znode unless it exists; returns a znode of the same name of another session."""
+        """Create the registration znode unless it exists; return a conflict if another session created it."""
         if self._membership.is_registered:
             try:
-                self._watch.require()  # a lease that begins below must not cover what was owned before
+                self._watch.require()  # the new lease must not cover partitions owned before
             except SessionLostError as error:
                 self.lose(error)
         session = self._session.session_id
@@ -161,7 +161,7 @@ class ZKRebalancerListener:
             if self._session.is_connected:
                 self._ownership.unregister()
         except ZkConsumerError as error:
-            # ZooKeeper deletes the member's znodes when the session ends, at the latest after the end of the process.
+            # ZooKeeper deletes the member's znodes when the session ends, at the latest after the process exits.
             self._log.warning("leave_failed", error=str(error))
         finally:
             self._partitions.discard()

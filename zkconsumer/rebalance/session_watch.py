@@ -1,4 +1,4 @@
-"""SessionWatch: notices that the session of a member is lost, before the member relies on it."""
+"""SessionWatch: detects that a member's session was lost, before the member relies on it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,34 @@ from zkconsumer.zookeeper.session import Event, EventKind, ZooKeeperSession
 
 
 class SessionLostError(RetriableError):
-    """The session in which the member is registered has expired, or may have.
+    """The session in which the member is registered expired, or may have expired.
 
-    It ends the step that waits or is about to write. Code that catches it calls ``ZKRebalancerListener.lose``.
+    It aborts the step that is waiting or about to write. Code that catches it calls ``ZKRebalancerListener.lose``.
 
     Attributes:
         event: name of the log event.
     """
 
     def __init__(self, event: str) -> None:
-        super().__init__("the ZooKeeper session has changed; the consumer must register again")
+        super().__init__("the ZooKeeper session was lost; the consumer must rejoin the group")
         self.event = event
 
 
 class SessionWatch:
-    """Lets the member's thread wait without missing the end of its session. Used by that thread only.
+    """Lets the member thread wait for calls and events, and detects the loss of its session.
+
+    Used only by the member thread.
 
     Args:
-        session: the member's session.
-        membership: the state of the member.
-        mailbox: the calls of other threads, and the events of the session.
+        session: the member's ZooKeeper session.
+        membership: state of the member.
+        mailbox: mailbox for calls from other threads and session events.
 
     Attributes:
-        session, membership, mailbox: as above.
-        needs_rebalance: whether an event has arrived since the last attempt to rebalance has begun.
+        session: the member's ZooKeeper session.
+        membership: state of the member.
+        mailbox: mailbox for calls from other threads and session events.
+        needs_rebalance: whether an event has arrived since the start of the last rebalance attempt.
     """
 
     def __init__(self, session: ZooKeeperSession, membership: Membership, mailbox: Mailbox) -> None:
@@ -44,15 +48,15 @@ class SessionWatch:
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     def wait(self, timeout_s: float | None) -> None:
-        """Process calls and events until the first one has arrived, and not beyond the end of the lease.
+        """Wait for the first call or event, but not beyond the end of the lease, and process all queued ones.
 
-        After the process was suspended, the connection may still be open, so there may be no event for the expiration.
+        If the process was suspended, the connection may still be open, so the session may expire without an event.
 
         Args:
-            timeout_s: maximum seconds to wait; None for no limit.
+            timeout_s: maximum seconds to wait; None waits indefinitely.
 
         Raises:
-            SessionLostError: the session has expired, or its lease has ended.
+            SessionLostError: the session expired, or its lease ended.
         """
         if self.membership.is_registered:
             remaining = self.session.lease.remaining_s
@@ -66,17 +70,17 @@ class SessionWatch:
         self._require_lease()
 
     def wake(self) -> None:
-        """Make ``wait`` return early; any thread may call it."""
+        """Make ``wait`` return early. May be called from any thread."""
         self.mailbox.wake()
 
     def require(self) -> None:
-        """Check that the member is registered in the current session; called before it writes.
+        """Check that the member is registered in the current session; must be called before writes.
 
-        kazoo may have created a new session while the event for the expired one is still in the queue.
+        kazoo may have opened a new session while the event for the expired session is still queued.
 
         Raises:
             ZooKeeperUnavailableError: there is no session.
-            SessionLostError: the session has changed, or its lease has ended.
+            SessionLostError: the session changed, or its lease ended.
         """
         if not self.session.session_id:
             raise self.session.not_connected_error()

@@ -1,10 +1,12 @@
-"""Whitelist and Blacklist: topic filters, which are Java regular expressions.
+"""Whitelist and Blacklist: topic filters based on Java regular expressions.
 
-All members must select the same topics; otherwise two members could claim one partition. So an expression is
-translated token by token into Python's syntax, and a construct that may have a different meaning in Python is rejected.
+All members must select the same topics; otherwise, two members could claim the same partition. Therefore, expressions
+are translated token by token to Python's syntax, and constructs that may have a different meaning in Python are
+rejected.
 
-Any member of the group can register any expression. So the size of expressions is limited, and matching ends after
-``MATCH_TIMEOUT_S``; the package ``regex`` has a time limit and releases the interpreter lock, ``re`` does neither.
+Any group member can register any expression. Therefore, the size of expressions is limited, and matching is aborted
+after ``MATCH_TIMEOUT_S``. The package ``regex`` supports timeouts and releases the interpreter lock; ``re`` does
+neither.
 
 Source: Kafka 1.1 kafka.consumer.TopicFilter, Whitelist, Blacklist; java.util.regex.Pattern.
 """
@@ -22,19 +24,19 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.excerpt import excerpt
 from zkconsumer.zookeeper.registry import Registration
 
-#: Topics that filters do not select unless a member sets ``exclude.internal.topics=false``; the registration does not
-#: contain that property. Members before 0.11 exclude only the first.
+#: Topics that filters exclude unless a member sets ``exclude.internal.topics=false``; the registration does not contain
+#: that property. Members before Kafka 0.11 exclude only ``__consumer_offsets``.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 
-#: Maximum CPU seconds of the process for matching one filter with topics, and the seconds added for each topic.
+#: Maximum process CPU time for matching a filter, in seconds, and the additional seconds per topic.
 MATCH_TIMEOUT_S = 1.0
 _MATCH_TIMEOUT_PER_TOPIC_S = 0.001
 
-#: Seconds after which an expression that has exceeded the time limit is matched again.
+#: Seconds before matching is retried for an expression that exceeded the time limit.
 _RETRY_INTERVAL_S = 60.0
 
-#: Maximum length of an expression in characters, its maximum length with repetitions ``{n}`` written out, and its
-#: maximum number of nested groups.
+#: Maximum length of an expression in characters, its maximum length with expanded repetitions ``{n}``, and its maximum
+#: number of nested groups.
 _MAX_LENGTH = 1 << 16
 _MAX_REPEATED_LENGTH = 10_000
 _MAX_DEPTH = 50
@@ -43,13 +45,14 @@ _MAX_DEPTH = 50
 class TopicFilter:
     """A Java regular expression that must match the whole topic name; instantiate ``Whitelist`` or ``Blacklist``.
 
-    The text is normalized as in Kafka 1.1: blanks and surrounding quotes are removed, and a comma means "or".
+    The text is normalized as in Kafka 1.1: spaces and surrounding quotes are removed, and commas are replaced with
+    ``|``.
 
     Raises:
-        ConfigurationError: the text is not a regular expression, or contains a construct that is not supported here.
+        ConfigurationError: the text is not a valid regular expression, or contains an unsupported construct.
     """
 
-    #: The value of ``pattern`` in a registration.
+    #: Value of ``pattern`` in the registration.
     pattern: str
 
     def __init__(self, text: str) -> None:
@@ -64,7 +67,7 @@ class TopicFilter:
         return bool(self.select([topic], exclude_internal_topics))
 
     def select(self, topics: Iterable[str], exclude_internal_topics: bool = True) -> list[str]:
-        """Return the topics that the filter selects, in the same order.
+        """Return the topics that the filter selects, in the given order.
 
         Raises:
             ConfigurationError: matching exceeded the time limit.
@@ -75,42 +78,42 @@ class TopicFilter:
 
 
 class Whitelist(TopicFilter):
-    """Selects the topics that match."""
+    """Selects the topics that match the expression."""
 
     pattern = "white_list"
 
 
 class Blacklist(TopicFilter):
-    """Selects the topics that do not match."""
+    """Selects the topics that do not match the expression."""
 
     pattern = "black_list"
 
 
 def create_filter(registration: Registration) -> TopicFilter:
-    """Create the filter of a registration whose ``is_filter`` is true."""
+    """Create the topic filter for a registration whose ``is_filter`` is true."""
     [text] = registration.subscription
     return Whitelist(text) if registration.pattern == "white_list" else Blacklist(text)
 
 
 class _Expression:
-    """A compiled expression whose matches have a time limit."""
+    """A compiled expression with a time limit for matching."""
 
     def __init__(self, text: str) -> None:
         try:
             translated = _Translation(text).result
-            re.compile(translated, re.ASCII)  # ``regex`` accepts more than ``re``, and more than Java
+            re.compile(translated, re.ASCII)  # reject syntax that only ``regex`` accepts, not ``re`` or Java
             self._pattern = regex.compile(translated, regex.V0 | regex.ASCII, cache_pattern=False)
         except (re.error, regex.error, RecursionError, OverflowError) as error:
-            # The error may contain characters of the expression.
+            # The error message may quote parts of the expression.
             raise ConfigurationError(f"{excerpt(text)} is an invalid regex: {excerpt(str(error))}") from error
-        #: ``time.monotonic`` until which the expression is not matched, because it has exceeded the limit.
+        #: ``time.monotonic()`` until which matching is rejected, because it exceeded the time limit.
         self._refused_until = 0.0
         self._text = text
-        #: The topics of the last call and the result: the members of a group often register the same expression.
+        #: Topics and result of the last call, because group members often register the same expression.
         self._last: tuple[Sequence[str], frozenset[str]] = ((), frozenset())
 
     def match(self, topics: Sequence[str]) -> frozenset[str]:
-        """Return the topics that match completely."""
+        """Return the topics whose complete name matches."""
         last_topics, result = self._last
         if topics != last_topics:
             result = self._match_all(topics)
@@ -121,11 +124,11 @@ class _Expression:
         timeout_s = MATCH_TIMEOUT_S + _MATCH_TIMEOUT_PER_TOPIC_S * len(topics)
         too_slow = ConfigurationError(
             f"topic filter {excerpt(self._text)} takes more than {timeout_s:.0f} s of CPU time to match {len(topics)} "
-            "topics; rewrite the expression without nested repetitions, or list the topics"
+            "topics; rewrite the expression without nested repetitions"
         )
         if time.monotonic() < self._refused_until:
             raise too_slow
-        deadline = time.process_time() + timeout_s  # ``regex`` measures the CPU time of the process, too
+        deadline = time.process_time() + timeout_s  # ``regex`` also measures the process CPU time
         fullmatch = self._pattern.fullmatch
         try:
             return frozenset(t for t in topics if fullmatch(t, timeout=max(deadline - time.process_time(), 1e-6)))
@@ -139,7 +142,7 @@ def _compile(text: str) -> _Expression:
     return _Expression(text)
 
 
-#: Java's names of character classes, as the content of a Python set.
+#: Java's named character classes, as the content of a Python character set.
 _CLASSES = {
     "Lower": "a-z",
     "Upper": "A-Z",
@@ -167,14 +170,14 @@ _RANGE_END = re.compile(r"-(?P<end>[A-Za-z0-9_.])")
 
 
 class _Translation:
-    """Translates one expression from Java's syntax to Python's."""
+    """Translates an expression from Java's syntax to Python's."""
 
     def __init__(self, text: str) -> None:
         self._regex = text
         self._position = 0
-        #: Length of each open group with its repetitions written out; the first item is that of the expression.
+        #: Length of each open group with expanded repetitions; the first item is the length of the whole expression.
         self._lengths = [0]
-        self._last_length = 0  # of the token or group before the current position
+        self._last_length = 0  # length of the token or group before the current position
         self._is_after_group = False
         if len(text) > _MAX_LENGTH:
             raise self._unsupported_error(f"more than {_MAX_LENGTH} characters")
@@ -188,11 +191,11 @@ class _Translation:
     def _unsupported_error(self, construct: str) -> ConfigurationError:
         return ConfigurationError(
             f"topic filter {excerpt(self._regex)} is not supported: {construct} at position {self._position}; rewrite "
-            "the expression, or list the topics"
+            "the expression"
         )
 
     def _measure(self, token: str) -> None:
-        """Check the limits of nested groups and repetitions; ``regex`` compiles ``x{n}`` as ``n`` copies of ``x``."""
+        """Enforce the limits on nesting and repetition; ``regex`` compiles ``x{n}`` as ``n`` copies of ``x``."""
         length = len(token)
         self._is_after_group = token == ")"
         if token[0] == "(":
@@ -224,7 +227,7 @@ class _Translation:
             return self._translate_group()
         if quantifier := self._take(_QUANTIFIER):
             if self._is_after_group and re.fullmatch(r"\{.*\}\+", quantifier.group()):
-                raise self._unsupported_error("a group with a possessive '{n}+'")  # regex backtracks into it
+                raise self._unsupported_error("a group with a possessive '{n}+'")  # ``regex`` backtracks into the group
             return quantifier.group()
         if char == "{":
             raise self._unsupported_error("a '{' that is not part of a quantifier")
@@ -236,13 +239,13 @@ class _Translation:
         found = self._take(_GROUP)
         assert found is not None  # the pattern also matches a single parenthesis
         if self._regex[self._position : self._position + 1] == "?" and found.group() == "(":
-            raise self._unsupported_error("a group construct that is different in Python")
+            raise self._unsupported_error("a group construct that differs in Python")
         if found["flag"] and start:
             raise self._unsupported_error("a flag that is not at the start")
         return f"(?P<{found['name']}>" if found["name"] else found.group()
 
     def _translate_escape(self, *, inside: bool) -> str:
-        """Translate an escape sequence; ``inside`` is true within a set."""
+        """Translate an escape sequence; ``inside`` is true in a character set."""
         self._position += 1
         char = self._regex[self._position : self._position + 1]
         if code := self._take(_CODE):
@@ -275,7 +278,7 @@ class _Translation:
         return re.escape(quoted)
 
     def _translate_set(self) -> str:
-        """Translate ``[...]`` with single characters, ranges and escapes; unions and intersections are rejected."""
+        """Translate a set ``[...]`` of characters, ranges and escapes; reject unions and intersections."""
         self._position += 1
         parts = ["["]
         if self._regex.startswith("^", self._position):
@@ -298,7 +301,7 @@ class _Translation:
             elif char == "-":
                 self._position += 1
                 if not first and not self._regex.startswith("]", self._position):
-                    raise self._unsupported_error("a '-' between other characters of a set")
+                    raise self._unsupported_error("a '-' between other characters in a set")
                 parts.append(r"\-")
             else:
                 self._position += 1

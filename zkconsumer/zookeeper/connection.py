@@ -1,4 +1,4 @@
-"""Connection: a kazoo client whose calls have a deadline and raise the errors of this package.
+"""Connection: a kazoo client whose calls have a deadline and raise this package's exceptions.
 
 Only raw watches are used: kazoo's recipes drop events, start threads and block kazoo's own threads
 (python-zk/kazoo#218, #257).
@@ -27,7 +27,7 @@ from zkconsumer.log import KAZOO
 from zkconsumer.zookeeper.kazoo_client import Client
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 
-#: kazoo logs the requests that it sends, with the credentials in them.
+#: kazoo's logger. kazoo logs each request including its credentials, which ``_hide_credentials`` masks.
 _kazoo_log = logging.getLogger(KAZOO)
 
 
@@ -57,16 +57,17 @@ class NodeMissing(RetriableError):
 
 
 class BadVersion(RetriableError):
-    """The znode has another version than the request expects."""
+    """The znode does not have the expected version."""
 
 
 class Connection:
-    """A kazoo client with a deadline for each call. Any thread may use it.
+    """A kazoo client with a deadline for each call. Thread-safe.
 
     Args:
-        hosts: ``zookeeper.connect``: ``host:port`` pairs separated by commas, with an optional chroot at the end.
+        hosts: value of ``zookeeper.connect``: comma-separated ``host:port`` pairs with an optional chroot at the end.
         session_timeout_s: requested session timeout in seconds.
         call_timeout_s: maximum seconds to wait for the result of a call.
+        security: TLS and authentication settings.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Connection:
     ) -> None:
         self.hosts = hosts
         self._timeout_s = call_timeout_s
-        self._has_response = False  # set by each call that receives a response, cleared by the lease thread
+        self._has_response = False  # set whenever a call receives a response, cleared by the lease thread
         try:
             self.client = Client(
                 hosts,
@@ -86,23 +87,23 @@ class Connection:
             )
         except ValueError as error:
             raise ConfigurationError(
-                "zookeeper.connect must be host:port pairs separated by commas, with ports from 1 to 65535 and an "
-                f"optional chroot at the end (h1:2181,h2:2181/kafka), got {hosts!r}"
+                "zookeeper.connect must be comma-separated host:port pairs with an optional chroot at the end "
+                f"(h1:2181,h2:2181/kafka) and ports between 1 and 65535, got {hosts!r}"
             ) from error
 
     @property
     def session_timeout_s(self) -> float:
-        """The session timeout in seconds that the server of the present or last connection has granted."""
+        """Negotiated session timeout of the current or last connection, in seconds."""
         return self.client.granted_session_timeout_s
 
     @property
     def is_connected(self) -> bool:
-        """Whether the client is connected to a server, so that calls can be made."""
+        """Whether the client is connected to a server."""
         return bool(self.client.state == KazooState.CONNECTED)
 
     @property
     def server(self) -> str:
-        """Address and port of the connected server; empty without a connection."""
+        """Address and port of the connected server; empty if the client is not connected."""
         connection = self.client._connection._socket
         try:
             address, port, *_ = connection.getpeername() if connection is not None else ("", 0)
@@ -113,7 +114,7 @@ class Connection:
     def connected_client(self) -> Any:
         """Return the kazoo client, if it is connected.
 
-        A disconnected client queues requests, and would send them whenever the connection is re-established.
+        A disconnected kazoo client would queue requests, and send them when the connection is re-established.
 
         Raises:
             ZooKeeperUnavailableError: the client is not connected.
@@ -123,14 +124,14 @@ class Connection:
         return self.client
 
     def wait(self, result: Any, path: str = "") -> Any:
-        """Wait for the result of an asynchronous kazoo call for ``path`` and return it.
+        """Wait for the result of an asynchronous kazoo call on ``path``, and return it.
 
         Raises:
-            NodeExists, NodeMissing, BadVersion: a precondition of the request does not hold.
-            AuthorizationError: the ACL of the znode denies the request.
+            NodeExists, NodeMissing, BadVersion: a precondition of the request failed.
+            AuthorizationError: the znode's ACL denies the request.
             AuthenticationError: authentication failed.
-            OwnershipLostError: the session has expired.
-            ZooKeeperUnavailableError: any other failure, or no response before the deadline.
+            OwnershipLostError: the session expired.
+            ZooKeeperUnavailableError: the request failed for another reason, or the response did not arrive in time.
         """
         try:
             return result.get(timeout=self._timeout_s)
@@ -149,7 +150,7 @@ class Connection:
                 f"ZooKeeper at {self.hosts!r} is unreachable or did not respond within {self._timeout_s:g} s"
             ) from error
         except kazoo_errors.SessionExpiredError as error:
-            raise OwnershipLostError("the ZooKeeper session has expired; the consumer rejoins the group") from error
+            raise OwnershipLostError("the ZooKeeper session expired; the consumer will rejoin the group") from error
         except kazoo_errors.KazooException as error:
             raise ZooKeeperUnavailableError(
                 f"request to ZooKeeper at {self.hosts!r} failed: {type(error).__name__} {error}"
@@ -159,16 +160,16 @@ class Connection:
                 self._has_response = True
 
     def poll_response(self) -> bool:
-        """Return whether any call has received a response since the last call of this method."""
+        """Return whether any call received a response since this method was last called."""
         has_response, self._has_response = self._has_response, False
         return has_response
 
     def drop(self) -> None:
-        """Shut down the socket; kazoo then connects to the next server, with the same session."""
+        """Shut down the socket, so that kazoo reconnects to the next server with the same session."""
         connection = self.client._connection._socket
         if connection is not None:
             try:
-                # SSLSocket.shutdown() also discards the TLS state, which kazoo's thread may be using.
+                # Do not call SSLSocket.shutdown(): it also discards the TLS state, which kazoo's thread may be using.
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
             except OSError:
                 pass
@@ -176,12 +177,12 @@ class Connection:
     # ---- errors ----
 
     def not_connected_error(self) -> ZooKeeperUnavailableError:
-        """Return the error for a call while the client is not connected."""
-        reason = f"; the last login failed: {self.client.login_error}" if self.client.login_error else ""
+        """Return the exception for a call while the client is not connected."""
+        reason = f"; the last authentication failed: {self.client.login_error}" if self.client.login_error else ""
         return ZooKeeperUnavailableError(f"not connected to ZooKeeper at {self.hosts!r}{reason}")
 
     def authentication_error(self) -> AuthenticationError:
-        """Return the error for credentials that ZooKeeper has rejected."""
+        """Return the exception for failed authentication."""
         return AuthenticationError(
             f"authentication with ZooKeeper at {self.hosts!r} failed"
             + (f": {self.client.login_error}" if self.client.login_error else "")
@@ -189,10 +190,10 @@ class Connection:
         )
 
     def access_denied_error(self, path: str) -> AuthorizationError:
-        """Return the error for a request that the ACL of ``path`` denies."""
+        """Return the exception for a request that the ACL of znode ``path`` denies."""
         kind = GroupAuthorizationError if path.startswith("/consumers/") else AuthorizationError
         znode = f"znode {path}" if path else "a znode"
         return kind(
-            f"access to {znode} was denied by its ACL (ZooKeeper at {self.hosts!r}); set the credentials of its "
-            "creator (zookeeper.sasl.*, zookeeper.auth.digest), or change the ACL"
+            f"access to {znode} was denied by its ACL (ZooKeeper at {self.hosts!r}); configure credentials that the "
+            "ACL permits (zookeeper.sasl.* or zookeeper.auth.digest)"
         )

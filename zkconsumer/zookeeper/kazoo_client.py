@@ -1,8 +1,8 @@
-"""Client: a kazoo client with its own TLS context that repeats logins which fail after an earlier success.
+"""Client: a kazoo client with its own TLS context that retries failed authentication when it reconnects.
 
-kazoo ends the session when authentication fails, and treats a connection that is closed during a SASL handshake as a
-failed authentication, as ZooKeeper before 3.6 closes it for wrong credentials. With kazoo alone, a server that restarts
-at that moment would end the consumer.
+kazoo closes the session if authentication fails. It also treats a connection that is closed during the SASL handshake
+as an authentication failure, because ZooKeeper before 3.6 closes it if the credentials are wrong. With kazoo alone, a
+server restart at that moment would therefore terminate the consumer.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from zkconsumer.log import get_logger
 from zkconsumer.net.host_names import resolve
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 
-#: Time to resolve the names of the servers as a fraction of the session timeout.
+#: Timeout for resolving the servers' host names, as a fraction of the session timeout.
 _RESOLUTION_SHARE = 1 / 8
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Creates connections, with a given TLS context if there is one.
+    """Creates connections that can be interrupted, with the TLS context ``context`` unless it is None.
 
-    kazoo's context always trusts the system's authorities, too, and its attempts to connect cannot be interrupted.
+    kazoo's own TLS context always trusts the system's certificate authorities as well, and its connection attempts
+    cannot be interrupted.
     """
 
     def __init__(self, context: ssl.SSLContext | None, client: Client) -> None:
@@ -43,7 +44,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_settings: object
     ) -> socket.socket:
-        """Connect to a server, and perform the TLS handshake. ``Connection.drop`` ends both."""
+        """Connect to a server, and perform the TLS handshake. ``Connection.drop`` interrupts both."""
         client = self._client
         timeout = client.attempt_timeout_s if timeout is None else min(timeout, client.attempt_timeout_s)
         connection = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
@@ -67,21 +68,21 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
 
     def select(self, readers: list[Any], *others: Any) -> Any:
-        """Wait for sockets. Data that the TLS layer has already decrypted counts as readable."""
+        """Wait for sockets. A socket whose TLS layer has buffered decrypted data counts as readable."""
         pending = [reader for reader in readers if isinstance(reader, ssl.SSLSocket) and reader.pending()]
         return (pending, [], []) if pending else super().select(readers, *others)
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """Reports the connection of a client as usable after its login, and decides what a failed login means."""
+    """Reports the client's connection as usable after authentication, and handles authentication failures."""
 
     client: Client
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
-        """Return name, address and port of each server; one name may have the addresses of the whole ensemble.
+        """Return the host name, address and port of each server; a host name may resolve to the whole ensemble.
 
-        A name that is not resolved in time keeps its former addresses: kazoo would wait for the name server, even
-        for longer than the session timeout.
+        If a host name is not resolved in time, its previous addresses are used. kazoo would wait for the name server
+        instead, even longer than the session timeout.
         """
         client = self.client
         client.rounds += 1
@@ -101,7 +102,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return servers
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        """Send a request while a connection is established; observe the session timeout that the server grants."""
+        """Send a request during connection setup, and record the session timeout granted by the server."""
         result = super()._invoke(min(timeout, self.client.attempt_timeout_s), request, xid)
         if isinstance(request, Connect) and result[0].time_out > 0:  # 0 if the session has expired
             self.client.granted_session_timeout_s = result[0].time_out / 1000
@@ -114,7 +115,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             timeouts = super()._connect(host, hostip, port)
         except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError, KazooTimeoutError):
             raise
-        except Exception as error:  # SASL mechanisms raise various types
+        except Exception as error:  # SASL mechanisms raise various exceptions
             raise client.on_login_failure(f"{host}:{port}", error) from error
         finally:
             client.is_logging_in = False
@@ -123,20 +124,24 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
 
 class Client(KazooClient):  # type: ignore[misc]
-    """A kazoo client. After its first login, it repeats failed logins with its session, as it repeats connections.
+    """A kazoo client that, after authenticating once, retries failed authentication in the same session.
 
-    If they fail for a session timeout, it abandons the session, so that ZooKeeper deletes its ephemeral znodes.
+    If authentication keeps failing for a session timeout, the client abandons the session, so that ZooKeeper deletes
+    its ephemeral znodes.
 
     Args:
-        arguments: further arguments of ``KazooClient``.
+        hosts: value of ``zookeeper.connect``.
+        session_timeout_s: requested session timeout in seconds.
+        security: TLS and authentication settings.
+        arguments: additional arguments for ``KazooClient``.
 
     Attributes:
-        is_refused: whether ZooKeeper has rejected the first login; the client then does not connect again.
-        rounds: number of times that kazoo began to try all servers since the last connection.
-        resolved: name, address and port of each server, by host and port in ``zookeeper.connect``.
-        login_error: why the last login or TLS handshake failed; empty after a successful login.
-        granted_session_timeout_s: session timeout in seconds of the present or last connection.
-        is_logging_in: whether a connection is being established. Used by kazoo's connection thread only.
+        is_refused: whether ZooKeeper rejected the first authentication; the client does not reconnect after that.
+        rounds: number of passes through the server list since the last successful connection.
+        resolved: host name, address and port of each server, by host and port in ``zookeeper.connect``.
+        login_error: error of the last failed authentication or TLS handshake; empty after successful authentication.
+        granted_session_timeout_s: negotiated session timeout of the current or last connection, in seconds.
+        is_logging_in: whether a connection is being established. Used only by kazoo's connection thread.
     """
 
     def __init__(self, hosts: str, session_timeout_s: float, security: ZooKeeperSecurity, **arguments: Any) -> None:
@@ -145,7 +150,7 @@ class Client(KazooClient):  # type: ignore[misc]
         self.is_logging_in = False
         self._has_logged_in = False
         self._failing_since = math.inf
-        self._has_abandoned = False  # the session, since the last successful login
+        self._has_abandoned = False  # whether the session was abandoned since the last successful authentication
         self._state_after_login = KeeperState.CONNECTED
         self._log = get_logger("zkconsumer.zookeeper")
         arguments |= security.client_arguments()
@@ -159,10 +164,10 @@ class Client(KazooClient):  # type: ignore[misc]
 
     @property
     def attempt_timeout_s(self) -> float:
-        """Maximum seconds to wait for one server while connecting; half a session timeout for all of them.
+        """Connection timeout per server, in seconds: half the session timeout, divided by the number of servers.
 
-        kazoo waits for a session timeout, in which the session expires if one of the servers does not respond. The time
-        grows with each round, because many servers that are slow would never be connected to otherwise.
+        kazoo waits for the whole session timeout, so a single unresponsive server would let the session expire. The
+        timeout grows with each round; otherwise, the client could never connect to a large ensemble of slow servers.
         """
         share = max(1, self.rounds) / max(1, sum(map(len, self.resolved.values())))
         return self.granted_session_timeout_s / 2 * min(1.0, share)
@@ -174,17 +179,17 @@ class Client(KazooClient):  # type: ignore[misc]
             super()._session_callback(state)
 
     def on_login(self) -> None:
-        """Report the connection as usable."""
+        """Report the connection as usable, because authentication succeeded."""
         self.login_error, self._has_logged_in, self.rounds = "", True, 0
         self._failing_since, self._has_abandoned = math.inf, False
         super()._session_callback(self._state_after_login)
 
     def on_login_failure(self, endpoint: str, error: Exception) -> Any:
-        """Return the error that tells kazoo how to continue after a failed login."""
+        """Return the exception that makes kazoo retry, give up or abandon the session after failed authentication."""
         text = (
             f"{error}: {error.__cause__}"
             if error.__cause__
-            else str(error) or f"the login was rejected ({type(error).__name__})"
+            else str(error) or f"authentication was rejected ({type(error).__name__})"
         )
         is_closed = isinstance(error.__cause__, kazoo_errors.ConnectionDropped)
         is_new, self.login_error = text != self.login_error, text

@@ -1,7 +1,7 @@
-"""Lease: the time for which a member may assume that ZooKeeper has not expired its session.
+"""Lease: the time during which a member may assume that ZooKeeper has not expired its session.
 
-Only the leader of the ensemble expires sessions. A follower answers pings and reads by itself, even for some time
-after it was cut off from the leader, but it passes a ``sync`` on to the leader. So only the response to a ``sync``
+Only the ensemble's leader expires sessions. A follower responds to pings and reads itself, even for some time after it
+was disconnected from the leader, but it forwards each ``sync`` to the leader. Therefore, only a response to a ``sync``
 proves that the session had not expired when the request was sent.
 """
 
@@ -21,25 +21,25 @@ from zkconsumer.log import get_logger
 from zkconsumer.threads import OwnedThread
 from zkconsumer.zookeeper.connection import Connection
 
-#: Length of the lease as a fraction of the negotiated session timeout. A follower reports its sessions to the leader
-#: with each ping of the leader, every half ``tickTime``. That is at most a quarter of the shortest session timeout that
-#: a server grants by default, two ``tickTime``.
+#: Lease duration as a fraction of the negotiated session timeout. A follower reports its sessions to the leader with
+#: each ping of the leader, every half ``tickTime``. That is at most a quarter of the session timeout, which by default
+#: is at least two ``tickTime``.
 _LENGTH = 0.75
 
-#: Number of renewals in one session timeout.
+#: Number of lease renewals per session timeout.
 _RENEWALS = 8
 
-#: Consecutive renewal intervals without any response after which the connection is dropped. They take between three
-#: eighths and half of the session timeout, which leaves at least a quarter to connect to another server before the
-#: lease ends.
+#: Number of consecutive renewal intervals without any response after which the connection is dropped. They take between
+#: three eighths and half of the session timeout, which leaves at least a quarter of it to connect to another server
+#: before the lease ends.
 _MAX_SILENT_INTERVALS = 3
 
-#: Maximum seconds to wait for the end of the renewal thread.
+#: Maximum seconds to wait for the renewal thread to terminate.
 _JOIN_TIMEOUT_S = 5.0
 
 
 def _clock_id() -> int | None:
-    """Return the monotonic clock that also counts the time for which the system is suspended; None without one."""
+    """Return the id of the monotonic clock that includes the time during system suspend; None if there is none."""
     if sys.platform == "darwin":
         return getattr(time, "CLOCK_MONOTONIC", None)
     return getattr(time, "CLOCK_BOOTTIME", None)
@@ -49,30 +49,30 @@ _CLOCK_ID = _clock_id()
 
 
 def _now() -> float:
-    """Return the seconds of the clock that leases are measured with."""
+    """Return the current time of the lease clock, in seconds."""
     return time.monotonic() if _CLOCK_ID is None else time.clock_gettime(_CLOCK_ID)
 
 
 class LeaseState(enum.Enum):
-    """Whether a lease is held; see ``Lease``."""
+    """State of a lease; see ``Lease``."""
 
-    #: The lease was never acquired, or its end was reported.
+    #: The lease was never acquired, or its end was reported to ``on_expired``.
     IDLE = enum.auto()
-    #: The session has not expired: its partitions may be consumed.
+    #: The session cannot have expired, so the member's partitions may be consumed.
     HELD = enum.auto()
-    #: The lease ended, and ``on_expired`` was not called yet.
+    #: The lease ended, but ``on_expired`` was not called yet.
     EXPIRED = enum.auto()
 
 
 class LeaseEvent(enum.Enum):
-    """What happens to a lease."""
+    """An event that may change the state of a lease."""
 
     ACQUIRE = enum.auto()
     EXPIRE = enum.auto()
     REPORT = enum.auto()
 
 
-#: The state after each event; other events leave the state unchanged.
+#: State after an event, by current state and event; events without an entry leave the state unchanged.
 TRANSITIONS: Mapping[tuple[LeaseState, LeaseEvent], LeaseState] = {
     (LeaseState.IDLE, LeaseEvent.ACQUIRE): LeaseState.HELD,
     (LeaseState.EXPIRED, LeaseEvent.ACQUIRE): LeaseState.HELD,
@@ -85,16 +85,16 @@ TRANSITIONS: Mapping[tuple[LeaseState, LeaseEvent], LeaseState] = {
 class _Renewal:
     """A ``sync`` whose response renews the lease."""
 
-    ends_at: float  #: time of the clock at which the lease ends if the server responds
+    ends_at: float  #: clock time until which a response extends the lease
     result: Any  #: kazoo's asynchronous result
 
 
 class Lease:
-    """The lease of a session.
+    """The lease of a ZooKeeper session.
 
-    It ends three quarters of the negotiated session timeout after the last ``sync`` that received a response was sent,
-    or when the session expires. Once it has ended, only ``acquire`` starts it again: a member without a lease must
-    register again, because other members may have taken over its partitions.
+    It ends three quarters of the negotiated session timeout after the last successful ``sync`` was sent, or when the
+    session expires. After that, only ``acquire`` can restart it: a member without a lease must re-register, because
+    other members may have claimed its partitions.
 
     ========  ===========================  =======================  =========================
     state     ``acquire``                  time passes, or session  ``on_expired`` was called
@@ -105,17 +105,18 @@ class Lease:
     EXPIRED   HELD                                                  IDLE
     ========  ===========================  =======================  =========================
 
-    A separate thread renews the lease, even while the member thread is busy. The same thread drops the connection when
-    the server does not respond. kazoo does not detect that: it sends pings only while it has no requests to send, and
-    does not require responses to them.
+    A separate thread renews the lease, even while the member thread is busy. It also drops the connection if the server
+    does not respond. kazoo does not detect an unresponsive server: it sends pings only while it has no other requests
+    to send, and does not wait for responses to them.
 
     Attributes:
-        expired_at: seconds since the epoch at which the lease last ended.
+        expired_at: time at which the lease last ended, in seconds since the epoch.
 
     Args:
-        connection: the connection of the session.
-        on_expired: called each time the lease ends, in the thread of the lease or in kazoo's; it must not block.
-        clock: returns the seconds of the clock that leases are measured with.
+        connection: connection to ZooKeeper.
+        on_expired: function that is called each time the lease ends, in the lease thread or a kazoo thread. It must not
+            block.
+        clock: lease clock, in seconds.
     """
 
     def __init__(
@@ -140,32 +141,32 @@ class Lease:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread, if it was started."""
+        """Stop the renewal thread if it was started."""
         self._is_closing = True
         self._wakeup.set()
         self._thread.join(_JOIN_TIMEOUT_S)
 
     @property
     def is_held(self) -> bool:
-        """Whether the lease is held; cheap enough for each piece of records."""
+        """Whether the lease is held; cheap enough to check before each chunk of records."""
         if self._state is LeaseState.HELD and self._clock() < self._ends_at:
             return True
         return self.remaining_s > 0.0
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until the lease ends, unless it is renewed; 0 if it is not held."""
+        """Seconds until the lease ends unless it is renewed; 0 if it is not held."""
         with self._lock:
             now = self._clock()
             self._update(now)
             return self._ends_at - now if self._state is LeaseState.HELD else 0.0
 
     def acquire(self) -> None:
-        """Start the lease, after a ``sync`` has shown that the session has not expired; blocks until the response.
+        """Start the lease after a ``sync`` confirms that the session has not expired; block until the response.
 
         Raises:
-            ZooKeeperUnavailableError: the server did not respond.
-            OwnershipLostError: the session has expired meanwhile.
+            ZooKeeperUnavailableError: the server did not respond in time.
+            OwnershipLostError: the session expired in the meantime.
         """
         with self._lock:
             expired_sessions = self._expired_sessions
@@ -174,34 +175,34 @@ class Lease:
         self._connection.wait(client.sync_async("/"))
         with self._lock:
             if self._expired_sessions != expired_sessions:
-                raise OwnershipLostError("the ZooKeeper session has expired; the consumer rejoins the group")
+                raise OwnershipLostError("the ZooKeeper session expired; the consumer will rejoin the group")
             self._ends_at = max(self._ends_at, ends_at)
             self._apply(LeaseEvent.ACQUIRE)
 
     def renew_soon(self) -> None:
-        """Make the thread send a renewal now, because the session has connected to a server."""
+        """Trigger an immediate renewal, because the session was connected to a server."""
         self._wakeup.set()
 
     def expire(self) -> None:
-        """End the lease, because the session has expired."""
+        """End the lease, because the session expired."""
         with self._lock:
             self._ends_at, self._renewal = -math.inf, None
             self._expired_sessions += 1
             self._apply(LeaseEvent.EXPIRE)
         self._report_end()
 
-    def _apply(self, event: LeaseEvent) -> None:  # with the lock held
+    def _apply(self, event: LeaseEvent) -> None:  # the caller must hold the lock
         self._state = TRANSITIONS.get((self._state, event), self._state)
 
     def _end_if_sent_now(self) -> float:
-        """Return the time of the clock at which a lease ends whose renewal is sent now."""
+        """Return the clock time until which a renewal sent now would extend the lease."""
         return self._clock() + _LENGTH * self._connection.session_timeout_s
 
-    def _update(self, now: float) -> None:  # with the lock held
-        """Extend the lease if the renewal in flight has received its response, and end it if its time has passed.
+    def _update(self, now: float) -> None:  # the caller must hold the lock
+        """Extend the lease if the renewal in flight has received its response, and end it if it is over.
 
-        A kazoo callback could not do this: it may run after the result of a later request is available. A response
-        extends the lease even if its time has just passed: the session existed all the time.
+        A kazoo callback could not do this, because it may run after the result of a later request is available. A
+        response extends the lease even if it was already over, because the session existed the whole time.
         """
         if self._renewal is not None and self._renewal.result.ready():
             if self._renewal.result.successful():
@@ -211,7 +212,7 @@ class Lease:
             self._apply(LeaseEvent.EXPIRE)
 
     def _report_end(self) -> None:
-        """Call ``on_expired`` if the lease has ended, once per lease."""
+        """Call ``on_expired`` if the lease has ended and its end was not reported yet."""
         with self._lock:
             self._update(self._clock())
             if self._state is not LeaseState.EXPIRED:
@@ -223,10 +224,10 @@ class Lease:
     # ---- the thread ----
 
     def _run(self) -> None:
-        """Renew the lease until the session is closed, and drop the connection when the server does not respond.
+        """Renew the lease until the session is closed, and drop the connection if the server does not respond.
 
-        kazoo then connects to the next server, with the same session. The method counts intervals instead of seconds:
-        when the process resumes after a suspension, the response may be waiting in the socket.
+        kazoo then connects to the next server with the same session. The method counts intervals instead of seconds,
+        because a response may be waiting in the socket when the process resumes after a suspension.
         """
         silent_intervals = 0
         next_at = time.monotonic()
@@ -247,7 +248,7 @@ class Lease:
                     error = "the server does not respond"
                     self._log.warning("zookeeper_connection_dropped", endpoint=self._connection.server, error=error)
                     self._connection.drop()
-            except Exception as failure:  # without this thread, the member would lose its partitions permanently
+            except Exception as failure:  # without renewals, the member would lose its partitions permanently
                 self._log_failure(failure)
 
     def _log_failure(self, error: BaseException) -> None:
@@ -260,9 +261,10 @@ class Lease:
         return min(until_renewal, remaining) if remaining > 0.0 else until_renewal
 
     def _renew(self) -> bool:
-        """Send a renewal; returns False if a connected server has not responded to the previous one.
+        """Send a renewal; return False if a connected server has not responded to the previous renewal.
 
-        Responses arrive in the order of requests: when a later request has received its response, the lease is renewed.
+        Responses arrive in the order of the requests, so a response to a later request implies that the lease was
+        renewed.
         """
         with self._lock:
             self._update(self._clock())

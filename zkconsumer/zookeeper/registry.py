@@ -23,66 +23,66 @@ BROKER_TOPICS = "/brokers/topics"
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
-#: Lowest version of a broker's znode written by a broker that supports ApiVersions requests: 0.10 writes 3, 0.9 writes
-#: 2, 0.8 writes 1.
+#: Lowest version in the registration of a broker that supports ApiVersions requests: Kafka 0.10 writes 3, 0.9 writes 2,
+#: and 0.8 writes 1.
 _FIRST_WITH_API_VERSIONS = 3
 
 _FILTERS = ("white_list", "black_list")
 OFFSET_MAX = (1 << 63) - 1
 
-#: Maximum number of streams of a member and a topic. Every member lists the threads of the whole group.
+#: Maximum number of streams per member and topic, because every member lists all threads of the group.
 MAX_STREAMS = 1000
 
 _INT_MAX = (1 << 31) - 1
 _MAX_HOST_LENGTH = 255
 
-#: Errors of parsing JSON, and of content with another structure than expected.
+#: Exceptions raised for invalid JSON, and for JSON with an unexpected structure.
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPaths:
-    """The paths of a group's znodes."""
+    """Paths of a group's znodes."""
 
     group: str
 
     @property
     def root(self) -> str:
-        """The root znode of the group."""
+        """Path of the group's root znode."""
         return f"/consumers/{self.group}"
 
     @property
     def ids(self) -> str:
-        """The parent of the members' registrations."""
+        """Path of the parent of the members' registrations."""
         return f"{self.root}/ids"
 
     @property
     def subtrees(self) -> tuple[str, ...]:
-        """The parents of registrations, owners and offsets. Some monitoring tools find groups by them."""
+        """Paths of the parents of registrations, owners and offsets, by which some monitoring tools find groups."""
         return self.ids, f"{self.root}/owners", f"{self.root}/offsets"
 
     def registration(self, consumer_id: str) -> str:
-        """The registration of a member."""
+        """Return the path of a member's registration."""
         return f"{self.ids}/{consumer_id}"
 
     def owners(self, topic: str) -> str:
-        """The parent of a topic's owner znodes."""
+        """Return the path of the parent of a topic's owner znodes."""
         return f"{self.root}/owners/{topic}"
 
     def owner(self, partition: TopicPartition) -> str:
-        """The owner znode of a partition, which contains the id of the thread that owns it."""
+        """Return the path of a partition's owner znode, which contains the id of the owning thread."""
         return f"{self.owners(partition.topic)}/{partition.partition}"
 
     def offset(self, partition: TopicPartition) -> str:
-        """The offset znode of a partition, which contains the next offset to consume, in decimal."""
+        """Return the path of a partition's offset znode, which contains the next offset to consume, in decimal."""
         return f"{self.root}/offsets/{partition.topic}/{partition.partition}"
 
     def offset_topic_id(self, partition: TopicPartition) -> str:
-        """The znode with the id of the topic for which the offset znode was written; JVM members do not know it."""
+        """Return the path of the znode with the topic id of a committed offset; JVM members do not use this znode."""
         return f"{self.offset_topic_ids(partition.topic)}/{partition.partition}"
 
     def offset_topic_ids(self, topic: str) -> str:
-        """The parent of a topic's ``offset_topic_id`` znodes."""
+        """Return the path of the parent of a topic's ``offset_topic_id`` znodes."""
         return f"{self.root}/zkconsumer/offset-topic-ids/{topic}"
 
 
@@ -109,10 +109,11 @@ def check_topic_name(name: str) -> None:
 
 
 def check_stream_count(subscription: str, count: int) -> None:
-    """Raise ConfigurationError if ``count`` is not an integer from 1 to ``MAX_STREAMS``.
+    """Raise ConfigurationError if ``count`` is not an integer between 1 and ``MAX_STREAMS``.
 
     Args:
-        subscription: the topic or filter, for the message.
+        subscription: topic or filter, used in the error message.
+        count: number of streams.
     """
     if type(count) is not int or not 1 <= count <= MAX_STREAMS:
         raise ConfigurationError(
@@ -121,25 +122,25 @@ def check_stream_count(subscription: str, count: int) -> None:
 
 
 def new_consumer_id(group: str, configured: str | None = None) -> str:
-    """Create a consumer id: ``group_host-milliseconds-8 hex digits``, or ``group_configured``."""
+    """Create a consumer id: ``<group>_<configured>``, or by default ``<group>_<host>-<milliseconds>-<hex digits>``."""
     if configured:
         return f"{group}_{configured}"
-    # As in the JVM: the first eight digits of the unpadded hex of the high 64 bits of a random UUID.
+    # As in Kafka's old consumer: the high 64 bits of a random UUID in unpadded hex, truncated to eight digits.
     digits = f"{uuid.uuid4().int >> 64:x}"[:8]
     return f"{group}_{socket.gethostname()}-{int(time.time() * 1000)}-{digits}"
 
 
 def thread_ids(consumer_id: str, streams: int) -> list[str]:
-    """Return the thread ids of a member: ``<consumer id>-0`` and so on, not padded."""
+    """Return a member's thread ids: ``<consumer id>-0``, ``<consumer id>-1`` and so on, without zero padding."""
     return [f"{consumer_id}-{number}" for number in range(streams)]
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The subscription of a member, as its registration znode contains it.
+    """A member's subscription, as stored in its registration znode.
 
     Attributes:
-        subscription: number of streams of each topic; with a filter, of its regular expression, which is the only key.
+        subscription: number of streams by topic. With a topic filter, its regular expression is the only key.
         pattern: ``static``, ``white_list`` or ``black_list``.
     """
 
@@ -151,10 +152,10 @@ class Registration:
         """Create the registration of a member without a topic filter.
 
         Args:
-            topic_count: number of streams of each topic.
+            topic_count: number of streams by topic.
 
         Raises:
-            ConfigurationError: a topic name or a number of streams is not valid.
+            ConfigurationError: a topic name or number of streams is invalid.
         """
         for topic, count in topic_count.items():
             check_topic_name(topic)
@@ -163,11 +164,11 @@ class Registration:
 
     @property
     def is_filter(self) -> bool:
-        """Whether the subscription is a regular expression."""
+        """Whether the subscription is a topic filter."""
         return bool(self.subscription) and self.pattern in _FILTERS
 
     def to_json(self) -> bytes:
-        """Return the JSON as the JVM writes it: keys in this order, no whitespace, the timestamp as a string."""
+        """Return JSON in the format of JVM members: the same key order, no whitespace, the timestamp as a string."""
         return json.dumps(
             {
                 "version": 1,
@@ -180,10 +181,11 @@ class Registration:
 
     @classmethod
     def from_json(cls, path: str, data: bytes) -> Registration:
-        """Parse the registration of any member. Keys that are not needed are ignored, as in the JVM.
+        """Parse a member's registration. As in Kafka's old consumer, unknown keys are ignored.
 
         Raises:
-            RegistrationError: the znode does not contain a registration; the message has its path and content.
+            RegistrationError: the znode does not contain a valid registration; the message includes its path and
+                content.
         """
         try:
             content = json.loads(data)
@@ -199,15 +201,15 @@ class Registration:
                 "is stopped and the znode is deleted"
             ) from error
         if pattern in _FILTERS:
-            subscription = dict(list(subscription.items())[:1])  # the JVM uses the first one
+            subscription = dict(list(subscription.items())[:1])  # Kafka's old consumer uses only the first entry
         return cls(subscription, pattern)
 
 
 def _integer(name: str, value: object, low: int, high: int) -> int:
-    """Return an integer in JSON, or a string of decimal digits, which some clients write instead.
+    """Convert a JSON integer, or a string of decimal digits, which some clients write instead.
 
     Raises:
-        ValueError: it is something else, or out of range.
+        ValueError: the value is neither, or is out of range.
     """
     number = int(value) if isinstance(value, str) and re.fullmatch("-?[0-9]{1,10}", value) else value
     if type(number) is not int or not low <= number <= high:
@@ -216,9 +218,9 @@ def _integer(name: str, value: object, low: int, high: int) -> int:
 
 
 def parse_partition_number(text: str) -> int | None:
-    """Return the partition number that the name of a znode or a key in JSON stands for, or None if it is another text.
+    """Parse a znode name or JSON key as a partition number; return None if it is not one.
 
-    A number that is written in any other way than by Kafka, such as with a leading zero, would be an alias.
+    Only Kafka's own format is accepted. Otherwise, several names, such as ``1`` and ``01``, would denote one partition.
     """
     if not re.fullmatch("0|[1-9][0-9]{0,9}", text) or int(text) > _INT_MAX:
         return None
@@ -229,7 +231,7 @@ def parse_partitions(topic: str, data: bytes) -> list[int]:
     """Parse a topic's znode and return the sorted partition numbers.
 
     Raises:
-        ZkConsumerError: the znode does not contain partitions.
+        ZkConsumerError: the znode does not contain a valid list of partitions.
     """
     try:
         numbers = {name: parse_partition_number(name) for name, _ in json.loads(data)["partitions"].items()}
@@ -247,7 +249,7 @@ def parse_partitions(topic: str, data: bytes) -> list[int]:
 
 
 def parse_topic_id(topic: str, data: bytes) -> uuid.UUID | None:
-    """Parse a topic's znode and return the topic id, or None if it has none, as before Kafka 2.8.
+    """Parse a topic's znode and return the topic id, or None if there is none, as before Kafka 2.8.
 
     Raises:
         ZkConsumerError: the znode does not contain a valid topic id.
@@ -262,17 +264,20 @@ def parse_topic_id(topic: str, data: bytes) -> uuid.UUID | None:
 
 
 def parse_broker(node: str, data: bytes, protocol: str) -> Endpoint:
-    """Parse a broker's znode and return the endpoint of its listener for a security protocol.
+    """Parse a broker's znode and return the endpoint of its listener for ``protocol``.
 
     Args:
-        node: the broker id, which is the name of the znode.
+        node: znode name, which is the broker id.
+        data: znode data.
+        protocol: value of ``security.protocol``.
 
     Raises:
-        ZkConsumerError: the broker has no such listener, or the znode does not contain a broker registration.
+        ZkConsumerError: the znode does not contain a valid broker registration, or the broker has no listener for
+            ``protocol``.
     """
     try:
         if parse_partition_number(node) is None:  # broker ids have the same form
-            raise ValueError("the name of the znode is not a broker id")
+            raise ValueError("the znode name is not a broker id")
         content = json.loads(data)
         protocols = content.get("listener_security_protocol_map") or {}
         version = _integer("version", content.get("version", 1), 0, _INT_MAX)
@@ -289,32 +294,31 @@ def parse_broker(node: str, data: bytes, protocol: str) -> Endpoint:
             f"{BROKER_IDS}/{node} does not contain a valid broker registration: {excerpt(data)} ({excerpt(str(error))})"
         ) from error
     raise ZkConsumerError(
-        f"broker {node} has no {protocol} listener ({excerpt(data)}); add a listener, set security.protocol, or set "
-        "bootstrap.servers, which does not use ZooKeeper to find brokers"
+        f"broker {node} has no {protocol} listener ({excerpt(data)}); set security.protocol to match one of its "
+        "listeners"
     )
 
 
 def _broker_address(text: str) -> Endpoint:
     endpoint = Endpoint.parse(text)
     if not endpoint.host.isprintable() or " " in endpoint.host or len(endpoint.host) > _MAX_HOST_LENGTH:
-        raise ValueError(f"{excerpt(endpoint.host)} is not a host name")
+        raise ValueError(f"{excerpt(endpoint.host)} is not a valid host name")
     return endpoint
 
 
 def parse_offset(path: str, data: bytes | None) -> int:
-    """Parse an offset znode and return the offset; -1 if ``data`` is empty or None, or the offset is negative.
+    """Parse an offset znode and return the offset; -1 if ``data`` is empty or None, or if the offset is negative.
 
-    Fetchers use the highest integer for "no end", and no record can have it as offset, so it is read as the one before.
+    ``OFFSET_MAX`` is reduced by one, because no record can have this offset, and fetchers use it as "no end offset".
 
     Raises:
-        ZkConsumerError: the znode does not contain an integer; the message has its path and content.
+        ZkConsumerError: the znode does not contain an integer; the message includes its path and content.
     """
     if not data:
         return -1
     offset = int(data) if re.fullmatch(rb"\s*[+-]?[0-9]{1,19}\s*", data) else OFFSET_MAX + 1
     if offset > OFFSET_MAX:
         raise ZkConsumerError(
-            f"{path} must contain an integer offset, got {excerpt(data)}; write the next offset to consume, or delete "
-            "the znode to apply auto.offset.reset"
+            f"{path} must contain an integer offset, got {excerpt(data)}; write the next offset to consume to the znode"
         )
     return max(-1, min(offset, OFFSET_MAX - 1))

@@ -1,4 +1,4 @@
-"""ZooKeeperSecurity: TLS, SASL and digest authentication of a connection to ZooKeeper."""
+"""ZooKeeperSecurity: TLS, SASL and digest authentication for ZooKeeper connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from zkconsumer.net.tls import client_context
 def _require_module(name: str, remedy: str) -> None:
     """Raise ConfigurationError if a module cannot be imported.
 
-    kazoo imports the module in its connection thread; if it is missing, kazoo reports only a failed connection.
+    kazoo imports the module in its connection thread; if it is missing, kazoo only reports a connection failure.
+
+    Args:
+        name: module name.
+        remedy: installation command, used in the error message.
     """
     try:
         importlib.import_module(name)
@@ -25,11 +29,13 @@ def _require_module(name: str, remedy: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSecurity:
-    """Security settings of connections to ZooKeeper. Its repr does not contain secrets.
+    """Security settings for ZooKeeper connections. The ``repr`` contains no secrets.
 
     Attributes:
-        tls: TLS context; None if the connection is not encrypted.
-        sasl_mechanism: ``DIGEST-MD5``, which requires username and password, or ``GSSAPI``.
+        tls: TLS context; None for unencrypted connections.
+        sasl_mechanism: ``DIGEST-MD5``, which requires a user name and password, or ``GSSAPI``.
+        sasl_username: user name for ``DIGEST-MD5``.
+        sasl_password: password for ``DIGEST-MD5``.
         digest: ``user:password`` for ZooKeeper's digest authentication.
     """
 
@@ -41,10 +47,10 @@ class ZooKeeperSecurity:
 
     @classmethod
     def from_config(cls, config: ConsumerConfig) -> ZooKeeperSecurity:
-        """Create the settings from a consumer's properties.
+        """Create the settings from a consumer configuration.
 
         Raises:
-            ConfigurationError: properties are missing or contradict each other, or a module is not installed.
+            ConfigurationError: properties are missing or invalid, or a required module is not installed.
         """
         if config.zookeeper_auth_digest is not None and ":" not in config.zookeeper_auth_digest:
             raise ConfigurationError("zookeeper.auth.digest must have the form user:password")
@@ -82,7 +88,7 @@ class ZooKeeperSecurity:
         return bool(self.sasl_mechanism or self.digest)
 
     def client_arguments(self) -> dict[str, Any]:
-        """Return the keyword arguments of ``KazooClient`` for these settings. ``Client`` applies the TLS context."""
+        """Return the settings as keyword arguments for ``KazooClient``, except for the TLS context."""
         arguments: dict[str, Any] = {}
         if self.tls:
             arguments["use_ssl"] = True

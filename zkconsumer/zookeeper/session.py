@@ -1,6 +1,6 @@
-"""ZooKeeperSession: a session with a ZooKeeper ensemble, with its lease, its events and operations on znodes.
+"""ZooKeeperSession: a session with a ZooKeeper ensemble, its lease, its events, and znode operations.
 
-kazoo runs callbacks in threads that must not block. The callbacks only put an event on a queue.
+kazoo runs callbacks in threads that must not block, so the callbacks only put an event on a queue.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from zkconsumer.zookeeper.lease import Lease
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 from zkconsumer.zookeeper.znodes import Znodes
 
-#: Seconds between two checks whether the session was closed, or authentication failed, while it connects.
+#: Seconds between checks for a closed session and failed authentication while connecting.
 _CONNECT_POLL_INTERVAL_S = 0.1
 
-#: Maximum seconds to wait for the server's response when the session is closed.
+#: Maximum seconds to wait for the server's response when closing the session.
 _CLOSE_TIMEOUT_S = 2.0
 
 
 class EventKind(enum.Enum):
-    """What happened to a session or to a watched znode."""
+    """Kind of a session event or watch event."""
 
-    #: The session is connected to a server.
+    #: The session was connected to a server.
     CONNECTED = "connected"
     #: The connection was lost.
     SUSPENDED = "suspended"
@@ -52,11 +52,11 @@ class EventKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change of the session's state, or a fired watch.
+    """A change in the session state, or a fired watch.
 
     Attributes:
-        kind: what happened.
-        path: the path of the watch, with ``CHANGED``.
+        kind: event kind.
+        path: path of the fired watch if ``kind`` is ``CHANGED``, otherwise empty.
     """
 
     kind: EventKind
@@ -64,20 +64,22 @@ class Event:
 
 
 class ZooKeeperSession:
-    """A session with a ZooKeeper ensemble. Any thread may use it.
+    """A session with a ZooKeeper ensemble. Thread-safe.
 
-    When a session expires, kazoo opens a new one; ``session_id`` then changes.
+    When the session expires, kazoo opens a new one, and ``session_id`` changes.
 
     Args:
-        hosts: ``zookeeper.connect``: ``host:port`` pairs separated by commas, with an optional chroot at the end.
+        hosts: value of ``zookeeper.connect``: comma-separated ``host:port`` pairs with an optional chroot at the end.
         session_timeout_s: requested session timeout in seconds.
         connection_timeout_s: maximum seconds to wait for the connection, and for the result of each operation.
-        events: queue for events, any object with ``put``; None to drop them.
-        on_lease_expired: called each time the lease ends, see ``Lease``.
+        events: queue for events, or any other object with a ``put`` method; None discards events.
+        security: TLS and authentication settings; by default, neither is used.
+        on_lease_expired: function that is called each time the lease ends; see ``Lease``.
 
     Attributes:
-        lease: the time for which the session is assumed not to have expired; ``lease.acquire`` starts it.
-        znodes: operations on znodes.
+        hosts: value of ``zookeeper.connect``.
+        lease: the session's lease, during which the session cannot have expired; ``lease.acquire`` starts it.
+        znodes: znode operations.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class ZooKeeperSession:
         events: queue.SimpleQueue[Any] | None = None,
         on_lease_expired: Callable[[], object] = lambda: None,
     ) -> ZooKeeperSession:
-        """Create a session from a consumer's properties; it is not started."""
+        """Create a session from a consumer configuration, without starting it."""
         return cls(
             config.zookeeper_connect,
             session_timeout_s=config.zookeeper_session_timeout_s,
@@ -127,13 +129,13 @@ class ZooKeeperSession:
         )
 
     def start(self, connect_timeout_s: float = 0.0) -> None:
-        """Connect to the ensemble. The session is closed if that fails.
+        """Connect to the ensemble; close the session if that fails.
 
         Args:
             connect_timeout_s: maximum seconds to wait; the connection timeout applies if it is longer.
 
         Raises:
-            ZooKeeperUnavailableError: no server accepted the connection in time.
+            ZooKeeperUnavailableError: no session was established in time.
             ConfigurationError: the chroot does not exist.
             AuthenticationError: authentication failed.
         """
@@ -144,7 +146,7 @@ class ZooKeeperSession:
                 self._check_open()
                 connected = self._client.start_async()
                 self.lease.start()
-            # The connection may be lost again before the chroot has been checked.
+            # The connection may be lost before the chroot is checked.
             retrying(timeout_s)(self._wait_until_usable, connected, deadline, timeout_s)
         except BaseException:
             self.close()
@@ -173,12 +175,12 @@ class ZooKeeperSession:
         # kazoo resolves "/" to the chroot itself.
         if not self.znodes.exists("/"):
             raise ConfigurationError(
-                f"zookeeper.connect = {self.hosts!r}: the chroot {chroot!r} does not exist; create it, or use the "
-                "chroot of the brokers or of the other members of the group"
+                f"zookeeper.connect = {self.hosts!r}: the chroot {chroot!r} does not exist; correct the chroot, or "
+                "create it"
             )
 
     def close(self) -> None:
-        """Close the session, which deletes its ephemeral znodes. Any thread may call it, more than once."""
+        """Close the session, which deletes its ephemeral znodes. May be called repeatedly, and from any thread."""
         with self._lock:
             if self._closing.is_set():
                 return
@@ -200,43 +202,43 @@ class ZooKeeperSession:
 
     @property
     def session_id(self) -> int:
-        """The session id, which is the ``ephemeralOwner`` of the session's znodes; 0 without a session."""
+        """The session id, which is the ``ephemeralOwner`` of the session's znodes; 0 if there is no session."""
         identity = self._client.client_id
         return int(identity[0]) if identity else 0
 
     @property
     def is_connected(self) -> bool:
-        """Whether the session is connected to a server, so that operations are possible."""
+        """Whether the session is connected to a server."""
         return self._connection.is_connected
 
     @property
     def has_failed_authentication(self) -> bool:
-        """Whether ZooKeeper has rejected the first login; later ones are repeated."""
+        """Whether ZooKeeper rejected the first authentication; later failures are retried."""
         return self._client.is_refused and not self._closing.is_set()
 
     @property
     def has_ended(self) -> bool:
-        """Whether kazoo's connection thread has ended although the session was not closed; no connection follows."""
+        """Whether kazoo's connection thread terminated before the session was closed, so kazoo cannot reconnect."""
         return bool(self._client.client_state == KeeperState.CLOSED) and not self._closing.is_set()
 
     # ---- errors ----
 
     def not_connected_error(self) -> ZooKeeperUnavailableError:
-        """Return the error for an operation while the session is not connected."""
+        """Return the exception for an operation while the session is not connected."""
         return self._connection.not_connected_error()
 
     def authentication_error(self) -> AuthenticationError:
-        """Return the error for credentials that ZooKeeper has rejected."""
+        """Return the exception for failed authentication."""
         return self._connection.authentication_error()
 
     def ended_error(self) -> ZkConsumerError:
-        """Return the error for a session whose connection thread has ended."""
+        """Return the exception for a session whose connection thread terminated."""
         return ZkConsumerError(
-            f"the thread that connects to ZooKeeper at {self.hosts!r} ended with an unexpected error, whose "
-            "traceback is on stderr; create a new consumer"
+            f"the connection thread for ZooKeeper at {self.hosts!r} terminated with an unexpected error (traceback on "
+            "standard error); create a new consumer"
         )
 
-    # ---- callbacks of kazoo ----
+    # ---- kazoo callbacks ----
 
     def _on_state(self, state: str) -> None:  # in kazoo's connection thread
         if state == KazooState.CONNECTED:

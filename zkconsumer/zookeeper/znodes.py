@@ -1,4 +1,4 @@
-"""Znodes: operations on znodes, each with a deadline."""
+"""Znodes: blocking znode operations with a deadline."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.zookeeper.connection import BadVersion, Connection, NodeExists, NodeMissing
 
-#: Maximum number of operations in one transaction: the request must not exceed ZooKeeper's ``jute.maxbuffer`` of 1 MB.
+#: Maximum number of operations per transaction: the request must not exceed ZooKeeper's ``jute.maxbuffer`` of 1 MB.
 TRANSACTION_LIMIT = 1000
 
-#: The ACL that an authenticated JVM member sets: full access for the creator, read access for everyone.
+#: The ACL set by authenticated JVM members: full access for the creator, read access for everyone.
 _CREATOR_ACL = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
 
-#: A znode has another version, does not exist, or exists already.
+#: Exceptions for failed preconditions: a znode has a different version, does not exist, or already exists.
 _NOT_AS_EXPECTED = (kazoo_errors.BadVersionError, kazoo_errors.NoNodeError, kazoo_errors.NodeExistsError)
 
 _T = TypeVar("_T")
@@ -27,13 +27,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The data of a znode and a part of its stat.
+    """A znode's data and part of its stat structure.
 
     Attributes:
-        owner_session: the id of the session that owns an ephemeral znode, else 0.
-        created_zxid: the id of the transaction that created the znode.
-        modified_zxid: the id of the transaction that wrote the data.
-        modified: time of the last write in seconds since the epoch, by the server's clock.
+        data: znode data.
+        version: data version.
+        owner_session: id of the session that owns an ephemeral znode; 0 for a persistent znode.
+        created_zxid: id of the transaction that created the znode (``czxid``).
+        modified_zxid: id of the transaction that last modified the data (``mzxid``).
+        modified: time of the last modification by the server's clock, in seconds since the epoch.
     """
 
     data: bytes
@@ -46,11 +48,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Data to write to a persistent znode.
+    """A write to a persistent znode.
 
     Attributes:
-        version: the version that the znode must have, -1 for any; None creates it.
-        open_to_all: let every client write to a created znode, also if this client authenticates.
+        path: znode path.
+        data: data to write.
+        version: expected version, -1 for any version; None to create the znode.
+        open_to_all: whether a new znode is writable by all clients, even if this client authenticates.
     """
 
     path: str
@@ -60,14 +64,15 @@ class Write:
 
 
 class Znodes:
-    """Operations on znodes. Each blocks until its result has arrived; any thread may call them.
+    """Blocking znode operations. Thread-safe.
 
-    All raise ``ZooKeeperUnavailableError`` without a connection or a response in time, ``OwnershipLostError`` if the
-    session has expired, and ``AuthorizationError`` if an ACL denies access.
+    All operations raise ``ZooKeeperUnavailableError`` if the client is not connected or receives no response in time,
+    ``OwnershipLostError`` if the session expired, and ``AuthorizationError`` if an ACL denies access.
 
     Args:
-        authenticates: whether the client authenticates; znodes are then writable by their creator only.
-        on_change: called with the path of a znode whose watch has fired, in a kazoo thread that must not block.
+        connection: connection to ZooKeeper.
+        authenticates: whether the client authenticates; if so, its znodes are writable only with its credentials.
+        on_change: function that is called with the path of a fired watch, in a kazoo thread that must not block.
     """
 
     def __init__(self, connection: Connection, *, authenticates: bool, on_change: Callable[[str], object]) -> None:
@@ -79,11 +84,11 @@ class Znodes:
         self._notify(event.path or "")
 
     def get(self, path: str, *, watch: bool = False) -> Node | None:
-        """Return a znode, or None if it does not exist. With ``watch``, its next change is reported."""
+        """Return a znode, or None if it does not exist. If ``watch`` is true, its next change is reported."""
         return self.get_many([path], watch=watch)[0]
 
     def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[Node | None]:
-        """Return znodes as ``get`` does. All requests are sent before the first response is awaited."""
+        """Return znodes as ``get`` does, but send all requests before waiting for the first response."""
         client = self._connection.connected_client()
         results = [client.get_async(path, self._on_change if watch else None) for path in paths]
         nodes: list[Node | None] = []
@@ -105,18 +110,19 @@ class Znodes:
             return None
 
     def exists(self, path: str, *, watch: bool = False) -> bool:
-        """Return whether a znode exists. With ``watch``, its creation, change or deletion is reported."""
+        """Return whether a znode exists. If ``watch`` is true, its creation, change or deletion is reported."""
         result = self._connection.connected_client().exists_async(path, self._on_change if watch else None)
         return self._connection.wait(result, path) is not None
 
     def ensure(self, path: str, *, open_to_all: bool = False) -> None:
-        """Create a persistent znode and its parents, unless they exist.
+        """Create a persistent znode and its parents if they do not exist.
 
         Args:
-            open_to_all: let every client write to the znodes, also if this client authenticates.
+            path: znode path.
+            open_to_all: whether new znodes are writable by all clients, even if this client authenticates.
         """
         parent, _, _ = path.rpartition("/")
-        # All clients may write to /consumers and to the znode of a group.
+        # /consumers and the root znodes of groups are writable by all clients.
         acl = OPEN_ACL_UNSAFE if open_to_all or path.count("/") < 3 else self._acl
         try:
             self._create(path, b"", acl)
@@ -127,7 +133,7 @@ class Znodes:
             self.ensure(path, open_to_all=open_to_all)
 
     def create_ephemeral(self, path: str, data: bytes) -> None:
-        """Create an ephemeral znode, and its parents, which every client may write to.
+        """Create an ephemeral znode and its missing parents, all writable by all clients.
 
         Raises:
             NodeExists: the znode already exists.
@@ -139,11 +145,11 @@ class Znodes:
             self._create(path, data, OPEN_ACL_UNSAFE, ephemeral=True)
 
     def touch_parent(self, path: str, data: bytes) -> None:
-        """Fire the watches on the children of a znode, by creating and deleting a child in one transaction.
+        """Fire the child watches of a znode by creating and deleting a child in one transaction.
 
         Args:
             path: path of the child.
-            data: data of the child, in case a read of the children is processed between both operations.
+            data: data of the child, in case another client reads the child between the two operations.
         """
         transaction = self._connection.connected_client().transaction()
         transaction.create(path, data, OPEN_ACL_UNSAFE, ephemeral=True)
@@ -154,10 +160,10 @@ class Znodes:
         """Create ephemeral znodes in one transaction: all or none.
 
         Args:
-            nodes: ``(path, data)`` of up to ``TRANSACTION_LIMIT`` znodes, whose parents must exist.
+            nodes: ``(path, data)`` pairs of at most ``TRANSACTION_LIMIT`` znodes, whose parents must exist.
 
         Returns:
-            None if the znodes were created, else the path of the first one that already exists.
+            None if the znodes were created, otherwise the path of the first znode that already exists.
 
         Raises:
             NodeMissing: a parent does not exist.
@@ -176,18 +182,19 @@ class Znodes:
         errors = [result for result in results if isinstance(result, Exception)]
         if errors:
             raise ZooKeeperUnavailableError(
-                f"could not create {len(nodes)} znodes, of which {nodes[0][0]} is the first: {errors[0]!r}"
+                f"could not create {len(nodes)} znodes, starting with {nodes[0][0]}: {errors[0]!r}"
             )
         return None
 
     def delete(self, path: str, version: int = -1) -> None:
-        """Delete a znode, if it exists.
+        """Delete a znode if it exists.
 
         Args:
-            version: the version that the znode must have; -1 for any.
+            path: znode path.
+            version: expected version; -1 for any version.
 
         Raises:
-            BadVersion: the znode has another version.
+            BadVersion: the znode does not have the expected version.
         """
         try:
             self._connection.wait(self._connection.connected_client().delete_async(path, version), path)
@@ -195,13 +202,13 @@ class Znodes:
             pass
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        """Delete znodes in transactions. Znodes that do not exist are ignored."""
+        """Delete znodes in transactions, ignoring znodes that do not exist."""
         for chunk in _chunks(list(paths)):
             client = self._connection.connected_client()
             transaction = client.transaction()
             for path in chunk:
                 transaction.delete(path)
-            if self._commit(transaction) is None:  # delete the znodes that exist, one request each
+            if self._commit(transaction) is None:  # for example, a znode does not exist: delete them individually
                 for path, result in zip(chunk, [client.delete_async(path) for path in chunk], strict=True):
                     self._wait_unless_stale(result, path)
 
@@ -212,16 +219,14 @@ class Znodes:
         self.delete(path)
 
     def write_many(self, groups: Sequence[Sequence[Write]]) -> list[int | None]:
-        """Create persistent znodes, and write the data of existing ones, in transactions.
-
-        Parents of created znodes are created, too.
+        """Create and update persistent znodes in transactions, and create missing parents.
 
         Args:
-            groups: the znodes of a group are always written in the same transaction.
+            groups: groups of writes; the writes of a group are always part of the same transaction.
 
         Returns:
-            The new version of the first znode of each group. None if the group could not be written, because a znode
-            has another version, does not exist, or exists already.
+            The new version of each group's first znode, or None if a precondition of the group failed: a znode has a
+            different version, does not exist, or already exists.
         """
         writes = [write for group in groups for write in group if write.version is None]
         for parent, open_to_all in {(write.path.rpartition("/")[0], write.open_to_all) for write in writes}:
@@ -231,7 +236,7 @@ class Znodes:
         versions: list[int | None] = []
         for chunk in _chunks(groups, TRANSACTION_LIMIT // largest):
             written = self._commit(self._transaction(chunk))
-            if written is None:  # a transaction is written as a whole or not at all: one for each group
+            if written is None:  # nothing was written: use one transaction per group
                 pending = [self._transaction([group]).commit_async() for group in chunk]
                 results = [self._connection.wait(one) for one in pending]
             else:
@@ -241,7 +246,7 @@ class Znodes:
         return versions
 
     def _new_version(self, group: Sequence[Write], results: Sequence[Any]) -> int | None:
-        """Return the new version of the first znode of a group, or None if the znodes are not as expected."""
+        """Return the new version of the group's first znode, or None if a precondition of the group failed."""
         for write, result in zip(group, results, strict=True):
             if isinstance(result, kazoo_errors.NoAuthError):
                 raise self._connection.access_denied_error(write.path) from result
@@ -263,7 +268,7 @@ class Znodes:
         return transaction
 
     def _wait_unless_stale(self, result: Any, path: str) -> Any:
-        """Wait for a result and return it, or None if the znode does not exist or has another version."""
+        """Wait for a result and return it, or None if the znode does not exist or has a different version."""
         try:
             return self._connection.wait(result, path)
         except (BadVersion, NodeMissing):
@@ -274,7 +279,7 @@ class Znodes:
         self._connection.wait(result, path)
 
     def _commit(self, transaction: Any) -> list[Any] | None:
-        """Return the results of a transaction, or None if it failed, which leaves all znodes unchanged."""
+        """Commit a transaction and return its results, or None if it failed and left all znodes unchanged."""
         results = self._connection.wait(transaction.commit_async())
         return None if any(isinstance(result, Exception) for result in results) else results
 
