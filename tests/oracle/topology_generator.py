@@ -41,7 +41,7 @@ def invalid(rng: random.Random) -> Invalid:
         ({"call": "source", "name": new, "topics": [topic]}, "already read"),
         ({"call": "source", "name": new, "topics": ["n1", "n1"]}, "twice"),
         ({"call": "source", "name": new, "pattern": topic[:1] + ".*"}, "matches topic"),
-        ({"call": "source", "name": new, "topics": ["pattern-0-x"]}, "matches the pattern"),
+        ({"call": "source", "name": new, "topics": ["pattern-0-x"]}, "matches pattern"),
         ({"call": "source", "name": None, "topics": ["n"]}, "name of a node"),
         ({"call": "source", "name": new, "topics": [None]}, "name of a topic"),
         (added(call="processor", name=new, parents=[]), "at least one parent"),
@@ -72,7 +72,7 @@ def invalid(rng: random.Random) -> Invalid:
         ({**glob, "processor": processor}, "already exists"),
         ({**glob, "topic": topic}, "already read"),
         ({**glob, "topic": "g-topic"}, "already read"),
-        ({**glob, "topic": "pattern-0-x"}, "matches the pattern"),
+        ({**glob, "topic": "pattern-0-x"}, "matches pattern"),
         ({**glob, "store": {**unlogged, "name": store["name"]}}, "already exists"),
     ]
     step, message = rng.choice(cases)

@@ -156,7 +156,7 @@ class Security:
             response = request(SaslAuthenticateRequest(auth_bytes=token, version=0))
             if response.error_code:
                 raise AuthenticationError(
-                    f"authentication of user {self.username!r} with {self.mechanism} at broker {host} failed: "
+                    f"{self.mechanism} authentication of user {self.username!r} with broker {host} failed: "
                     f"{response.error_message}; check sasl.username and sasl.password"
                 )
             try:

@@ -248,7 +248,7 @@ class TopicLookup:
         return Topic(topic.name, state, code)
 
     def _choose_id(self, name: str, topic_id: str) -> str:
-        """Return the topic's id; the known id if the broker has no topic ids or may not know the re-created topic."""
+        """Return ``topic_id``, or the known id if the broker has no topic ids or its metadata may be stale."""
         known = self._known.get(name)
         if known is None or not known.topic_id or topic_id == known.topic_id:
             return topic_id

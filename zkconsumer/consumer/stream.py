@@ -173,8 +173,8 @@ class KafkaStream:
         remains usable after an error, and further calls return the same iterator.
 
         Args:
-            max_rows: maximum number of rows per Arrow batch, which is also limited to 2 MiB. A single record batch in
-                the log may exceed these limits, up to 65,536 rows.
+            max_rows: maximum number of rows per Arrow batch. One that contains a single record batch of the log can
+                have more rows, up to 65,536. The size is also limited to 2 MiB, unless a single record is larger.
             include_headers: whether to add a column with the record headers.
         """
         if self._batches is None:

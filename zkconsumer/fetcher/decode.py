@@ -99,7 +99,7 @@ class _Part(NamedTuple):
 
     @property
     def record_count(self) -> int:
-        """The ``count`` argument for ``decode`` and ``measure``."""
+        """The number of records, or -1 for complete format 2 batches: the argument of ``decode`` and ``measure``."""
         return -1 if self.has_batch_headers else self.segment.rows
 
 
@@ -273,7 +273,7 @@ class ChunkReader:
         inner = Segment(*found) if found is not None else None
         if inner is None or inner.end != len(data) or inner.magic > 1 or inner.attributes & CODEC_MASK:
             raise corrupt_record_error(chunk, "corrupt compressed message set", segment.begin, offset)
-        # In format 1, offsets in a message set start at 0, and the wrapper has the absolute offset of the last message.
+        # In format 1, inner messages have relative offsets; the wrapper has the absolute offset of the last one.
         shift = segment.base_offset - (inner.next_offset - 1) if segment.magic == 1 else 0
         if not -1 << 63 <= shift < 1 << 63:
             reason = "corrupt compressed message set: offsets are outside the int64 range"

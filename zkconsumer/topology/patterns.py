@@ -62,7 +62,10 @@ def check_topics(name: str, topics: tuple[str, ...], sources: Iterable[SourceNod
             if topic in other.topics:
                 raise TopologyError(f"topic {topic!r} is already read by source {other.name!r}")
             if other.pattern is not None and create_filter(other.pattern).is_topic_allowed(topic, False):
-                raise TopologyError(f"topic {topic!r} matches the pattern {other.pattern!r} of source {other.name!r}")
+                raise TopologyError(
+                    f"topic {topic!r} is already read by source {other.name!r}, because it matches pattern "
+                    f"{other.pattern!r}"
+                )
 
 
 def check_pattern(name: str, pattern: str, sources: Iterable[SourceNode], global_topics: set[str]) -> None:

@@ -219,7 +219,7 @@ class KStream:
     # ---- tables and groups ----
 
     def to_table(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
-        """Convert the stream to a table of the latest value of each key. A value of None deletes the key.
+        """Convert the stream to a table with the latest value for each key. A value of None deletes the key.
 
         Args:
             store: name or settings of the store. Without a name, a store is created only if a downstream step needs it.
