@@ -317,7 +317,7 @@ def test_remedy_for_unused_group_deletes_it(
 
     _, out, _ = run("doctor", "--zookeeper", at, "--group", odd)
 
-    paste(out.partition("no longer used: ")[2].partition("\n")[0])
+    paste(out.partition("delete it: ")[2].partition("\n")[0])
     assert not zk.exists(f"/consumers/{odd}")
     assert zk.exists("/consumers/kept/offsets")
 
@@ -409,7 +409,7 @@ def test_partitions_owned_by_no_strategy_name_other_clients(
 
     finding = doctor()[f"group {group}"]
 
-    assert "not owned according to any assignment strategy" in finding["problem"]
+    assert "do not match any assignment strategy" in finding["problem"]
     assert "other clients assign partitions differently" in finding["remedy"]
 
 
@@ -474,5 +474,5 @@ def test_watch_shows_unknown_lag(topic: Topics, group: str, zk: KazooClient, run
     set_offsets(zk, group, name, {0: -1})
     assert run(*watch)[1].splitlines()[0] == f"group {group}: 0 members, 2 partitions, lag unknown"
     set_offsets(zk, group, name, {0: 0})
-    title = f"group {group}: 0 members, 2 partitions, lag 0 without 1 partition whose lag is unknown"
+    title = f"group {group}: 0 members, 2 partitions, lag 0, excluding 1 partition with unknown lag"
     assert run(*watch)[1].splitlines()[0] == title

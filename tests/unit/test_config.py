@@ -512,7 +512,7 @@ def test_table_describes_every_property() -> None:
             "NTLM",
             "property 'sasl.mechanism' must be 'PLAIN', 'SCRAM-SHA-256' or 'SCRAM-SHA-512', got 'NTLM'",
         ),
-        ("group.id", "..", "property 'group.id' must be a valid znode name, got '..'"),
+        ("group.id", "..", "property 'group.id' must be a name with at least one character other than '.', got '..'"),
         (
             "bootstrap.servers",
             "h",

@@ -22,7 +22,7 @@ from zkconsumer.config.security_checks import check_security
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 
-#: Maximum quoted length of an unknown property name, in characters, and the characters that end the name.
+#: Maximum number of characters quoted from an unknown property name, and pattern of characters outside names.
 _MAX_NAME, _NOT_IN_NAME = 80, re.compile(r"[^a-zA-Z0-9._-]")
 
 
@@ -121,7 +121,7 @@ class ConsumerConfig:
         return {name: getattr(self, _to_attribute(name)) for name in property_names()}
 
     def __setstate__(self, state: Mapping[str, object] | Sequence[object]) -> None:
-        """Unpickle; properties that were unknown to the pickling version get their default values."""
+        """Unpickle; properties that ``state`` does not contain are set to their defaults."""
         given = state if isinstance(state, Mapping) else read_list(state)
         values = {
             declared.name: given[declared.name] if declared.name in given else declared.parse_default()
@@ -138,9 +138,9 @@ class ConsumerConfig:
     def from_dict(cls, properties: Mapping[str, object], *, strict: bool = False) -> ConsumerConfig:
         """Build a configuration from a dictionary of properties.
 
-        Values may be strings, numbers or booleans; None means that the property is not set. Each unknown property is
-        logged with the closest known name. Kafka's old consumer ignores unknown properties, too, because several
-        programs often share one file.
+        Values may be strings, numbers or booleans; None means that the property is not set. By default, unknown
+        properties are ignored, as in Kafka's old consumer, because several programs often share one file. Each of them
+        is logged with the closest known name.
 
         Args:
             properties: values by property name, such as ``group.id``.
@@ -184,7 +184,7 @@ class ConsumerConfig:
         """Build a configuration from a ``consumer.properties`` file; ``overrides`` take precedence over the file.
 
         Raises:
-            ConfigurationError: as for ``from_dict``, or the file cannot be read.
+            ConfigurationError: the file cannot be read, or a property is missing or invalid; see ``from_dict``.
         """
         return cls.from_dict({**read_properties(path), **(overrides or {})}, strict=strict)
 
@@ -210,7 +210,7 @@ class ConsumerConfig:
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
-    """Read a Java properties file. Error messages of ``from_dict`` contain the line numbers of the values.
+    """Read a Java properties file. The values carry their line numbers, for error messages of ``from_dict``.
 
     Raises:
         ConfigurationError: the file cannot be read, or is not a Java properties file.
@@ -254,7 +254,7 @@ def _check_unknown(name: str, value: object, problems: Problems | None) -> None:
         _log().warning("property_ignored", property=name, value=value, reason=WITHOUT_EFFECT[name], **place)
         return
     if name.startswith("external"):
-        return  # Kafka's VerifiableProperties ignores these without a warning
+        return  # Kafka's VerifiableProperties ignores names with this prefix without a warning
     remedy = hint(name, property_names(), FOREIGN_PROPERTIES)
     # A line without a separator is parsed as one long name, which may contain a password.
     start = _NOT_IN_NAME.split(name[:_MAX_NAME])[0]

@@ -25,7 +25,7 @@ class Declared:
             REQUIRED if the user must set a value.
         meaning: description in one to three sentences, in reStructuredText.
         counterpart: corresponding property or option of Kafka or Spark, in reStructuredText.
-        default_note: description of the default in reStructuredText, if ``default`` does not show it.
+        default_note: text that replaces ``default`` in the documentation, in reStructuredText; empty for none.
     """
 
     name: str

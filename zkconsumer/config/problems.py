@@ -44,7 +44,7 @@ class Problems:
             return None
 
     def check(self) -> None:
-        """If there are problems, raise one error that lists them, one per line, ordered by line number."""
+        """Raise one ``ConfigurationError`` for all problems, if any: one line per problem, ordered by line number."""
         if self._found:
             lines = [text for _, text in sorted(self._found, key=lambda found: found[0])]
             raise ConfigurationError("\n".join(dict.fromkeys(lines)))

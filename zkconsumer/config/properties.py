@@ -1,4 +1,4 @@
-"""Declares the consumer properties that ``ConsumerConfig`` accepts and the documentation lists.
+"""Declarations of the consumer properties, which are used to parse and document them.
 
 Source: Kafka 1.1 kafka.consumer.ConsumerConfig, ZKConfig.
 """
@@ -17,7 +17,7 @@ _PEM_FILE = PemFile()
 _VERIFY_HOST = Choice(("https", "none"))
 
 _NO_REPORTERS = "metrics reporters are Java classes; export the connector's metrics with zkconsumer.prometheus"
-_NO_MIRROR = "Kafka's old consumer does not use it"
+_NO_MIRROR = "Kafka's old consumer does not use this property"
 
 #: Properties of Kafka's old consumer that are accepted but have no effect, with the reason.
 WITHOUT_EFFECT = {
@@ -95,7 +95,7 @@ PROPERTIES = (
         "zookeeper.connection.timeout.ms",
         Integer(1),
         None,
-        "Maximum time to wait for a connection to ZooKeeper and for each of its responses, in milliseconds.",
+        "Maximum time to wait for a ZooKeeper connection, and for each ZooKeeper response, in milliseconds.",
         default_note="``zookeeper.session.timeout.ms``",
     ),
     _declare_old(
@@ -126,7 +126,7 @@ PROPERTIES = (
         Integer(1),
         50 << 20,
         "Maximum total size of the records in a fetch response, in bytes. A response always contains at least one "
-        "batch, whatever its size.",
+        "batch, regardless of its size.",
         counterpart="none; same name and default in Kafka's new consumer",
     ),
     _declare_old("num.consumer.fetchers", Integer(1), 1, "Number of fetcher threads per broker."),
@@ -141,8 +141,8 @@ PROPERTIES = (
         "queued.max.bytes",
         Integer(1),
         256 << 20,
-        "Maximum total size of the queued records of all partitions, in bytes. Each fetcher thread may exceed it by "
-        "one fetch, and each stream by one record batch.",
+        "Maximum total size of the queued records of all partitions, in bytes. Each fetcher thread may exceed the "
+        "limit by one fetch, and each stream by one record batch.",
     ),
     _declare_old(
         "fetch.min.bytes",
@@ -174,7 +174,7 @@ PROPERTIES = (
         Choice(("inherit", "smallest")),
         "inherit",
         "Where to start in a partition that is new to the group: ``inherit`` applies ``auto.offset.reset``; "
-        "``smallest`` starts at the log start offset, so that records written before the group noticed the partition "
+        "``smallest`` starts at the log start offset, so that records written before the group detected the partition "
         "are not skipped, even with ``auto.offset.reset=largest``. A partition without a committed offset is "
         "new if it was created while the consumer was running, or if the group has an offset for another partition of "
         "the topic. When several members start a new group at the same time, the commits of one member can make "
@@ -321,8 +321,8 @@ PROPERTIES = (
         "exclude.internal.topics",
         Boolean(),
         True,
-        "Whether topic filters exclude Kafka's internal topics. This also applies to the topic filters of other "
-        "members.",
+        "Whether topic filters exclude Kafka's internal topics. The member also applies this setting to the topic "
+        "filters of other members.",
     ),
     _declare_own(
         "metadata.max.age.ms",

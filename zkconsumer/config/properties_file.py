@@ -41,7 +41,7 @@ def parse_properties(content: bytes, path: str = "") -> dict[str, FileValue]:
 
 
 def parse_entries(content: bytes, path: str = "") -> list[tuple[str, FileValue]]:
-    """Return the names and values in a Java properties file, in file order, in linear time.
+    """Return the names and values in a Java properties file, in file order.
 
     As in Java, the encoding is ISO-8859-1, and trailing whitespace is part of a value. Unlike in Java, a file that
     starts with a byte order mark is decoded as UTF-8, and the mark is not part of the first name.

@@ -1,4 +1,4 @@
-"""Checks that the security properties of a configuration take effect and are complete."""
+"""Checks that all security properties set by the user take effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zkconsumer.errors import ConfigurationError
 
 
 class _Rule(NamedTuple):
-    """Properties that take effect only if ``is_met`` returns true; ``condition`` describes this for the user."""
+    """Properties that take effect only if ``is_met`` returns true; ``condition`` is the text for error messages."""
 
     properties: tuple[str, ...]
     condition: str
@@ -62,7 +62,7 @@ def check_security(values: Mapping[str, Any], given: Collection[str]) -> None:
         given: names of the properties set by the user.
 
     Raises:
-        ConfigurationError: a property has no effect. The message names the property and the missing one.
+        ConfigurationError: a property has no effect. The message contains its name and the setting that it requires.
     """
     for rule in _RULES:
         without_effect = [name for name in rule.properties if name in given]

@@ -34,14 +34,14 @@ class SettingType(Protocol):
 
     @property
     def is_secret(self) -> bool:
-        """Whether values must not be shown; surrounding whitespace is then part of the value."""
+        """Whether values are secret: they are never shown, and surrounding whitespace is part of the value."""
 
     def parse(self, text: str, /) -> Any:
         """Parse a string and return its value.
 
         Raises:
-            ValueError: the string is invalid. The first argument is the requirement, worded to follow ``must be``; an
-                optional second argument names the invalid part or gives another explanation.
+            ValueError: the string is invalid. The first exception argument is the requirement, worded to follow
+                ``must be``; the optional second argument explains what is wrong.
         """
 
 
@@ -111,7 +111,7 @@ class Servers:
 
     def parse(self, text: str, /) -> str:
         if not text and not self.has_chroot:
-            return text  # an empty value is the same as an absent property
+            return text  # an empty value is equivalent to an unset property
         servers = text.partition("/")[0] if self.has_chroot else text
         for server in servers.split(","):
             parts = _SERVER.fullmatch(server.strip())
@@ -139,7 +139,7 @@ class Name:
 
     def parse(self, text: str, /) -> str:
         if self.is_znode and not text.strip("."):
-            raise ValueError("a valid znode name")
+            raise ValueError("a name with at least one character other than '.'")
         if not _LEGAL_NAME.fullmatch(text):
             raise ValueError("a name of ASCII letters and digits, '.', '_' and '-'")
         return text

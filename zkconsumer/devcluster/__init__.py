@@ -1,4 +1,4 @@
-"""Development clusters: ZooKeeper and Kafka brokers as child processes, without Docker or an installation of Kafka.
+"""Development clusters: ZooKeeper and Kafka brokers as child processes, without Docker or a Kafka installation.
 
 ::
 

@@ -113,13 +113,15 @@ class Admin:
         self._on_controller(request, lambda reply: reply.responses, accepted=(0, _UNKNOWN_TOPIC))
 
     def wait_for_brokers(self, timeout: float = 30.0) -> None:
-        """Wait until every broker reports a controller and all brokers; brokers accept connections before that.
+        """Wait until the metadata of every broker contains a controller and all brokers.
+
+        Brokers accept connections before their metadata is complete.
 
         Args:
             timeout: maximum seconds to wait.
 
         Raises:
-            ZkConsumerError: a broker does not report all brokers within ``timeout``.
+            ZkConsumerError: the metadata of a broker was not complete within ``timeout``.
         """
         deadline = time.monotonic() + timeout
         for broker in self._bootstrap:
@@ -133,9 +135,8 @@ class Admin:
         if broker.has_api_versions is not False or self._zookeeper_connect is None:
             reply = self._channel(broker).request(protocol.metadata_request([]))
             return len(reply.brokers) if reply.controller_id >= 0 else 0
-        with _zookeeper(
-            self._zookeeper_connect
-        ) as client:  # before 0.10, Metadata lists no brokers until a topic exists
+        # Before Kafka 0.10, metadata responses contain no brokers until a topic exists.
+        with _zookeeper(self._zookeeper_connect) as client:
             return len(client.get_children("/brokers/ids"))
 
     def wait_for_leaders(self, topic: str, partitions: int, timeout: float = 30.0) -> None:
@@ -146,7 +147,7 @@ class Admin:
             timeout: maximum seconds to wait.
 
         Raises:
-            ZkConsumerError: a partition has no leader within ``timeout``.
+            ZkConsumerError: a broker did not report a leader for each partition within ``timeout``.
         """
         deadline = time.monotonic() + timeout
         waiting = list(self._bootstrap)
@@ -193,7 +194,7 @@ class Admin:
         return offsets
 
     def _produce_to(self, leader: Endpoint, records: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, int]:
-        """Produce to one leader; return the offsets of successful partitions, and forget the leaders of the others."""
+        """Produce to one leader; return the offsets of successful partitions, and discard the leaders of others."""
         t = ProduceRequest.TopicProduceData
         by_topic: dict[str, list[Any]] = {}
         for (topic, number), data in records.items():
@@ -277,11 +278,11 @@ class Admin:
             [result] = results(reply)
             if result.error_code in accepted:
                 return
-            # A controller whose ZooKeeper session expired returns UNKNOWN_SERVER_ERROR.
+            # A controller whose ZooKeeper session expired returns UNKNOWN_SERVER_ERROR (-1).
             if result.error_code not in (_NOT_CONTROLLER, protocol.UNKNOWN_SERVER_ERROR):
                 text = getattr(result, "error_message", None) or error_name(result.error_code)
                 raise ZkConsumerError(f"topic {result.name!r}: {text}")
-        raise BrokerUnavailableError("no broker is the controller")
+        raise BrokerUnavailableError("no broker accepted the request as the controller")
 
 
 @contextlib.contextmanager

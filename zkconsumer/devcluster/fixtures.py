@@ -1,7 +1,7 @@
 """pytest plugin that provides the fixture ``zkconsumer_cluster`` wherever zkconsumer is installed.
 
-All tests of a session use the same cluster, so each should create its own topics and groups. To use an existing
-cluster, set ``ZKCONSUMER_TEST_ZOOKEEPER`` to its ``zookeeper.connect`` and ``ZKCONSUMER_TEST_BROKERS`` to its
+All tests of a session use the same cluster, so each test should create its own topics and groups. To use an
+existing cluster, set ``ZKCONSUMER_TEST_ZOOKEEPER`` to its ``zookeeper.connect`` and ``ZKCONSUMER_TEST_BROKERS`` to its
 ``bootstrap.servers``.
 """
 

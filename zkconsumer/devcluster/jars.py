@@ -1,4 +1,4 @@
-"""Downloads the jars of servers and clients from Maven repositories, with the Ivy contained in pyspark.
+"""Downloads the jars of servers and clients from Maven repositories, using the Ivy jar in pyspark.
 
 The jars are stored in the user's cache directory. The versions used by this project are pinned: a jar is rejected if
 its checksum differs from the one in ``pins.json``.
@@ -32,7 +32,7 @@ SPARKS_OWN = (
     "org.apache.commons:commons-pool2:2.12.1",
 )
 
-#: Ivy messages about an unreachable repository.
+#: Pattern of Ivy messages about an unreachable repository.
 _UNREACHABLE = re.compile("Server access|Host .* not found|ERROR|Exception", re.IGNORECASE)
 
 _PATTERN = "[organisation]_[artifact]-[revision](-[classifier]).[ext]"
@@ -49,7 +49,7 @@ def spark_jars() -> Path:
         JarsUnavailableError: pyspark is not installed.
     """
     try:
-        import pyspark  # imported here, because only this function needs it
+        import pyspark  # lazy import, because pyspark is optional
     except ModuleNotFoundError:
         raise JarsUnavailableError(
             "the development cluster requires the jars in pyspark: pip install 'pyspark>=4.3,<5'"
@@ -62,7 +62,7 @@ def spark_jars() -> Path:
 def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
     """Return the jars of ``group:name:version`` and its dependencies, sorted by name.
 
-    The first call downloads the jars and prints the progress to standard error. To use other repositories, set
+    The first call downloads the jars and prints progress to standard error. To use other repositories, set
     ``ZKCONSUMER_IVY_SETTINGS`` to the path of an Ivy settings file.
 
     Args:
@@ -90,7 +90,7 @@ def resolve_pinned() -> None:
 
 
 def classpath(jars: Sequence[Path]) -> str:
-    """Join jars to a class path."""
+    """Join jars into a class path."""
     return os.pathsep.join(map(str, jars))
 
 
@@ -108,7 +108,7 @@ def checksums(jars: Sequence[Path]) -> dict[str, str]:
 def _verify(coordinate: str, folder: Path, jars: Sequence[Path]) -> None:
     wanted = pins().get(coordinate)
     if wanted is None:
-        return  # not pinned: a version selected by the user
+        return  # the user selected a version that is not pinned
     found = checksums(jars)
     wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
     if wrong:

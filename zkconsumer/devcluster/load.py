@@ -34,7 +34,7 @@ def _varint(value: int) -> bytes:
 
 
 def batch(values: Sequence[bytes], *, timestamp_ms: int | None = None, codec: str = "none") -> bytes:
-    """Return a record batch in message format 2 with the given values and without keys.
+    """Return a record batch in message format 2 with the given values and null keys.
 
     Args:
         timestamp_ms: timestamp of all records, in milliseconds since the epoch; by default the current time.
@@ -63,7 +63,7 @@ def numbered_batch(
     for column in range(size - 1, max(-1, size - 20), -1):
         values[:, column] += (rest % 10).astype(np.uint8)
         rest //= 10
-    # Records differ in size only by the varint of the offset delta. All records of the same size form one array.
+    # The record size depends only on the varint of the offset delta, so records of equal size are built as one array.
     pieces = []
     for begin, end, width in ((0, 64, 1), (64, 8192, 2), (8192, 1 << 20, 3)):
         part = deltas[begin:end]
@@ -126,12 +126,12 @@ def _lz4_frame(data: bytes) -> bytes:
 
 
 class SteadyLoad:
-    """Thread that produces 0, 1, 2, ... in batches, round-robin over the partitions, until it is stopped.
+    """Thread that produces the numbers 0, 1, 2, ... in batches, round-robin over the partitions, until it is stopped.
 
     The rate never exceeds ``per_second``: after a delay, the thread does not catch up.
 
     Args:
-        admin: admin client, used only by the thread, which closes it when it stops.
+        admin: admin client; the thread is its only user, and closes it on exit.
         partitions: partitions to write to.
         per_second: number of records per second.
         batch: number of records per batch.
@@ -171,7 +171,7 @@ class SteadyLoad:
 
         Raises:
             TimeoutError: the thread did not stop within ``timeout``.
-            BaseException: the error that stopped the thread.
+            BaseException: an error stopped the thread; it is raised again.
         """
         self._stopped.set()
         self._thread.join(timeout)

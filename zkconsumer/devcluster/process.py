@@ -71,7 +71,7 @@ class ServerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process exists, even if it is paused."""
+        """Whether the process exists; a paused process counts as running."""
         if self._process is None:
             return False
         if self._process.poll() is None:
@@ -97,7 +97,7 @@ class ServerProcess:
                     stdin=reading,
                     stdout=out,
                     stderr=out,
-                    start_new_session=True,  # only the parent receives Ctrl-C, and stops the server
+                    start_new_session=True,  # so that only the parent receives Ctrl-C; it stops the server
                 )
         except BaseException:
             os.close(writing)

@@ -30,8 +30,8 @@ class Producer:
     Args:
         bootstrap_servers: broker addresses, as ``host:port,...``.
         topic: topic to write to.
-        partitions: partition numbers.
-        kafka: broker version; None to detect it, which requires 0.10 or later.
+        partitions: numbers of the partitions to write to.
+        kafka: broker version; None to detect it, which requires Kafka 0.10 or later.
 
     Raises:
         BrokerUnavailableError: no broker responded.
@@ -90,7 +90,7 @@ class Producer:
             future.add_errback(self._fail)
             self._check()
 
-    def _count(self, _metadata: object) -> None:  # called in the producer's thread, like _fail
+    def _count(self, _metadata: object) -> None:  # called in KafkaProducer's thread, like _fail
         self.acknowledged += 1
 
     def _fail(self, error: BaseException) -> None:
@@ -108,7 +108,7 @@ def _limit_rate(values: Iterable[bytes], rate: int) -> Iterator[bytes]:
     due = time.monotonic()
     for value in values:
         now = time.monotonic()
-        due = max(due, now - _TICK_S)  # do not catch up after a pause of the input
+        due = max(due, now - _TICK_S)  # do not catch up after a pause in the input
         if due - now > _TICK_S:
             time.sleep(due - now)
         yield value

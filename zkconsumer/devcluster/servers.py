@@ -36,7 +36,7 @@ appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = [%d] %p %m (%c)%n
 rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
-# Brokers log every request with a deprecated version, which slows down Kafka's old consumer considerably.
+# Brokers log each request that uses a deprecated API version, which slows down Kafka's old consumer considerably.
 logger.requests.name = kafka.request.logger
 logger.requests.level = off
 """
@@ -53,7 +53,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def kafka_coordinate(version: str) -> str:
-    """Return the Maven coordinate of a broker: the Scala 2.11 build before 2.4, otherwise the Scala 2.13 build."""
+    """Return the Maven coordinate of a broker: the Scala 2.11 build before Kafka 2.4, else the Scala 2.13 build."""
     scala = "2.13" if numbers(version) >= (2, 4) else "2.11"
     return f"org.apache.kafka:kafka_{scala}:{version}"
 
@@ -94,7 +94,7 @@ def java_command(
     """
     options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", *java_options]
     if log is not None:
-        # Temporary files of a killed JVM are deleted with this directory.
+        # The JVM's temporary files are deleted with this directory, even if the JVM is killed.
         options += [f"-Djava.io.tmpdir={log.parent}", "-XX:-UsePerfData"]
         settings = log.parent / "log4j2.properties"
         settings.write_text(LOG4J)
@@ -204,7 +204,7 @@ class Broker(ServerProcess):
         super().__init__(f"broker-{node}", command, folder, self._is_ready)
 
     def start(self, *, wait: bool = True) -> None:
-        """Start the broker once its previous ZooKeeper session has expired; before that, it would exit."""
+        """Start the broker after its previous ZooKeeper session has expired; otherwise, it would exit."""
         if self.log.exists() and self._zookeeper and not self.is_running:
             client = KazooClient(self._zookeeper)
             client.start(timeout=10)

@@ -28,7 +28,7 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 #: Options of Kafka's tools that have no counterpart.
 _WITHOUT_COUNTERPART = ("--new-consumer",)
 
-#: A part of a usage text that must stay on one line: alternatives, an option with its value, or a word.
+#: Pattern for a part of a usage text that must stay on one line: alternatives, an option with its value, or a word.
 _USAGE_PART = re.compile(r"\(.*?\)|\[.*?\](?=\s)|-\S+ [A-Z]+|\S+")
 
 
@@ -43,7 +43,7 @@ class ToolHelp(argparse.HelpFormatter):
         return "\n".join(indent + line for line in lines)
 
     def _format_usage(self, *arguments: Any) -> str:
-        # argparse indents the lines by the length of the command, which leaves too little space for alternatives.
+        # argparse indents continuation lines by the command's length, which leaves too little space for alternatives.
         parts = [part.replace(" ", "\0") for part in _USAGE_PART.findall(super()._format_usage(*arguments))]
         wrapped = textwrap.wrap(
             " ".join(parts), self._width, subsequent_indent=" " * 7, break_long_words=False, break_on_hyphens=False
@@ -84,7 +84,7 @@ class ToolParser(argparse.ArgumentParser):
 
 
 def _counterparts(options: Iterable[str]) -> Iterable[tuple[str, Counterpart]]:
-    """Yield each option of another tool that one of ``options`` replaces, with its replacement."""
+    """Yield options of other tools, each with its replacement in ``options`` or ``NO_COUNTERPART``."""
     known = set(options)
     for name, others in _OTHER_NAMES.items():
         if found := [other for other in others if other.partition(" ")[0] in known]:

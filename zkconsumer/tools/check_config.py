@@ -37,7 +37,7 @@ class _Line(NamedTuple):
         line: line number.
         property: property name in the file.
         value: value in the file, masked if it may be secret.
-        becomes: value that the consumer uses, or the reason why there is none.
+        becomes: value that the consumer uses, or a note if the property is ignored or invalid.
     """
 
     line: int
@@ -96,7 +96,7 @@ def _parse(content: bytes, path: str) -> tuple[list[tuple[str, FileValue]], list
 
 
 def _find_problems(properties: dict[str, FileValue], path: str) -> list[tuple[int, str]]:
-    """Return ``(line number, problem)`` pairs; line 0 stands for the whole file."""
+    """Return ``(line number, problem)`` pairs; line 0 means that the problem affects the whole file."""
     try:
         with_effect = {name: value for name, value in properties.items() if name not in WITHOUT_EFFECT}
         ConsumerConfig.from_dict(with_effect, strict=True)

@@ -217,7 +217,7 @@ def run_java_home(_options: argparse.Namespace) -> int:
 
 
 def run_status(options: argparse.Namespace) -> int:
-    """Print the addresses of the detached cluster; return exit code 1 if none is running."""
+    """Print the addresses of the detached cluster; return exit code 1 if no cluster is running."""
     if options.properties:
         _print_properties(cluster_state.require())  # the output is usually redirected to a file, so print no messages
         return 0

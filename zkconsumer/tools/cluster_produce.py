@@ -32,7 +32,7 @@ def add_to(actions: Any) -> None:
     )
     parser.add_argument("--topic", required=True, help="topic to write to; it must exist")
     parser.add_argument(
-        "--count", type=common.positive, metavar="N", help="write the numbers from 0 to N - 1 instead of standard input"
+        "--count", type=common.positive, metavar="N", help="write the numbers from 0 to N - 1 instead of input lines"
     )
     parser.add_argument(
         "--rate", type=common.positive, metavar="N", help="maximum number of records per second (default: no limit)"

@@ -19,7 +19,7 @@ from zkconsumer.tools.common import ToolError
 #: Keys of the addresses and the directory in the state file, in output order.
 ADDRESSES = ("zookeeper.connect", "bootstrap.servers", "logs")
 
-#: Name of the file in a cluster directory that contains the supervisor's pid. Without it, a directory is not deleted.
+#: Name of the supervisor's pid file in the cluster directory. A directory without this file is not deleted.
 MARKER = "supervisor.pid"
 
 
@@ -91,7 +91,7 @@ def _read_state(path: Path) -> dict[str, Any]:
     """Return the content of the state file.
 
     Raises:
-        ZkConsumerError: the file was not written by a supervisor.
+        ZkConsumerError: the file is malformed.
     """
     try:
         state: dict[str, Any] = json.loads(path.read_text())
@@ -110,7 +110,7 @@ def _read_state(path: Path) -> dict[str, Any]:
 def running() -> dict[str, Any] | None:
     """Return the state of the detached cluster, or None if none is running.
 
-    State files left by a killed supervisor are deleted.
+    The state file and cluster directory of a killed supervisor are deleted.
     """
     path = state_file()
     try:

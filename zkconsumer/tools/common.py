@@ -152,7 +152,7 @@ def delete_group(config: ConsumerConfig) -> None:
 def replace_file(path: Path) -> Iterator[Path]:
     """Yield the path of a new file, which replaces ``path`` at the end of the block unless an error is raised.
 
-    A device or a pipe, such as ``/dev/stdout``, cannot be replaced; its own path is yielded.
+    For a device or pipe such as ``/dev/stdout``, which cannot be replaced, ``path`` itself is yielded.
 
     Raises:
         ToolError: the file cannot be written.
@@ -170,9 +170,8 @@ def replace_file(path: Path) -> Iterator[Path]:
         raise ToolError(f"cannot write {str(path)!r}: {error}") from error
     finally:
         if is_replaced:
-            with contextlib.suppress(
-                OSError
-            ):  # for example, the name is too long, which already raised the error above
+            # Deletion also fails if the file could not be created, for example because its name is too long.
+            with contextlib.suppress(OSError):
                 new.unlink(missing_ok=True)
 
 
@@ -190,7 +189,7 @@ def retrying(backoff_s: float = 0.5) -> Retrying:
 def printable(text: object) -> str:
     """Return ``text`` as a string in which each unprintable character is replaced with an escape sequence.
 
-    Data from a znode can contain terminal control sequences, and line breaks that forge output lines.
+    Znodes can contain terminal control sequences, and line breaks that would forge output lines.
     """
     line = str(text)
     if line.isprintable():
@@ -214,7 +213,7 @@ class ToolError(ZkConsumerError):
 
 
 class OutputClosedError(Exception):
-    """Raised when standard output is closed or full. The unwritten message must not be committed."""
+    """Raised when a line cannot be written to standard output. An unwritten message's offset must not be committed."""
 
 
 def echo(line: object = "", file: TextIO | None = None, *, flush: bool = False) -> None:
@@ -241,7 +240,7 @@ def _write(line: str, file: TextIO | None, *, flush: bool) -> None:
 
     Raises:
         BrokenPipeError: the reader of the pipe exited.
-        OutputClosedError: the disk is full.
+        OutputClosedError: the line cannot be written, for example because the disk is full.
     """
     try:
         print(line, file=file, flush=flush)

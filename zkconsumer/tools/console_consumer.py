@@ -1,8 +1,8 @@
 """The tool ``console-consumer``: prints the messages of one or more topics.
 
 Source: Kafka 1.1 kafka.tools.ConsoleConsumer with ``--zookeeper``. Deliberate differences: a message is written before
-its offset can be committed, so no message is lost if the tool is killed; and a topic that does not exist is an error,
-unless it is selected by a regular expression.
+its offset can be committed, so no message is lost if the tool is killed; and the topic that ``--topic`` selects must
+exist.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _print_messages(stream: KafkaStream, printer: MessagePrinter) -> None:
 
 
 def _check_znodes(config: ConsumerConfig, options: argparse.Namespace) -> None:
-    """Check that brokers and the topic exist, and that committed offsets do not contradict ``--from-beginning``.
+    """Check that brokers and the topic exist and, with ``--from-beginning``, that the group has no offset znodes.
 
     With ``--delete-consumer-offsets``, delete the committed offsets instead.
     """

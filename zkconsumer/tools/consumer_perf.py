@@ -129,7 +129,7 @@ class _Reader:
 
     Attributes:
         messages: number of messages consumed.
-        size: total size of their values, in bytes.
+        size: total size of the message values, in bytes.
         last_read_at: ``time.monotonic()`` when the latest message was read.
     """
 

@@ -111,7 +111,7 @@ def _examine_group(
     """Return the state of a group, the partitions of its topics, and the problems of its members and owners.
 
     Some problems also occur temporarily during a rebalance. Therefore, a group with problems that prevent progress is
-    examined twice. If the problems that a rebalance can cause differ, the group is rebalancing.
+    examined twice. If the transient problems differ between the examinations, the group is rebalancing.
     """
     state, partitions, findings = _read_and_check(group, access, commands)
     first = {finding for finding in findings if finding.code}
@@ -168,6 +168,6 @@ def _check_group(
                 str(error),
                 f"topic {topic}",
                 "restore the partition list in this znode, for example from the output of kafka-topics.sh --describe "
-                "on a broker; do not delete the topic, which deletes its records",
+                "on a broker; do not delete the topic, because this would delete its records",
             )
     yield from doctor_group.check_owners(state, threads, partitions)

@@ -23,7 +23,7 @@ _MIXED_CLIENTS = (
 
 
 def check_members(state: GroupState, commands: Commands) -> Iterator[Finding]:
-    """Yield malformed znodes, and registrations that some members cannot read."""
+    """Report malformed znodes, registrations that some members cannot read, and groups without members."""
     for path, error in state.unreadable.items():
         problem = error.removeprefix(path).removeprefix(":").strip()
         code, partitions = _effect_of_znode(path)
@@ -37,7 +37,7 @@ def check_members(state: GroupState, commands: Commands) -> Iterator[Finding]:
         yield Finding(
             "the group has no members, so nothing is consumed",
             f"group {state.group}",
-            f"start a member; if the group is no longer used: {commands.delete_group()}",
+            f"start a member; if the group is no longer used, delete it: {commands.delete_group()}",
             "no_members",
         )
 
@@ -60,13 +60,13 @@ def _remedy_of_znode(path: str, commands: Commands) -> str:
         return "every JVM member fails to rebalance while this znode exists; stop the program that created it"
     if "/owners/" in path:
         return (
-            "a client such as pykafka creates owner znodes with such names; the members of this group ignore them and "
-            "read the same partitions; use a different group.id for that client"
+            "a client such as pykafka creates owner znodes with names of this form; the members of this group ignore "
+            "them and read the same partitions; use a different group.id for that client"
         )
     if number is None:
         return "no member of this group reads this znode; delete it unless a Kafka 0.7 consumer needs it"
     return (
-        "write the next offset to consume to this znode; to apply auto.offset.reset instead, stop the members and "
+        "set this znode to the next offset to be consumed; to apply auto.offset.reset instead, stop the members and "
         f"delete the offset: {commands.delete_offset(TopicPartition(topic, number))}"
     )
 
@@ -74,7 +74,7 @@ def _remedy_of_znode(path: str, commands: Commands) -> str:
 def _check_jvm_compatibility(consumer_id: str, content: Mapping[str, Any]) -> Iterator[Finding]:
     """Find registrations that zkconsumer accepts but that make every rebalance of a JVM member fail.
 
-    JVM members before 1.0 parse every number as a 32-bit integer, and reject the JSON if any number is not one.
+    JVM members before 1.0 reject a registration if any number in its JSON is not a 32-bit integer.
 
     Source: Kafka 0.8.2 kafka.utils.Json.
     """
@@ -118,7 +118,7 @@ def _check_filter(consumer_id: str, member: Registration, content: Mapping[str, 
 def check_owners(
     state: GroupState, threads: Mapping[str, list[str]], partitions: Mapping[str, list[int]]
 ) -> Iterator[Finding]:
-    """Yield topics that do not exist, and partitions with an invalid owner or none.
+    """Report topics that do not exist, partitions without a valid owner, and mixed clients or assignment strategies.
 
     Args:
         threads: ids of the threads subscribed to each topic.
@@ -161,12 +161,12 @@ def _problem_of_owner(
     if state.owner_sessions[partition] == 0:
         return (
             f"owner znode of {excerpt(owner)} is persistent, so it is not deleted when a session ends",
-            "delete the znode if no process reads the partition; until then, no member can claim it",
+            "delete the znode if no process reads the partition; no member can claim the partition while it exists",
         )
     if member not in state.sessions:
         return (
             f"owner {excerpt(owner)} is not a member of the group",
-            "stop the process of the owner; if it already terminated, the znode is deleted when its session expires",
+            "stop the owner's process; if it already terminated, the znode will be deleted when the session expires",
         )
     if state.owner_sessions[partition] != state.sessions[member]:
         return (
@@ -219,7 +219,7 @@ def _check_strategy(
         return
     if not followers:
         yield Finding(
-            "the partitions are not owned according to any assignment strategy of Kafka's old consumer",
+            "the partition owners do not match any assignment strategy of Kafka's old consumer",
             f"group {state.group}",
             f"a rebalance may be in progress: run this tool again in a few seconds. Otherwise, {_MIXED_CLIENTS}",
             "partition_not_released",
@@ -229,7 +229,7 @@ def _check_strategy(
     yield Finding(
         f"the members use different partition assignment strategies and block each other permanently ({detail})",
         f"group {state.group}",
-        "set the same partition.assignment.strategy for all members; with roundrobin, JVM members before and after 1.0 "
-        "cannot share a group (KAFKA-5822)",
+        "set the same partition.assignment.strategy for all members; with roundrobin, JVM members before 1.0 cannot "
+        "share a group with later versions (KAFKA-5822)",
         "partition_not_released",
     )

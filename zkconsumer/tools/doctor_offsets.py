@@ -27,7 +27,7 @@ def check(
     partitions: Mapping[str, list[int]],
     stale_after_s: float,
 ) -> Iterator[Finding]:
-    """Yield offsets that are negative, out of range, outdated, without a partition, or different in the two storages.
+    """Report offsets that are negative, out of range, stale, of missing partitions, or different in the two storages.
 
     Args:
         partitions: partition numbers of each existing topic.
@@ -63,13 +63,13 @@ def _check_storages(
     existing: Iterable[TopicPartition],
     differing: Mapping[TopicPartition, tuple[int, int]],
 ) -> Iterator[Finding]:
-    """Yield offsets that differ between the storages, are negative, or belong to no partition."""
+    """Report offsets that differ between Kafka and ZooKeeper, are negative, or belong to no existing partition."""
     if differing:
         yield Finding(
             group_state.describe_differing(differing),
             f"group {state.group}",
-            "stop the members, and copy the offsets that they use to the other storage. If offsets.storage=kafka: "
-            f"{commands.copy_offsets('zookeeper')}; otherwise: {commands.copy_offsets('kafka')}",
+            "stop the members, then overwrite the offsets in the storage that they do not use. If "
+            f"offsets.storage=kafka: {commands.copy_offsets('zookeeper')}; otherwise: {commands.copy_offsets('kafka')}",
         )
     for partition, content in sorted(state.negative_offsets.items()):
         yield Finding(

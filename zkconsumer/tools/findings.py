@@ -43,7 +43,7 @@ class Finding:
 
 
 def assess_health(findings: Iterable[Finding]) -> Health:
-    """Return the health of a group; problems with an unknown start time start now."""
+    """Return the health of a group; for a problem with an unknown start time, the current time is used."""
     now = time.time()
     return Health.of(
         merge_reasons(

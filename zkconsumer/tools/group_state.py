@@ -16,7 +16,7 @@ from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_offset
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Node
 
-#: Maximum number of characters kept of an owner znode. Thread ids are much shorter.
+#: Maximum number of characters to which an owner znode is truncated. Thread ids are much shorter.
 _MAX_OWNER_LENGTH = 1000
 
 
@@ -171,7 +171,7 @@ def in_kafka(
 def offsets(
     state: GroupState, partitions: Sequence[TopicPartition], kafka: Mapping[TopicPartition, int]
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Return the committed offset of each partition: Kafka's if there is one, otherwise ZooKeeper's.
+    """Return the committed offset of each partition: from Kafka if there is one, otherwise from ZooKeeper.
 
     Returns:
         The offset of each partition, -1 if there is none, and a note for each offset that could not be read.

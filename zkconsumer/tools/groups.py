@@ -43,7 +43,7 @@ def add_to(tools: Any) -> None:
     parser.add_argument("--group", action="append", default=[], help="consumer group; can be repeated with --delete")
     parser.add_argument(
         "--topic",
-        help="with --delete, delete only the offsets and owners of this topic; in all groups unless --group is given",
+        help="with --delete, delete only the offsets and owners of this topic, in all groups if --group is not given",
     )
     parser.add_argument(
         "--partition",

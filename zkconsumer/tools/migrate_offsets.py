@@ -150,7 +150,7 @@ class _Group:
         return {partition: offset for partition, offset in offsets.items() if offset >= 0}
 
     def fetch_committed(self, storage: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the committed offsets in ``zookeeper`` or ``kafka``; negative if there is no valid one."""
+        """Return the committed offsets in ``zookeeper`` or ``kafka``; negative if a partition has no valid offset."""
         self._access.cluster.partitions(sorted({partition.topic for partition in partitions}))  # loads the topic ids
         if storage == "zookeeper":
             return self._zookeeper.fetch(partitions)

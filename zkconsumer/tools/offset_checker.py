@@ -83,11 +83,11 @@ def _check(options: argparse.Namespace, access: Access) -> None:
 
 
 def _list_partitions(options: argparse.Namespace, access: Access) -> list[TopicPartition]:
-    """Return the partitions of ``--topic`` or, without it, of all topics that the group has owned."""
+    """Return the partitions of ``--topic`` or, by default, of all topics below the group's ``owners`` znode."""
     if options.topic:
         common.check_topics(access.cluster, options.topic.split(","))
         return group_state.list_partitions(access.cluster, options.topic.split(","))
-    # The topic znodes below owners remain after members stop.
+    # The topic znodes below ``owners`` remain after the members stop.
     owned = access.session.znodes.children(f"{GroupPaths(options.group).root}/owners")
     return group_state.list_partitions(access.cluster, owned or [])
 

@@ -1,4 +1,4 @@
-"""Prints formatted messages to standard output, and declares the options of the tools that do so."""
+"""Prints formatted messages to standard output, and declares the corresponding tool options."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class MessagePrinter:
         Raises:
             OutputClosedError: the process was started with standard output closed.
         """
-        if sys.stdout is None:  # file descriptor 1 may belong to a socket
+        if sys.stdout is None:  # file descriptor 1 may now belong to another file, such as a socket
             raise OutputClosedError
         self._last = _Output(0, None, b"")
         self._formatter = formatter

@@ -107,7 +107,7 @@ def _watch(options: argparse.Namespace, access: Access) -> None:
 def _sample(group: str, access: Access, logs: LogOffsets, coordinator: GroupCoordinator) -> _Sample:
     time_s = time.monotonic()
     state = group_state.read(access.session, group)
-    # The topic znodes below owners remain after members stop, even if no offsets were committed.
+    # The topic znodes below ``owners`` remain after the members stop, even if no offsets were committed.
     owned = access.session.znodes.children(f"{GroupPaths(group).root}/owners") or []
     partitions = group_state.list_partitions(access.cluster, [*state.topics, *owned])
     ends, _ = group_state.log_offsets(logs, partitions, protocol.LATEST)
@@ -145,12 +145,12 @@ def _title(group: str, members: int, rows: Sequence[tuple[Any, ...]], *, exists:
     title = f"group {group}: {common.count(members, 'member')}, {common.count(len(rows), 'partition')}, lag "
     title += f"{sum(lags):,}" if lags else "unknown"
     if lags and len(lags) < len(rows):
-        title += f" without {common.count(len(rows) - len(lags), 'partition')} whose lag is unknown"
+        title += f", excluding {common.count(len(rows) - len(lags), 'partition')} with unknown lag"
     return title
 
 
 def _live() -> Any:
-    """Return a live display of ``rich``, or None without a terminal or the extra ``cli``."""
+    """Return a ``rich`` live display, or None if there is no terminal or the extra ``cli`` is not installed."""
     if not sys.stdout.isatty() or common.rich_table((), ()) is None:
         return None
     from rich.live import Live

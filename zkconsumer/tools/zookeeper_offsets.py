@@ -95,7 +95,7 @@ def run_export(options: argparse.Namespace) -> int:
 
 
 def run_import(options: argparse.Namespace) -> int:
-    """Write the offsets of a file, up to its first empty line, and return the exit code."""
+    """Import the offsets in a file, up to its first empty line, and return the exit code."""
     offsets_by_group = _read(options.input_file)
     with common.access(common.read_config(options, options.zkconnect)) as access:
         session = access.session
@@ -140,7 +140,7 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
     offsets: dict[str, dict[TopicPartition, int]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
-            break  # as in Kafka 0.8.2
+            break  # Kafka 0.8.2 also stops at the first empty line
         parts = _LINE.fullmatch(line.strip())
         partition_number = None if parts is None else parse_partition_number(parts["partition"])
         if parts is None or partition_number is None or int(parts["offset"]) > OFFSET_MAX:
