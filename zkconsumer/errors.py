@@ -22,7 +22,7 @@ Packages define more specific subclasses, such as ``JarsUnavailableError`` in th
       OffsetOutOfRangeError         carries the log start offset and the end offset
       MessageSizeTooLargeError      a record does not fit into one fetch; the message names size, limit and property
       CorruptRecordError            carries the offset of the corrupt batch and the offset after it
-      UnsupportedBrokerError        no request version in common with the broker
+      UnsupportedBrokerError        the broker and this client support no common version of a request
       ConsumerTimeoutError          no record arrived in time; the stream remains usable
       ClosedError                   the object was closed, or is used after a fork
       TopologyError                 a topology has conflicting nodes, stores or topics
@@ -70,7 +70,7 @@ class TopicAuthorizationError(AuthorizationError):
 
 
 class GroupAuthorizationError(AuthorizationError):
-    """A broker returned GROUP_AUTHORIZATION_FAILED (30), or ZooKeeper denies access to the group's znodes."""
+    """A broker returned GROUP_AUTHORIZATION_FAILED (30), or ZooKeeper denied access to the group's znodes."""
 
 
 class AuthenticationError(ZkConsumerError):
@@ -132,7 +132,7 @@ class CorruptRecordError(ZkConsumerError):
 
 
 class UnsupportedBrokerError(ZkConsumerError):
-    """The broker and this client have no version of a request in common."""
+    """The broker and this client do not support a common version of a request."""
 
 
 class ConsumerTimeoutError(ZkConsumerError):

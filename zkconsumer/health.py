@@ -1,7 +1,7 @@
 """Health: whether a consumer is making progress, and if not, why.
 
-The health is derived from the state of the consumer's components each time it is read. A separate thread monitors it
-for changes, so that a blocked component cannot hide them.
+The health is derived from the state of the consumer's components each time it is read. A separate thread monitors it,
+so that changes are reported even if a component is blocked.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Problem:
 
     @classmethod
     def again(cls, previous: Problem | None, code: str, error: BaseException) -> Problem:
-        """Create a problem that starts now, or at the start of ``previous`` if that has the same code.
+        """Create a problem that starts now, or that has the start time of ``previous`` if both have the same code.
 
         Args:
             previous: previous problem, if any.
@@ -232,7 +232,7 @@ def stalled_partitions(problems: Iterable[tuple[TopicPartition, Problem]]) -> li
 
 
 def merge_reasons(reasons: Iterable[HealthReason]) -> list[HealthReason]:
-    """Merge the reasons for each code into one, with all partitions, the first message and the earliest start.
+    """Merge reasons with the same code into one, with all partitions, the first message and the earliest start.
 
     A reason without partitions affects all partitions, so the merged reason then has no partitions either.
     """

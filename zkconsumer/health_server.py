@@ -1,4 +1,4 @@
-"""HealthServer: the health of a consumer over HTTP, for the probes of Kubernetes, load balancers and monitors."""
+"""HealthServer: serves a consumer's health over HTTP, for probes by Kubernetes, load balancers and monitoring tools."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from zkconsumer.health import Health, HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.threads import OwnedThread
 
-#: Maximum seconds to wait for each piece of a request, and for the client to receive the response.
+#: Timeout in seconds for each read from a client's socket, and for sending the response.
 _SOCKET_TIMEOUT_S = 5.0
 
-#: Seconds to wait after a connection could not be accepted, for example because too many files are open.
+#: Back-off in seconds after a failed ``accept``, for example because too many files are open.
 _ACCEPT_BACKOFF_S = 0.5
 
-#: Maximum seconds to wait for the threads when the server is closed.
+#: Maximum seconds to wait for the threads to terminate when the server is closed.
 _JOIN_TIMEOUT_S = 2.0
 
 #: Highest TCP port.
 _MAX_PORT = 65_535
 
-#: States for which each path returns status 200; the status is 503 for all others.
+#: Health states for which a path returns status 200, by path; it returns status 503 for all other states.
 _OK_STATES: Mapping[str, frozenset[HealthState]] = {
     "/live": frozenset(HealthState) - {HealthState.FAILED},
     "/ready": frozenset({HealthState.HEALTHY, HealthState.REBALANCING}),
@@ -45,7 +45,7 @@ class HealthSource(Protocol):
 
     @property
     def health(self) -> Health:
-        """Whether the object makes progress, and if not, why. Several threads may read it at the same time."""
+        """Current health. Several threads may read it concurrently."""
 
 
 class HealthServer:
@@ -66,12 +66,12 @@ class HealthServer:
 
     The body is a JSON object with ``state`` and ``reasons``. Each reason has ``code``, ``state``, ``since`` (ISO 8601),
     ``message`` and ``partitions``, such as ``["orders-3"]``. If the health cannot be read, the status is 503, and the
-    body contains ``error``. The methods are GET and HEAD.
+    body contains ``error``. Only GET and HEAD requests are supported.
 
-    Any thread may call the methods.
+    The methods may be called from any thread.
 
     Args:
-        source: its ``health`` is read for each request.
+        source: consumer or application whose ``health`` is read for each request.
         port: TCP port; 0 selects a free port when the server is started.
         host: address to listen on; ``::`` for IPv6.
     """
@@ -84,7 +84,7 @@ class HealthServer:
         self._port = port
         self._server: _Server | None = None
         self._log = get_logger("zkconsumer.health")
-        self._last_error = ""  # written by the threads of the requests
+        self._last_error = ""  # last logged error; written by connection threads
 
     def __enter__(self) -> HealthServer:
         self.start()
@@ -95,34 +95,34 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """The TCP port. If it was given as 0, it is 0 until the server is started."""
+        """The TCP port. If the argument ``port`` was 0, this is 0 until the server is started."""
         return self._server.server_address[1] if self._server is not None else self._port
 
     def start(self) -> None:
         """Listen on the port, and serve requests in other threads.
 
         Raises:
-            ConfigurationError: the server cannot listen on the port, for example because it is in use.
-            ClosedError: the server was started before.
+            ConfigurationError: the server cannot listen on the port, for example because the port is in use.
+            ClosedError: the server was already started.
         """
         if self._server is not None:
-            raise ClosedError("a HealthServer can be started once; create another one")
+            raise ClosedError("a HealthServer can be started only once; create a new one")
         try:
             self._server = _Server(self._host, self._port, self._respond, self._log_failure)
         except OSError as error:
             raise ConfigurationError(
-                f"the health server cannot listen on port {self._port} of {self._host!r}: {error.strerror}; choose "
+                f"the health server could not listen on port {self._port} of {self._host!r}: {error.strerror}; choose "
                 "another port"
             ) from error
         self._server.start()
 
     def close(self) -> None:
-        """Close the port, and wait for the threads. Further calls have no effect."""
+        """Stop listening, and wait a limited time for the threads to terminate. Further calls have no effect."""
         if self._server is not None:
             self._server.close()
 
     def _respond(self, path: str) -> tuple[HTTPStatus, Mapping[str, object]]:
-        """Return the status and the JSON object for a path."""
+        """Return the HTTP status and the JSON body for a path."""
         if path not in _OK_STATES:
             return HTTPStatus.NOT_FOUND, {"error": f"unknown path; use one of {', '.join(_OK_STATES)}"}
         try:
@@ -131,7 +131,7 @@ class HealthServer:
             content = health.as_json()
         except Exception as error:
             text = repr(error)
-            if text != self._last_error:  # probes repeat the request every few seconds
+            if text != self._last_error:  # log an error once, because probes repeat the request
                 self._last_error = text
                 self._log_failure(error)
             return HTTPStatus.SERVICE_UNAVAILABLE, {"error": text}
@@ -143,16 +143,16 @@ class HealthServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """The HTTP server of a ``HealthServer``. It listens from its construction on.
+    """The HTTP server of a ``HealthServer``. It listens on the port as soon as it is created.
 
-    One thread accepts connections, and each connection has a thread that serves one request.
+    One thread accepts connections. A separate thread for each connection serves one request.
 
     Args:
-        respond: returns the status and the JSON object for a path.
-        on_failure: called with an unexpected exception of a thread.
+        respond: function that returns the HTTP status and the JSON body for a path.
+        on_failure: function that is called with an unexpected exception in a thread.
     """
 
-    #: Two processes must not share the port.
+    #: False, so that two processes cannot listen on the same port.
     allow_reuse_port = False
 
     def __init__(
@@ -165,7 +165,7 @@ class _Server(ThreadingHTTPServer):
         self.respond = respond
         self._on_failure = on_failure
         self._closing = threading.Event()
-        self._lock = threading.Lock()  # of _connections
+        self._lock = threading.Lock()  # guards _connections
         self._connections: dict[socket.socket, OwnedThread] = {}
         self._thread = OwnedThread(self.serve_forever, "zkconsumer-health-server", on_failure)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -176,12 +176,12 @@ class _Server(ThreadingHTTPServer):
         self._thread.start()
 
     def close(self) -> None:
-        """Close the port, let responses in progress be sent, and wait for the threads."""
+        """Stop listening, finish sending responses, and wait a limited time for the threads to terminate."""
         deadline = time.monotonic() + _JOIN_TIMEOUT_S
         self._closing.set()
         if self._thread.is_alive:  # false in a forked process
-            # Interrupts the thread, which otherwise checks for the end twice per second, and closes the port even if
-            # a forked process has a copy of the socket.
+            # Shutting down the socket wakes the thread, which otherwise checks only twice per second whether to stop.
+            # It also closes the port if a forked process has a copy of the socket.
             _shut_down(self.socket, socket.SHUT_RDWR)
             self.shutdown()
             self._thread.join(_JOIN_TIMEOUT_S)
@@ -200,7 +200,7 @@ class _Server(ThreadingHTTPServer):
         TCPServer.server_bind(self)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; wait after a failure, because the next call would fail at once."""
+        """Accept a connection; back off after a failure, because an immediate retry would fail as well."""
         try:
             return super().get_request()
         except OSError:
@@ -208,7 +208,7 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own."""
+        """Serve a connection in a separate thread."""
         thread = OwnedThread(
             partial(self._serve, request, client_address), f"{self._thread.name}-{client_address[1]}", self._on_failure
         )
@@ -216,12 +216,12 @@ class _Server(ThreadingHTTPServer):
             self._connections[request] = thread
         try:
             thread.start()
-        except BaseException:  # too many threads; the base class closes the connection
+        except BaseException:  # for example, too many threads; the base class closes the connection
             self._forget(request)
             raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log an exception, unless the client has disconnected."""
+        """Log an exception, unless the client disconnected."""
         del request, client_address
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
@@ -241,7 +241,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Serves one request."""
+    """Handles one HTTP request."""
 
     server: _Server
     timeout = _SOCKET_TIMEOUT_S
@@ -249,7 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Send the response, without the body if the method is HEAD."""
+        """Send the response to a GET or HEAD request."""
         status, content = self.server.respond(self.path.partition("?")[0])
         body = json.dumps(content).encode() + b"\n"
         self.send_response(status)
@@ -268,8 +268,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _shut_down(connection: socket.socket, how: int) -> None:
-    """End a connection; a thread that is blocked in it receives the end of the stream or an error."""
-    with contextlib.suppress(OSError):  # not connected any more
+    """Shut down a socket; a thread that is blocked in a call on it receives the end of the stream or an error."""
+    with contextlib.suppress(OSError):  # no longer connected
         connection.shutdown(how)
 
 

@@ -24,7 +24,7 @@ _MAX_ERRORS = 10
 #: Maximum number of events that the default handler remembers to detect repetitions.
 _MAX_REMEMBERED = 1000
 
-#: Keys whose values distinguish repetitions from other events of the same name, and keys that contain an event's error.
+#: Keys whose values identify an event, so that repetitions are detected, and keys that contain an event's error.
 _DISTINGUISHING = (
     *("event", "group", "consumer_id", "query", "topic", "topics", "partition"),
     *("path", "endpoint", "property", "method", "members"),
@@ -145,8 +145,8 @@ class _Shown:
 class DefaultHandler(logging.Handler):
     """Writes warnings to standard error unless another handler receives them.
 
-    This is checked for each event, so an application may configure logging before or after importing it. A repeated
-    warning is shown when its error changes, and otherwise once a minute, with the number of repetitions.
+    This is checked for each event, so an application may configure logging before or after it imports this package. A
+    repeated warning is shown when its error changes, and otherwise once a minute, with the number of repetitions.
 
     Args:
         clock: monotonic clock, in seconds.

@@ -83,7 +83,7 @@ class MessageAndMetadata(NamedTuple):
 
     @property
     def message(self) -> Any:
-        """The value, under its name in the Scala class."""
+        """The value, named ``message`` as in the Scala class."""
         return self.value
 
 

@@ -1,6 +1,6 @@
 """SimpleConsumer: the low-level consumer, which reads from one broker and does not join a group.
 
-Source: Kafka 1.1 kafka.consumer.SimpleConsumer. It is not in ``broker``, because it returns decoded messages.
+Source: Kafka 1.1 kafka.consumer.SimpleConsumer. This module is not part of ``broker``, because it decodes messages.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ class OwnedThread:
             timeout_s: maximum seconds to wait.
 
         Returns:
-            whether the thread has terminated or was never started. In the thread itself, False without waiting.
+            whether the thread has terminated or was never started. A call in the thread itself does not wait, and
+            returns False.
         """
         if self.is_alive and not self.is_current:
             self._thread.join(timeout_s)

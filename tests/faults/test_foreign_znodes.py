@@ -403,7 +403,7 @@ def test_persistent_owner_znode_is_named(config: Configs, topic: Topics, group: 
     name = topic(partitions=1)
     zk.create(f"/consumers/{group}/owners/{name}/0", b"other-0", makepath=True)
     one = create_consumer(config(rebalance_max_retries=1, zookeeper_session_timeout_ms=GIVE_UP_MS))
-    with pytest.raises(ConsumerRebalanceFailedError, match="is persistent, so no session deletes it"):
+    with pytest.raises(ConsumerRebalanceFailedError, match="is persistent, so ZooKeeper never deletes it"):
         one.create_message_streams({name: 1})
 
 

@@ -296,7 +296,7 @@ def test_close_does_not_wait_for_silent_client(source: Source) -> None:
 
 
 def test_server_starts_once(server: HealthServer, source: Source) -> None:
-    with pytest.raises(ClosedError, match="can be started once"):
+    with pytest.raises(ClosedError, match="can be started only once"):
         server.start()
 
     assert get(server, "/live")[0] == 200

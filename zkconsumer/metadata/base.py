@@ -49,7 +49,7 @@ class Cluster(Protocol):
 
     @property
     def problems(self) -> Mapping[str, Problem]:
-        """Problems, by topic, due to which the last known partitions are used. May be read from any thread."""
+        """Lookup problems by topic; the last known partitions of these topics are used. May be read from any thread."""
 
     @property
     def poll_interval_s(self) -> float | None:

@@ -21,8 +21,8 @@ class BootstrapCluster:
     """Metadata from the brokers, for KRaft clusters and Spark tasks.
 
     Used by one thread, except for ``look_up_topic_ids``, which uses its own connection, so another thread may call it.
-    The connection to the last broker that responded is kept open. A topic that existed keeps its partitions until it
-    counts as deleted (see ``TopicLookup``), even if the client is no longer authorized to describe it.
+    The connection to the last broker that responded is kept open. A topic keeps its last known partitions until it is
+    considered deleted (see ``TopicLookup``), even if the client is no longer authorized to describe it.
 
     Args:
         servers: bootstrap servers.
@@ -63,7 +63,7 @@ class BootstrapCluster:
         return {topic.name: list(topic.partitions) for topic in existing}
 
     def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
-        """Look up topic ids over a separate connection; used by one thread, which need not be the cluster's thread."""
+        """Look up topic ids over a separate connection. May be called by one thread other than the cluster's thread."""
         found = self._id_topics.look_up(topics).values()
         return FoundTopics(
             {topic.name: topic.topic_id for topic in found if topic.state in _MAY_EXIST},
@@ -96,7 +96,7 @@ def parse_bootstrap(servers: str) -> list[Endpoint]:
     """Parse comma-separated ``host:port`` pairs.
 
     Raises:
-        ConfigurationError: a pair is invalid.
+        ConfigurationError: an address is not ``host:port``, or its port is out of range.
     """
     try:
         return [Endpoint.parse(part) for part in servers.split(",") if part.strip()]

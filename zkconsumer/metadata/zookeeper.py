@@ -34,7 +34,7 @@ class ZooKeeperCluster:
         self.topic_ids: Mapping[str, str] = {}
         self.problems: Mapping[str, Problem] = {}
         self._last_brokers: list[Endpoint] = []
-        self._reported: dict[str, str] = {}  # kind of skipped znodes -> last error
+        self._reported: dict[str, str] = {}  # last error by kind of skipped znodes
         self._log = get_logger("zkconsumer.cluster")
 
     def brokers(self) -> list[Endpoint]:
@@ -92,20 +92,20 @@ class ZooKeeperCluster:
         paths = [registry.topic_path(topic) for topic in topics]
         partitions, ids = {}, {}
         for topic, path, node in zip(topics, paths, self._znodes.get_many(paths, watch=True), strict=True):
-            # exists() sets a watch for the creation of the topic, which may be created after get().
+            # exists() sets a watch that fires when the topic is created. The topic may be created after get().
             while node is None and self._znodes.exists(path, watch=True):
                 node = self._znodes.get(path, watch=True)
             if node is not None:
                 partitions[topic] = registry.parse_partitions(topic, node.data)
                 try:
                     ids[topic] = _read_id(topic, node)
-                except ZkConsumerError:  # an invalid topic id must not prevent the rebalance; use only the zxid
+                except ZkConsumerError:  # a malformed topic id must not prevent the rebalance; use only the zxid
                     ids[topic] = f"zk-{node.created_zxid}"
         self.topic_ids = ids
         return partitions
 
     def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
-        """Look up topic ids, which have both parts as of Kafka 2.8. May be called from any thread."""
+        """Look up topic ids, which contain ``zk-`` and ``id-`` parts as of Kafka 2.8. May be called from any thread."""
         nodes = self._znodes.get_many([registry.topic_path(topic) for topic in topics])
         ids = {topic: _read_id(topic, node) for topic, node in zip(topics, nodes, strict=True) if node is not None}
         return FoundTopics(ids, {*topics} - ids.keys())

@@ -28,14 +28,14 @@ class Offsets(Protocol):
         """
 
     def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
-        """Commit offsets for the topics that existed when the partitions' offsets were fetched.
+        """Commit offsets. Each applies to the topic that existed when the partition's offset was last fetched.
 
         Args:
             offsets: next offset to consume, by partition.
             allow_lower: whether committed offsets may be lowered.
 
         Returns:
-            The committed offset of each of these partitions after the commit.
+            The committed offset of each partition in ``offsets`` after the commit.
 
         Raises:
             ZkConsumerError: some offsets were not committed.

@@ -22,7 +22,8 @@ from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.zookeeper.registry import OFFSET_MAX
 
 _NOT_AVAILABLE, _NOT_COORDINATOR = 15, 16
-#: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS: the group has active members coordinated by Kafka.
+#: Errors that indicate active members coordinated by Kafka: ILLEGAL_GENERATION (22), UNKNOWN_MEMBER_ID (25) and
+#: REBALANCE_IN_PROGRESS (27).
 _ACTIVE_MEMBERS = (22, 25, 27)
 _INVALID_GROUP_ID = 24
 
@@ -40,7 +41,7 @@ class GroupCoordinator:
         self.group = group
         self._brokers = brokers
         self._connecting = connecting
-        self._channel: BrokerChannel | None = None  # to the coordinator, or to a broker that is queried for it
+        self._channel: BrokerChannel | None = None  # to the coordinator, or to a broker during the lookup
         self._is_closed = False
 
     def fetch_offsets(self, partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, int]:
@@ -57,8 +58,8 @@ class GroupCoordinator:
 
         Raises:
             RetriableError: the coordinator is unavailable, or is loading the offsets.
-            ZkConsumerError: the coordinator rejected the request, or an offset is too high for a record. In both cases,
-                -1 is never returned.
+            ZkConsumerError: the coordinator rejected the request, or a committed offset is too high; -1 is never
+                returned in these cases.
         """
         requested = None if partitions is None else list(partitions)
         response = self._request(protocol.offset_fetch_request(self.group, requested))
@@ -72,7 +73,7 @@ class GroupCoordinator:
                 "response does not contain the partition"
             )
         for partition, (offset, _) in offsets.items():
-            if offset >= OFFSET_MAX:  # fetchers use it as "no end offset", so nothing would be fetched
+            if offset >= OFFSET_MAX:  # fetchers use OFFSET_MAX for "no stop offset"
                 raise ZkConsumerError(
                     f"the committed offset of partition {partition} for group {self.group!r} must be below "
                     f"{OFFSET_MAX}, got {offset}; set it to the next offset to consume, for example with "
@@ -103,7 +104,7 @@ class GroupCoordinator:
         }
 
     def close(self) -> None:
-        """Close permanently. May be called from any thread; a concurrent request then raises ``ClosedError``."""
+        """Close the client. May be called from any thread; a concurrent request then raises ``ClosedError``."""
         self._is_closed = True
         channel = self._channel
         if channel is not None:
@@ -130,7 +131,7 @@ class GroupCoordinator:
         return broker_error(code, failure)
 
     def _request(self, request: Any) -> Any:
-        """Send a request to the coordinator. A coordinator lookup before it may take half of the timeout."""
+        """Send a request to the coordinator. If the coordinator is unknown, its lookup may take half of the timeout."""
         deadline = time.monotonic() + self._connecting.timeout_s
         channel = self._channel
         if channel is None:

@@ -56,6 +56,6 @@ class DualOffsets:
 
 
 def _choose_offset(in_kafka: int, in_zookeeper: int) -> int:
-    """Return the higher offset; if one offset belongs to a deleted topic, both may, so return ``OF_DELETED_TOPIC``."""
+    """Return the higher offset, or ``OF_DELETED_TOPIC`` if either storage returned it: both may be outdated."""
     offsets = in_kafka, in_zookeeper
     return OF_DELETED_TOPIC if OF_DELETED_TOPIC in offsets else max(offsets)

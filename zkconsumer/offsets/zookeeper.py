@@ -53,7 +53,7 @@ class ZooKeeperOffsets:
         self._existing_topic_ids = topic_ids
         self._topic_ids: dict[TopicPartition, str] = {}
         self._with_id_znode: set[TopicPartition] = set()
-        self._stores_topic_ids = True  # False after an ACL denied writing them
+        self._stores_topic_ids = True  # False after an ACL denied writing topic ids
         #: Committed offset and znode version, by partition; both are -1 if the znode does not exist.
         self._cache: dict[TopicPartition, tuple[int, int]] = {}
         self._log = get_logger("zkconsumer.offsets", group=group)
@@ -68,7 +68,7 @@ class ZooKeeperOffsets:
         return self._fetch(partitions, is_before_write=False)
 
     def _fetch(self, partitions: Iterable[TopicPartition], *, is_before_write: bool) -> dict[TopicPartition, int]:
-        """Read offset znodes into the cache. If ``is_before_write`` is true, an invalid offset counts as -1."""
+        """Read offset znodes into the cache. If ``is_before_write`` is true, a malformed offset is read as -1."""
         requested = list(partitions)
         ids = self._existing_topic_ids()
         for partition in requested:
@@ -113,7 +113,7 @@ class ZooKeeperOffsets:
         A committed offset is lowered only with ``allow_lower``, or once after ``allow_lower_once``.
 
         Returns:
-            The committed offset of each of these partitions after the commit.
+            The committed offset of each partition in ``offsets`` after the commit.
         """
         unknown = [partition for partition in offsets if partition not in self._cache]
         if unknown:
@@ -159,7 +159,7 @@ class ZooKeeperOffsets:
             raise
 
     def _write(self, offsets: Mapping[TopicPartition, int], allow_lower: bool) -> dict[TopicPartition, int]:
-        """Write offsets; return the offsets to retry, because their znodes were modified after they were read."""
+        """Write offsets; return those to retry, because their znodes were modified since the last read."""
         chosen = self._choose_writes(offsets, allow_lower)
         self._on_commit(len(chosen))
         try:

@@ -37,7 +37,7 @@ def group_threads_by_topic(members: Mapping[str, Registration], topics: Iterable
 
 
 def assign_range(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]) -> Assignment:
-    """Assign contiguous ranges of each topic's partitions to its threads, which are sorted as strings.
+    """Assign contiguous ranges of each topic's partitions to the subscribed threads, sorted by thread id as strings.
 
     The first ``len(partitions) % len(threads)`` threads are assigned one additional partition. The result does not
     depend on the order of the arguments' items, because every member must compute the same assignment.
@@ -109,8 +109,8 @@ def assign_roundrobin(
 def assign_flink(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]) -> Assignment:
     """Assign each topic's partitions round-robin to its threads, starting with a thread selected by topic hash code.
 
-    The number of partitions of a topic differs by at most one between threads, and topics with few partitions start
-    with different threads. No JVM consumer has this strategy; it is for groups that replace a Flink job.
+    The partition counts of any two threads for a topic differ by at most one, and topics with few partitions start with
+    different threads. No JVM consumer implements this strategy; it is for groups that replace a Flink job.
 
     Source: Flink 1.15 KafkaTopicPartitionAssigner.
     """
@@ -125,8 +125,8 @@ def assign_flink(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, 
     return assignment
 
 
-#: All assignment strategies, as values of ``partition.assignment.strategy`` and ``roundrobin.order``; the latter is
-#: empty for strategies that do not use it.
+#: ``(partition.assignment.strategy, roundrobin.order)`` for each assignment strategy; the order is empty for strategies
+#: that do not use it.
 STRATEGIES = (("range", ""), *(("roundrobin", order) for order in ROUND_ROBIN_ORDERS), ("flink", ""))
 
 
@@ -146,8 +146,8 @@ def candidate_assignments(
 ) -> Iterator[tuple[str, str, Assignment]]:
     """Yield ``(strategy, order, assignment)`` for each strategy that can assign the group's partitions.
 
-    Registrations do not contain the members' strategies. A member that uses a strategy owns only partitions that the
-    strategy's assignment assigns to it.
+    Registrations do not contain the members' strategies, but owner znodes show which strategies are possible: those
+    that assign each owned partition to its owner.
     """
     for strategy, order in STRATEGIES:
         try:

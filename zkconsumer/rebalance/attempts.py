@@ -1,7 +1,7 @@
 """RebalanceAttempts: runs a group member's rebalances, and retries failed rebalances.
 
-Source: Kafka 1.1 ZKRebalancerListener.syncedRebalance. Deliberate difference: rebalances are retried indefinitely,
-except for the first rebalance: the application waits for it, so its retries are limited.
+Source: Kafka 1.1 ZKRebalancerListener.syncedRebalance. Deliberate difference: rebalances are retried indefinitely. Only
+the retries of the first rebalance are limited, because the application waits for it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class RebalanceAttempts:
 
     Attributes:
         completed: number of successful rebalances.
-        unbalanced_since: ``time.monotonic()`` of the first failed attempt or the member's failure; None if the last
-            attempt succeeded.
+        unbalanced_since: ``time.monotonic()`` of the first failed attempt since the last successful one, or of the
+            member's failure; None if the last attempt succeeded.
         failure: error of the last attempt; None if it succeeded.
         running_since: start of the current attempt, in seconds since the epoch; None if no attempt is running.
 
@@ -99,8 +99,8 @@ class RebalanceAttempts:
     def health_reason(self) -> HealthReason | None:
         """Return why the member is not balanced; None if it is balanced, or has been unbalanced only briefly.
 
-        A failed rebalance may soon succeed on retry, when another member releases its partitions. The member counts as
-        stalled after ``rebalance.max.retries`` attempts. It counts as stalled immediately if another member's
+        A failed rebalance may soon succeed on retry, when another member releases its partitions. The member is
+        therefore considered stalled only after ``rebalance.max.retries`` attempts, or immediately if another member's
         registration causes the failure, if authorization fails, or if no broker is available.
         """
         failure, since = self.failure, self.unbalanced_since
@@ -167,11 +167,11 @@ class RebalanceAttempts:
             self._failures += 1
             self._failed_at = now
         self.failure = error
-        # Log at level ERROR only after every rebalance.max.retries attempts, because retries can continue for minutes.
+        # Log only one in rebalance.max.retries failures at level ERROR, because retries can continue for minutes.
         is_limit_reached = is_counted and self._failures % self._max_retries == 0
         log = self._log.error if is_limit_reached else self._log.info
         log("rebalance_failed", attempt=self._failures, error=str(error))
-        self.unbalanced_since = self.unbalanced_since or now  # set after logging, so that the reason is logged first
+        self.unbalanced_since = self.unbalanced_since or now  # only after logging, because other threads poll it
         self._first_rebalance.handle_failure(error, self._failures)
         # Events during the attempt do not shorten the back-off. The random factor prevents members that block each
         # other from retrying at the same time.

@@ -1,6 +1,6 @@
 """BrokerRequestThread: sends a group member's requests that may have to wait for brokers.
 
-The member thread registers, claims and releases partitions. If it waited for a broker, the group would wait for it.
+The member thread registers, claims and releases partitions. If it waited for a broker, the whole group would wait.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_CALL_S = 600.0
 #: Initial grace period, in seconds, before a partition lookup is abandoned when the group changes.
 LOOKUP_GRACE_S = 1.0
 
-#: Maximum grace period in seconds. It doubles with each abandoned lookup, so that slow brokers have enough time.
+#: Maximum grace period in seconds. The grace period doubles with each abandoned lookup, in case brokers are slow.
 _MAX_LOOKUP_GRACE_S = 4.0
 
 
@@ -53,7 +53,7 @@ class BrokerRequestThread:
     def __init__(self, thread_name: str, watch: SessionWatch, *, join_timeout_s: float = _JOIN_TIMEOUT_S) -> None:
         self.watch = watch
         self._join_timeout_s = join_timeout_s
-        self._mailbox = Mailbox("the consumer has been shut down")
+        self._mailbox = Mailbox("the consumer was shut down")
         self._thread = OwnedThread(self._run, thread_name, lambda error: self._mailbox.close(failure_of(error)))
         self._log = get_logger("zkconsumer.rebalance")
 
@@ -90,7 +90,7 @@ class BrokerRequestThread:
         try:
             limit = time.monotonic() + _MAX_CALL_S if deadline is None else deadline
             if not wait_until_done(future, wait or self.watch.wait, limit):
-                raise TimeoutError if deadline else BrokerUnavailableError(f"no result within {_MAX_CALL_S:g} s")
+                raise TimeoutError if deadline else BrokerUnavailableError(f"no response within {_MAX_CALL_S:g} s")
         except BaseException:
             future.cancel()
             raise
@@ -106,7 +106,7 @@ class BrokerRequestThread:
         """Run no further functions; the thread terminates when the running function returns.
 
         Args:
-            abort: function that makes the running function return; called after no other function can start.
+            abort: function that makes the running function return; called as soon as no other function can start.
         """
         self._mailbox.close()
         abort()
@@ -126,7 +126,7 @@ class ClusterProxy:
 
     If the group changes while a lookup waits for brokers, the lookup is abandoned after a grace period, so that the
     next rebalance can release partitions based on the last known metadata. The grace period doubles until a lookup
-    succeeds; otherwise, frequent group changes could abandon every lookup to slow brokers.
+    succeeds; otherwise, every lookup could be abandoned if the group changes frequently and the brokers are slow.
 
     Args:
         cluster: cluster metadata. If it is not polled, its lookups run in the member thread.

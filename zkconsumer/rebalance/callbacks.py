@@ -1,7 +1,8 @@
 """ConsumerRebalanceListener: the application's rebalance callbacks, and the thread that runs them.
 
 Source: Kafka 1.1 kafka.javaapi.consumer.ConsumerRebalanceListener. Deliberate differences: no lock is held during a
-callback, callbacks have a timeout, they may commit offsets, and they receive only the revoked partitions.
+callback, callbacks have a timeout and may commit offsets, and ``before_releasing_partitions`` receives only the revoked
+partitions.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class ConsumerRebalanceListener:
     """Rebalance callbacks; subclass it and pass an instance to ``set_consumer_rebalance_listener``.
 
     If a callback raises an exception, the rebalance fails and is retried. The consumer waits for a callback for at most
-    ``rebalance.max.retries`` times ``rebalance.backoff.ms``, because JVM members retry their claims to the partitions
-    that this consumer releases only for that long.
+    ``rebalance.max.retries`` times ``rebalance.backoff.ms``. JVM members give up a rebalance after that time if this
+    consumer has not released the partitions assigned to them.
     """
 
     def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
@@ -37,7 +38,7 @@ class ConsumerRebalanceListener:
         """
 
     def before_starting_fetchers(self, consumer_id: str, assignment: Mapping[str, Mapping[int, str]]) -> None:
-        """Called after this consumer has claimed its partitions of a new assignment, and before it fetches them.
+        """Called after this consumer has claimed its newly assigned partitions, and before it fetches them.
 
         Args:
             consumer_id: id of this consumer.
@@ -65,7 +66,7 @@ class CallbackRunner:
         self._thread_name = f"zkconsumer-{watch.membership.group}-listener-{self._consumer_id}"
         self._reported: Assignment = {}  # assignment passed to the last callback
         self._log = get_logger("zkconsumer.rebalance")
-        self._running: Future[None] | None = None  # callback that is running, possibly after it timed out
+        self._running: Future[None] | None = None  # running callback, even if it timed out
 
     def before_releasing_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Run the callback, unless the member is leaving the group; Kafka 1.1 does not call it on shutdown either.

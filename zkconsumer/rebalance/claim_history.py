@@ -75,7 +75,7 @@ class ClaimHistory:
         topic_ids = self._cluster.topic_ids
         offsets = self._committer.fetch(claimed)
         recreated = {p for p, offset in offsets.items() if offset == OF_DELETED_TOPIC or p in self._recreated}
-        # Brokers delete a topic's committed offsets with the topic, so offsets in Kafka may be missing in this case.
+        # Brokers delete a topic's committed offsets with the topic, so a re-created topic may have none in Kafka.
         recreated |= self.find_recreated(p for p, offset in offsets.items() if offset < 0 and p in self._topic_ids)
         new = recreated | self._find_new_partitions(offsets) if self._finds_new_partitions else recreated
         offsets.update(dict.fromkeys(recreated, -1))
@@ -86,7 +86,7 @@ class ClaimHistory:
         )
 
     def _find_new_partitions(self, offsets: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Return the partitions without an offset that are new, or whose topic has another partition with an offset."""
+        """Return the new partitions without a committed offset, and those whose topic has other committed offsets."""
         without = {partition for partition, offset in offsets.items() if offset < 0}
         created = set() if self._known is None else without - self._known
         topics = {partition.topic for partition in without}

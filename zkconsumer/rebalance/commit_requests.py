@@ -1,4 +1,4 @@
-"""CommitRequests: merges commit requests of the application that wait for an earlier commit."""
+"""CommitRequests: merges commit requests of the application that are waiting for an earlier commit."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CommitRequest:
 
 
 class CommitRequests:
-    """A queue of commit requests. Waiting requests are merged, so that their number does not delay other requests.
+    """A queue of commit requests. Waiting requests are merged, so that frequent commits do not delay other requests.
 
     Args:
         commit: commit function; called in the thread that calls ``commit_until``.

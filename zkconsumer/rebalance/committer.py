@@ -102,7 +102,7 @@ class OffsetCommitter:
         self._periodic_commit.add_done_callback(self._log_failure)
 
     def _commit_consumed_now(self) -> dict[TopicPartition, int]:  # in the broker request thread
-        """Commit the currently consumed offsets, because the application may have just committed higher offsets."""
+        """Read and commit the consumed offsets, which may be higher than when this call was queued."""
         owned = self._membership.assignment
         return self._commit({p: offset for p, offset in self._handler.consumed_offsets().items() if p in owned})
 
@@ -126,7 +126,7 @@ class OffsetCommitter:
         allow_lower: bool = False,
         on_committed: Callable[[dict[TopicPartition, int]], None] | None = None,
     ) -> Future[dict[TopicPartition, int]]:
-        """Commit offsets of owned partitions; the result of the future is the committed offsets.
+        """Commit offsets of owned partitions, and return a future with the committed offsets.
 
         Args:
             offsets: next offset to consume, by partition.

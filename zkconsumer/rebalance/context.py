@@ -20,7 +20,7 @@ from zkconsumer.rebalance.topic_filter import create_filter
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
-#: Minimum seconds that a claim fails before its cause is examined, and minimum seconds between examinations.
+#: Seconds for which a claim must keep failing before the cause is examined, and minimum seconds between examinations.
 _EXAMINE_AFTER_S = 1.0
 _EXAMINE_INTERVAL_S = 30.0
 
@@ -73,7 +73,7 @@ class AssignmentContext:
         self._paths = GroupPaths(config.group_id)
         self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer_id=consumer_id)
         self._reported_missing: list[str] = []
-        #: Owner znode that blocked the last claim, and ``time.monotonic()`` after which its cause is examined.
+        #: Owner znode that blocked the last claim, and ``time.monotonic()`` after which the conflict is examined.
         self._conflict_path = ""
         self._examine_at = 0.0
         self._mismatch: str | None = None
@@ -83,9 +83,8 @@ class AssignmentContext:
 
         With ``roundrobin``, it includes all topics of the group; with the other strategies, only this member's topics.
 
-        If the partitions are requested from brokers, the assignment of the last known partitions is yielded first. The
-        partitions that it revokes can be released even if no broker responds, but no partitions may be claimed based on
-        it.
+        If the partitions are requested from brokers, an assignment of the last known partitions is yielded first. The
+        partitions that it revokes can be released even if no broker responds. It must not be used to claim partitions.
 
         Raises:
             RegistrationError: another member's registration cannot be parsed, or its filter cannot be evaluated.
@@ -98,7 +97,7 @@ class AssignmentContext:
 
     @property
     def _known(self) -> _TopicSource:
-        """The last known topics if topics would be requested from brokers; otherwise, the topics in ZooKeeper."""
+        """The last known topics if topics are requested from brokers and any are known; otherwise, current topics."""
         has_known = self._last_lookup.existing and self._cluster.poll_interval_s is not None
         return self._last_lookup if has_known else self._cluster
 
@@ -161,12 +160,12 @@ class AssignmentContext:
     def _read_group(self, cluster: _TopicSource) -> tuple[dict[str, list[str]], dict[str, list[int]]]:
         """Return the subscribed thread ids and the partitions of each topic."""
         members = self._read_registrations()
-        whole_group = self._strategy == "roundrobin"  # its result depends on the topics of all members
+        whole_group = self._strategy == "roundrobin"  # round-robin depends on the topics of all members
         existing: list[str] = []
         if self._own_filter or (whole_group and any(member.is_filter for member in members.values())):
             existing = cluster.topics()
         named = {topic for member in members.values() if not member.is_filter for topic in member.subscription}
-        named = {topic for topic in named if is_valid_topic_name(topic)}  # JVM members accept invalid names
+        named = {topic for topic in named if is_valid_topic_name(topic)}  # JVM members may register invalid names
         own = sorted(self._registration.subscription)
         if self._own_filter:
             own = self._own_filter.select(existing, self._exclude_internal)
@@ -202,7 +201,7 @@ class AssignmentContext:
             try:
                 members[consumer_id] = Registration.from_json(path, node.data)
             except RegistrationError:
-                self._session.znodes.get(path, watch=True)  # retry when the znode changes
+                self._session.znodes.get(path, watch=True)  # the watch triggers a retry when the znode changes
                 raise
         if self._consumer_id not in members:
             path = self._paths.registration(self._consumer_id)
@@ -215,7 +214,7 @@ class AssignmentContext:
         try:
             return resolve_filter(path, registration, topics, self._exclude_internal)
         except RegistrationError:
-            self._session.znodes.get(path, watch=True)  # retry when the znode changes
+            self._session.znodes.get(path, watch=True)  # the watch triggers a retry when the znode changes
             raise
 
 

@@ -26,9 +26,9 @@ _LAST_ATTEMPT_TIMEOUT_S = 600.0
 class FirstRebalance:
     """Result and retry timeout of the first rebalance.
 
-    The rebalance is retried at least for a session timeout, during which ZooKeeper deletes the znodes of crashed
-    members, and at least as long as a JVM member would retry. The member thread sets the result; any thread may wait
-    for it.
+    The rebalance is retried for at least the session timeout, because ZooKeeper deletes the znodes of crashed members
+    only after that time, and for at least as long as a JVM member would retry it. The member thread sets the result;
+    any thread may wait for it.
 
     Args:
         config: consumer configuration.

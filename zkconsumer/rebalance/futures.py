@@ -41,7 +41,8 @@ def wait_until_done(future: Future[T], wait: Callable[[float], object], deadline
 
     Args:
         future: future to wait for.
-        wait: function that processes events for at most the given seconds, and returns early when ``future`` is done.
+        wait: function that processes events for a given maximum time in seconds, and returns early when ``future`` is
+            done.
         deadline: deadline, as a value of ``time.monotonic()``.
     """
     while not future.done():

@@ -15,7 +15,7 @@ class AssignedPartition:
     """A claimed partition.
 
     Attributes:
-        thread_id: thread id that owns the partition.
+        thread_id: id of the thread that owns the partition.
         offset: the group's committed offset; -1 if there is none.
         is_new: whether to read the partition from the beginning, regardless of ``auto.offset.reset``, because its topic
             was re-created, or because it is new and ``auto.offset.reset.new.partitions`` is ``smallest``.

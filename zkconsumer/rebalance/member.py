@@ -1,6 +1,6 @@
 """GroupMember: a member of a ZooKeeper-coordinated consumer group, without fetchers.
 
-The plain consumer and Spark's driver use it with different ``PartitionHandler`` implementations.
+The plain consumer and Spark's planning process use it with different ``PartitionHandler`` implementations.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector, without its streams and fetchers.
 """
@@ -94,10 +94,10 @@ class GroupMember:
         with ExitStack() as closing:  # run all steps in reverse order, even after an error
             closing.callback(self._committer.join)
             closing.callback(self._lookups.join)
-            closing.callback(self.session.close)  # before the joins, because a call may be waiting for ZooKeeper
+            closing.callback(self.session.close)  # before joining the threads, which may be waiting for ZooKeeper
             closing.callback(self._committer.close)
             closing.callback(self._thread.stop, self._handler.release_timeout_s + _LEAVE_TIMEOUT_S)
-            closing.callback(self._lookups.close)  # the member thread may be waiting for a lookup
+            closing.callback(self._lookups.close)  # aborts a lookup for which the member thread may be waiting
 
     @property
     def assignment(self) -> dict[TopicPartition, str]:
@@ -106,7 +106,7 @@ class GroupMember:
 
     @property
     def holds_lease(self) -> bool:
-        """Whether no other member can have claimed the partitions in ``assignment`` yet."""
+        """Whether the lease is held, so that no other member can have claimed the partitions in ``assignment``."""
         return self._membership.holds_lease
 
     @property
@@ -130,7 +130,7 @@ class GroupMember:
         return self._attempts.unbalanced_since
 
     def health_reasons(self) -> list[HealthReason]:
-        """Return why the member cannot own or commit its partitions; empty if it can."""
+        """Return the reasons why the member cannot own its partitions or commit their offsets; empty if it can."""
         if (failure := self._thread.failure) is not None:
             return [HealthReason(HealthState.FAILED, "member_failed", self._thread.failed_at, str(failure))]
         reasons = []
@@ -170,7 +170,7 @@ class GroupMember:
             offsets: next offset to consume, by partition; or a function that returns this mapping, which the member
                 thread calls between two rebalance steps.
             allow_lower: whether committed offsets may be lowered.
-            timeout_s: maximum seconds to wait, including for a rebalance step in progress; None for
+            timeout_s: maximum seconds to wait, including the time until a running rebalance step completes; None for
                 ``release_timeout_s`` plus the ZooKeeper and coordinator timeouts.
             on_committed: function that is called with the committed offsets in one of the member's threads, before any
                 other commit of these partitions.

@@ -76,7 +76,7 @@ class MemberThread:
         self._first_rebalance.wait()
 
     def stop(self, timeout_s: float) -> None:
-        """Make the thread release and commit all partitions, unregister and terminate; wait at most ``timeout_s``."""
+        """Make the thread release all partitions, unregister and terminate; wait at most ``timeout_s`` seconds."""
         self._mailbox.stop()
         if not self._thread.join(timeout_s) and not self._thread.is_current:
             self._log.warning("leave_timed_out", timeout_s=timeout_s, owned=len(self._membership.assignment))
@@ -113,7 +113,7 @@ class MemberThread:
             self._handler.on_partitions_lost()
             self._membership.lose()
         finally:
-            self._session.close()  # so that ZooKeeper deletes the znodes, and other members claim the partitions
+            self._session.close()  # so that ZooKeeper deletes the znodes, and other members can claim the partitions
 
     def _time_to_next_task(self) -> float | None:
         """Return the seconds until a task is due; None if none is scheduled."""
@@ -122,7 +122,7 @@ class MemberThread:
 
     def _run_due_tasks(self) -> None:
         if self._session.has_failed_authentication:
-            raise self._session.authentication_error()  # kazoo does not reconnect in this case
+            raise self._session.authentication_error()  # kazoo will not reconnect after this failure
         if self._session.has_ended:
             raise self._session.ended_error()
         if self.attempts.run_if_due():

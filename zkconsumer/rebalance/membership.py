@@ -51,7 +51,7 @@ class OwnershipEvent(enum.Enum):
     CONFIRM = "confirm"
     #: The handler stopped delivering the partition, and returned the offset to commit.
     STOP = "stop"
-    #: The member deleted the owner znode, if it belonged to the member.
+    #: The member deleted the owner znode, unless it belonged to another session.
     RELEASE = "release"
     #: The owner znode was deleted externally.
     DROP = "drop"
@@ -79,7 +79,7 @@ class _Ownership:
 
     Attributes:
         state: ownership state.
-        thread_id: thread id that owns the partition; empty unless the partition is assigned.
+        thread_id: id of the thread that owns the partition; empty unless the partition is assigned.
         offset: offset to commit in state RELEASING; -1 if there is none.
     """
 
@@ -129,12 +129,12 @@ class Membership:
 
     @property
     def is_registered(self) -> bool:
-        """Whether the member has registered, and the loss of its session has not been reported since."""
+        """Whether the member has registered, and no loss of its session has been recorded since."""
         return self.session_id != 0
 
     @property
     def holds_lease(self) -> bool:
-        """Whether the session cannot have expired since the member registered."""
+        """Whether the lease is held, so that the session cannot have expired since the member registered."""
         return self._session.lease.is_held
 
     @property

@@ -102,7 +102,7 @@ class OwnedPartitions:
         self._stop_delivery(revoked, deadline)
         self._watch.require()
         recreated = self._history.find_recreated(revoked)
-        # Do not commit offsets of deleted topics: if a topic is re-created, its offset would apply to the new topic.
+        # Do not commit offsets of deleted topics: they would apply to a new topic with the same name.
         valid = revoked - recreated - self._history.find_deleted(revoked)
         offsets = self._membership.releasing
         self._committer.commit_released({p: offsets[p] for p in valid if offsets[p] >= 0})

@@ -1,4 +1,4 @@
-"""Ownership: claims and releases owner znodes, all or none at a time.
+"""Ownership: creates and deletes a member's owner znodes in transactions.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector.reflectPartitionOwnershipDecision, releasePartitionOwnership, which create
 and delete the same znodes one by one.
@@ -44,7 +44,7 @@ def _describe_owner(node: Node) -> str:
     owner = f"consumer {excerpt(consumer_id)}" if consumer_id and re.fullmatch("[0-9]+", thread) else "another client"
     found = f"the znode contains {excerpt(content)}"
     if not node.owner_session:
-        found += " and is persistent, so no session deletes it; delete it if no process uses the partition"
+        found += " and is persistent, so ZooKeeper never deletes it; delete it if no process uses the partition"
     return f"{owner} ({found})"
 
 

@@ -72,7 +72,7 @@ class ZKRebalancerListener:
         """Release partitions assigned to other members, and claim partitions assigned to this member.
 
         Returns:
-            None, or the znode of another session that blocks the rebalance; a watch is set on it.
+            None, or a conflict if a znode of another session blocks the rebalance; a watch is set on the znode.
 
         Raises:
             SessionLostError: the session was lost, and all partitions with it.
@@ -136,7 +136,7 @@ class ZKRebalancerListener:
         """Create the registration znode unless it exists; return a conflict if another session created it."""
         if self._membership.is_registered:
             try:
-                self._watch.require()  # the new lease must not cover partitions owned before
+                self._watch.require()  # a new lease must not cover partitions claimed before it
             except SessionLostError as error:
                 self.lose(error)
         session = self._session.session_id
@@ -144,7 +144,7 @@ class ZKRebalancerListener:
             return None
         if (conflict := self._ownership.register()) is not None:
             return conflict
-        self._session.lease.acquire()  # before anything is claimed, so that the lease covers the claims
+        self._session.lease.acquire()  # before partitions are claimed, so that the lease covers them
         self._membership.register(session)
         self._log.info("consumer_registered", session_id=f"{session:#x}")
         return None

@@ -1,4 +1,4 @@
-"""SessionWatch: detects that a member's session was lost, before the member relies on it."""
+"""SessionWatch: detects the loss of a member's session before the member relies on the session."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ class SessionWatch:
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     def wait(self, timeout_s: float | None) -> None:
-        """Wait for the first call or event, but not beyond the end of the lease, and process all queued ones.
+        """Wait for a call or event, at most until the lease ends, and process all queued calls and events.
 
-        If the process was suspended, the connection may still be open, so the session may expire without an event.
+        The end of the lease is checked because the session may expire without an event: if the process was suspended,
+        the connection may still appear to be open.
 
         Args:
             timeout_s: maximum seconds to wait; None waits indefinitely.

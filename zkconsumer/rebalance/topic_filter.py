@@ -101,7 +101,7 @@ class _Expression:
     def __init__(self, text: str) -> None:
         try:
             translated = _Translation(text).result
-            re.compile(translated, re.ASCII)  # reject syntax that only ``regex`` accepts, not ``re`` or Java
+            re.compile(translated, re.ASCII)  # reject syntax that ``regex`` accepts, but ``re`` and Java do not
             self._pattern = regex.compile(translated, regex.V0 | regex.ASCII, cache_pattern=False)
         except (re.error, regex.error, RecursionError, OverflowError) as error:
             # The error message may quote parts of the expression.
@@ -109,7 +109,7 @@ class _Expression:
         #: ``time.monotonic()`` until which matching is rejected, because it exceeded the time limit.
         self._refused_until = 0.0
         self._text = text
-        #: Topics and result of the last call, because group members often register the same expression.
+        #: Cached topics and result of the last call: group members often register the same expression.
         self._last: tuple[Sequence[str], frozenset[str]] = ((), frozenset())
 
     def match(self, topics: Sequence[str]) -> frozenset[str]:

@@ -19,7 +19,7 @@ _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 def explain(hosts: str, timeout_property: str) -> str:
-    """Connect to each server without a session, and return a description of the problems with a remedy.
+    """Connect to each server without opening a session; return a description of the problems found, and a remedy.
 
     Args:
         hosts: value of ``zookeeper.connect``.

@@ -1,8 +1,8 @@
-"""Client: a kazoo client with its own TLS context that retries failed authentication when it reconnects.
+"""Client: a kazoo client that uses its own TLS context, and retries failed authentication when it reconnects.
 
 kazoo closes the session if authentication fails. It also treats a connection that is closed during the SASL handshake
 as an authentication failure, because ZooKeeper before 3.6 closes it if the credentials are wrong. With kazoo alone, a
-server restart at that moment would therefore terminate the consumer.
+server restart during the handshake would therefore terminate the consumer.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
 
     def select(self, readers: list[Any], *others: Any) -> Any:
-        """Wait for sockets. A socket whose TLS layer has buffered decrypted data counts as readable."""
+        """Wait for sockets. A socket with decrypted data in its TLS buffer is considered readable."""
         pending = [reader for reader in readers if isinstance(reader, ssl.SSLSocket) and reader.pending()]
         return (pending, [], []) if pending else super().select(readers, *others)
 
@@ -82,7 +82,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         """Return the host name, address and port of each server; a host name may resolve to the whole ensemble.
 
         If a host name is not resolved in time, its previous addresses are used. kazoo would wait for the name server
-        instead, even longer than the session timeout.
+        instead, possibly for longer than the session timeout.
         """
         client = self.client
         client.rounds += 1
@@ -126,8 +126,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 class Client(KazooClient):  # type: ignore[misc]
     """A kazoo client that, after authenticating once, retries failed authentication in the same session.
 
-    If authentication keeps failing for a session timeout, the client abandons the session, so that ZooKeeper deletes
-    its ephemeral znodes.
+    If authentication keeps failing for the duration of the session timeout, the client abandons the session, so that
+    ZooKeeper deletes its ephemeral znodes.
 
     Args:
         hosts: value of ``zookeeper.connect``.
@@ -194,7 +194,7 @@ class Client(KazooClient):  # type: ignore[misc]
         is_closed = isinstance(error.__cause__, kazoo_errors.ConnectionDropped)
         is_new, self.login_error = text != self.login_error, text
         if not self._has_logged_in:
-            self.is_refused = not is_closed  # the server may be restarting
+            self.is_refused = not is_closed  # a closed connection may mean that the server is restarting
             return kazoo_errors.ConnectionDropped(text) if is_closed else kazoo_errors.AuthFailedError(text)
         if is_new:
             self._log.warning("zookeeper_login_failed", endpoint=endpoint, error=text)

@@ -22,16 +22,16 @@ from zkconsumer.threads import OwnedThread
 from zkconsumer.zookeeper.connection import Connection
 
 #: Lease duration as a fraction of the negotiated session timeout. A follower reports its sessions to the leader with
-#: each ping of the leader, every half ``tickTime``. That is at most a quarter of the session timeout, which by default
-#: is at least two ``tickTime``.
+#: each ping of the leader, every half ``tickTime``. That is at most a quarter of the session timeout, because the
+#: minimum session timeout is two ``tickTime`` by default.
 _LENGTH = 0.75
 
 #: Number of lease renewals per session timeout.
 _RENEWALS = 8
 
-#: Number of consecutive renewal intervals without any response after which the connection is dropped. They take between
-#: three eighths and half of the session timeout, which leaves at least a quarter of it to connect to another server
-#: before the lease ends.
+#: Number of consecutive renewal intervals without any response after which the connection is dropped. These intervals
+#: take between three eighths and half of the session timeout, so that at least a quarter of the session timeout remains
+#: to connect to another server before the lease ends.
 _MAX_SILENT_INTERVALS = 3
 
 #: Maximum seconds to wait for the renewal thread to terminate.
@@ -56,11 +56,11 @@ def _now() -> float:
 class LeaseState(enum.Enum):
     """State of a lease; see ``Lease``."""
 
-    #: The lease was never acquired, or its end was reported to ``on_expired``.
+    #: The lease was never acquired, or its end has been reported to ``on_expired``.
     IDLE = enum.auto()
     #: The session cannot have expired, so the member's partitions may be consumed.
     HELD = enum.auto()
-    #: The lease ended, but ``on_expired`` was not called yet.
+    #: The lease ended, but ``on_expired`` has not been called yet.
     EXPIRED = enum.auto()
 
 
@@ -162,7 +162,7 @@ class Lease:
             return self._ends_at - now if self._state is LeaseState.HELD else 0.0
 
     def acquire(self) -> None:
-        """Start the lease after a ``sync`` confirms that the session has not expired; block until the response.
+        """Start the lease after a ``sync`` confirms that the session has not expired; wait for the response.
 
         Raises:
             ZooKeeperUnavailableError: the server did not respond in time.
@@ -212,7 +212,7 @@ class Lease:
             self._apply(LeaseEvent.EXPIRE)
 
     def _report_end(self) -> None:
-        """Call ``on_expired`` if the lease has ended and its end was not reported yet."""
+        """Call ``on_expired`` if the lease has ended, and its end has not been reported yet."""
         with self._lock:
             self._update(self._clock())
             if self._state is not LeaseState.EXPIRED:

@@ -23,8 +23,8 @@ BROKER_TOPICS = "/brokers/topics"
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
-#: Lowest version in the registration of a broker that supports ApiVersions requests: Kafka 0.10 writes 3, 0.9 writes 2,
-#: and 0.8 writes 1.
+#: Lowest registration version of brokers that support ApiVersions requests: Kafka 0.10 writes version 3, Kafka 0.9
+#: writes 2, and Kafka 0.8 writes 1.
 _FIRST_WITH_API_VERSIONS = 3
 
 _FILTERS = ("white_list", "black_list")
@@ -36,7 +36,7 @@ MAX_STREAMS = 1000
 _INT_MAX = (1 << 31) - 1
 _MAX_HOST_LENGTH = 255
 
-#: Exceptions raised for invalid JSON, and for JSON with an unexpected structure.
+#: Exceptions raised for malformed JSON, and for JSON with an unexpected structure.
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -155,7 +155,7 @@ class Registration:
             topic_count: number of streams by topic.
 
         Raises:
-            ConfigurationError: a topic name or number of streams is invalid.
+            ConfigurationError: a topic name is not allowed by Kafka, or a number of streams is out of range.
         """
         for topic, count in topic_count.items():
             check_topic_name(topic)
@@ -209,7 +209,7 @@ def _integer(name: str, value: object, low: int, high: int) -> int:
     """Convert a JSON integer, or a string of decimal digits, which some clients write instead.
 
     Raises:
-        ValueError: the value is neither, or is out of range.
+        ValueError: the value is not an integer, or is out of range.
     """
     number = int(value) if isinstance(value, str) and re.fullmatch("-?[0-9]{1,10}", value) else value
     if type(number) is not int or not low <= number <= high:
@@ -309,7 +309,7 @@ def _broker_address(text: str) -> Endpoint:
 def parse_offset(path: str, data: bytes | None) -> int:
     """Parse an offset znode and return the offset; -1 if ``data`` is empty or None, or if the offset is negative.
 
-    ``OFFSET_MAX`` is reduced by one, because no record can have this offset, and fetchers use it as "no end offset".
+    ``OFFSET_MAX`` is reduced by one, because no record can have this offset, and fetchers use it for "no stop offset".
 
     Raises:
         ZkConsumerError: the znode does not contain an integer; the message includes its path and content.

@@ -30,7 +30,7 @@ from zkconsumer.zookeeper.lease import Lease
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 from zkconsumer.zookeeper.znodes import Znodes
 
-#: Seconds between checks for a closed session and failed authentication while connecting.
+#: Seconds between checks whether the session was closed or authentication failed, while ``start`` waits to connect.
 _CONNECT_POLL_INTERVAL_S = 0.1
 
 #: Maximum seconds to wait for the server's response when closing the session.

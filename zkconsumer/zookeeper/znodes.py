@@ -13,7 +13,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.zookeeper.connection import BadVersion, Connection, NodeExists, NodeMissing
 
-#: Maximum number of operations per transaction: the request must not exceed ZooKeeper's ``jute.maxbuffer`` of 1 MB.
+#: Maximum number of operations per transaction, so that requests do not exceed ZooKeeper's ``jute.maxbuffer`` of 1 MB.
 TRANSACTION_LIMIT = 1000
 
 #: The ACL set by authenticated JVM members: full access for the creator, read access for everyone.
@@ -208,7 +208,7 @@ class Znodes:
             transaction = client.transaction()
             for path in chunk:
                 transaction.delete(path)
-            if self._commit(transaction) is None:  # for example, a znode does not exist: delete them individually
+            if self._commit(transaction) is None:  # nothing was deleted: delete the znodes one by one
                 for path, result in zip(chunk, [client.delete_async(path) for path in chunk], strict=True):
                     self._wait_unless_stale(result, path)
 
