@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -83,7 +83,9 @@ def join(consumer: ZookeeperConsumerConnector, topic: str, stopping: threading.E
     with ThreadPoolExecutor(max_workers=1) as executor:
         joining = executor.submit(consumer.create_message_streams, {topic: 1})
         while not joining.done():
-            if stopping.wait(0.1):
+            # Not stopping.wait(): a signal handler that calls set() during wait() can block forever.
+            wait([joining], timeout=0.1)
+            if stopping.is_set():
                 consumer.shutdown()  # ends create_message_streams
         try:
             [stream] = joining.result()[topic]
