@@ -33,7 +33,7 @@ log = structlog.get_logger("service")
 
 
 def configure_logging() -> None:
-    """Write events of structlog and of ``logging`` to standard error, one JSON object per line."""
+    """Write structlog and ``logging`` events to standard error, one JSON object per line."""
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,

@@ -111,8 +111,8 @@ class HealthServer:
             self._server = _Server(self._host, self._port, self._respond, self._log_failure)
         except OSError as error:
             raise ConfigurationError(
-                f"the health server could not listen on port {self._port} of {self._host!r}: {error.strerror}; choose "
-                "another port"
+                f"the health server could not listen on {self._host!r}, port {self._port}: {error.strerror}; check the "
+                "arguments host and port"
             ) from error
         self._server.start()
 

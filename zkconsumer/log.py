@@ -185,7 +185,7 @@ class DefaultHandler(logging.Handler):
         return record.name == KAZOO and record.levelno < logging.ERROR and self.level > logging.DEBUG
 
     def _count(self, record: logging.LogRecord) -> int | None:
-        """Return how often the event was suppressed since it was last shown, or None to suppress it again."""
+        """Return how many times the event was suppressed since it was last logged, or None to suppress it again."""
         if record.levelno < logging.WARNING:
             return 0
         rendered = record.msg if isinstance(record.msg, _Rendered) else None

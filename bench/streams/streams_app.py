@@ -1,4 +1,7 @@
-"""zkconsumer's application: ``python -m bench.streams.streams_app SETTINGS``; see ``applications.Run.to_json``."""
+"""The benchmark application for zkconsumer: ``python -m bench.streams.streams_app SETTINGS``.
+
+``SETTINGS`` is the JSON that ``applications.Run.to_json`` returns.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Word count with zkconsumer: ``python -m bench.streams.words_app SETTINGS``; see ``applications.Run.to_json``."""
+"""Word count with zkconsumer: ``python -m bench.streams.words_app SETTINGS``.
+
+``SETTINGS`` is the JSON that ``applications.Run.to_json`` returns.
+"""
 
 from __future__ import annotations
 

@@ -34,12 +34,12 @@ def _same_name(rng: random.Random) -> tuple[list[Json], str]:
 def _invalid_name(rng: random.Random) -> tuple[list[Json], str]:
     name = rng.choice(("a b", "a/b", ".", "..", "x" * 250, "ü"))
     step = rng.choice(({"op": "filter", "f": "odd"}, {"op": "peek"}, {"op": "to", "topic": "out"}))
-    return [{**step, "in": "s", "name": name}], "a name must have 1 to 249"
+    return [{**step, "in": "s", "name": name}], "a name must consist of 1 to 249"
 
 
 def _invalid_store_name(rng: random.Random) -> tuple[list[Json], str]:
     name = rng.choice(("a b", "a/b", "x" * 250))
-    return [_GROUP, {"op": "count", "of": "stream", "in": "g", "store": {"name": name}}], "a name must have 1 to 249"
+    return [_GROUP, {"op": "count", "of": "stream", "in": "g", "store": {"name": name}}], "must consist of 1 to 249"
 
 
 def _overlapping_topics(rng: random.Random) -> tuple[list[Json], str]:

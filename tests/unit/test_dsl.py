@@ -464,7 +464,7 @@ def test_invalid_names_are_rejected(builder: StreamsBuilder, name: str) -> None:
         lambda: builder.stream("in").group_by_key(name=name),
         lambda: builder.stream("in").repartition(name=name),
     ):
-        with pytest.raises(TopologyError, match="a name must have 1 to 249 ASCII letters"):
+        with pytest.raises(TopologyError, match="a name must consist of 1 to 249 ASCII letters"):
             declare()
 
 

@@ -70,7 +70,7 @@ class Topic:
         return dataclasses.replace(self, partitions=tuple(sorted({*self.partitions, *other.partitions})))
 
     def error(self) -> ZkConsumerError:
-        """Return the exception for a denied or unavailable topic."""
+        """Return the exception for a topic that is unavailable, or that the client is not authorized to describe."""
         if self.state is TopicState.DENIED:
             return denied_topic_error(self.name)
         return broker_error(self.error_code, f"the metadata of topic {self.name!r} is unavailable")

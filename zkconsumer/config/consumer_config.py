@@ -22,7 +22,8 @@ from zkconsumer.config.security_checks import check_security
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 
-#: Maximum number of characters quoted from an unknown property name, and pattern of characters outside names.
+#: Maximum number of characters quoted from an unknown property name, and pattern of a character that is not allowed in
+#: property names.
 _MAX_NAME, _NOT_IN_NAME = 80, re.compile(r"[^a-zA-Z0-9._-]")
 
 

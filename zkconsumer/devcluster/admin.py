@@ -282,7 +282,10 @@ class Admin:
             if result.error_code not in (_NOT_CONTROLLER, protocol.UNKNOWN_SERVER_ERROR):
                 text = getattr(result, "error_message", None) or error_name(result.error_code)
                 raise ZkConsumerError(f"topic {result.name!r}: {text}")
-        raise BrokerUnavailableError("no broker accepted the request as the controller")
+        raise BrokerUnavailableError(
+            "could not find the controller: each broker was unreachable, or returned NOT_CONTROLLER (41) or "
+            "UNKNOWN_SERVER_ERROR (-1)"
+        )
 
 
 @contextlib.contextmanager

@@ -87,7 +87,7 @@ class ZooKeeperOffsets:
             except ZkConsumerError as error:
                 if not is_before_write:
                     raise
-                self._log.warning("invalid_offset_overwritten", error=str(error))
+                self._log.warning("malformed_offset_overwritten", error=str(error))
                 offsets[partition] = -1
             self._cache[partition] = (offsets[partition], node.version if node else -1)
         self._with_id_znode -= id_nodes.keys()

@@ -1,4 +1,6 @@
-"""Iteration orders of Java collections, which determine topology descriptions and the order of equal timestamps.
+"""Iteration orders of Java collections.
+
+They determine topology descriptions, and the processing order of records and punctuations with equal timestamps.
 
 Source: java.util.HashMap and java.util.PriorityQueue in OpenJDK 17.
 """

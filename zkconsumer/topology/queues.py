@@ -283,7 +283,7 @@ class PartitionGroup:
 
         Returns None if all queues are empty. The timestamp is None if no other queue has records. If several other
         queues have records, it is ``UNKNOWN``, so that only one record is processed: each removal can change the order
-        of equal timestamps.
+        of records with equal timestamps.
         """
         queue = self._nonempty.peek()
         if queue is None:
@@ -360,5 +360,5 @@ class PartitionGroup:
         self._nonempty.items[:] = [self.queues[partition] for partition in order]
 
     def heap_order(self) -> list[TopicPartition]:
-        """Return the non-empty partitions in heap order, which determines the order of equal timestamps."""
+        """Return the non-empty partitions in heap order, which is the order of records with equal timestamps."""
         return [queue.partition for queue in self._nonempty.items]

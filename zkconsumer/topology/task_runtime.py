@@ -21,8 +21,8 @@ class TaskRuntime:
         commit: function that commits the page changes of all stores atomically, or raises an error. The default does
             nothing, which is sufficient for in-memory stores.
         rollback: function that discards the page changes since the last commit.
-        max_waiting: maximum number of records that wait for empty partitions; excess records are processed. None
-            disables the limit.
+        max_waiting: maximum number of records buffered while the task waits for data on empty partitions. Records
+            above this limit are processed without waiting. None disables the limit.
         lag_of: function that returns the lag of a partition, or None if the lag is unknown.
         partition_count: function that returns the partition count of a topic, for use by sink partitioners.
         global_stores: global stores by name.

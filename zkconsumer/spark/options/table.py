@@ -45,9 +45,9 @@ def _declare_times(prefix: str, verb: str, strategy: str, strategy_counterpart: 
 
     Args:
         prefix: option name prefix, ``starting`` or ``ending``.
-        verb: beginning of the descriptions of the timestamp options.
-        strategy: beginning of the strategy option's description.
-        strategy_counterpart: counterpart of the strategy option.
+        verb: first words of the timestamp option descriptions.
+        strategy: first words of the strategy option's description.
+        strategy_counterpart: Spark option that corresponds to the strategy option, or ``none``.
     """
     offsets, by_time, timestamp = f"{prefix}Offsets", f"{prefix}OffsetsByTimestamp", f"{prefix}Timestamp"
     yield Declared(

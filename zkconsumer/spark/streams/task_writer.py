@@ -120,7 +120,8 @@ class TransactionalWriter:
     def _check_repeated(self, output: TaskOutput, marker: Marker) -> None:
         """Check that the output of a repeated batch equals the committed output; the stores contain the new results."""
         assert self._last is not None
-        # The driver commits markers without a digest, for tasks without output and with ``at_least_once``.
+        # The driver commits markers without a digest: for tasks without output, and for all tasks if the guarantee is
+        # ``at_least_once``.
         if self._last.digest and self._last.digest != marker.digest:
             text = (
                 f"task {output.task}: the output of the repeated batch {marker.batch} differs from the committed "

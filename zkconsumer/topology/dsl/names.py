@@ -49,7 +49,7 @@ def check_name(name: str) -> str:
         raise TopologyError(f"a step, store or topic name must be a str, got {name!r}")
     if name in ("", ".", "..") or len(name) > _MAX_LENGTH or not _LEGAL.fullmatch(name):
         raise TopologyError(
-            f"a name must have 1 to {_MAX_LENGTH} ASCII letters, digits, '.', '_' or '-', and must not be '.' or '..', "
-            f"got {name!r}"
+            f"a name must consist of 1 to {_MAX_LENGTH} ASCII letters, digits, '.', '_' or '-', and must not be '.' or "
+            f"'..', got {name!r}"
         )
     return name
