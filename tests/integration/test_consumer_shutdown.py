@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
@@ -9,8 +10,12 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
+import kazoo.client
+import kazoo.handlers.threading
+import kazoo.protocol.connection
 import pytest
 from aliases import Consumers, Topics
 from kazoo.client import KazooClient
@@ -24,6 +29,7 @@ from znodes import members, owners, stored
 
 from zkconsumer import ConsumerConfig, KafkaStream
 from zkconsumer.errors import ClosedError, ConfigurationError, MessageStreamsExistError, ZooKeeperUnavailableError
+from zkconsumer.zookeeper import session
 
 
 def test_shutdown_is_idempotent(topic: Topics, consumer: Consumers) -> None:
@@ -305,3 +311,54 @@ def test_killed_member_commits_nothing_unconsumed(
     # The znodes of the killed member exist until its session expires; the next owner waits for that.
     [stream] = consumer(consumer_id="next").create_message_streams({name: 1})[name]
     assert take(stream, 1)[0].offset <= 2
+
+
+#: Files in which ``interrupt_line`` interrupts the start of a session.
+INTERRUPTED = [
+    inspect.getfile(module) for module in (session, kazoo.client, kazoo.protocol.connection, kazoo.handlers.threading)
+]
+
+
+def interrupt_line(number: int, call: Callable[[], object]) -> bool:
+    """Call a function, and raise KeyboardInterrupt before a line of it, as a signal handler does.
+
+    Args:
+        number: number of the executed line, from 1.
+
+    Returns:
+        whether the function executed that many lines.
+    """
+    count = 0
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename not in INTERRUPTED:
+            return None
+        if event == "line":
+            count += 1
+            if count == number:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return count >= number
+
+
+def test_start_of_session_can_be_interrupted_at_any_line(config: Callable[..., ConsumerConfig]) -> None:
+    """Kazoo cannot be stopped if an exception interrupted its start."""
+    number, is_interrupted = 0, True
+    while is_interrupted:
+        number += 1
+        starting = session.ZooKeeperSession.from_config(config())
+        try:
+            is_interrupted = interrupt_line(number, starting.start)
+        finally:
+            starting.close()
+        assert starting.session_id == 0 or starting._client._stopped.is_set()
+    assert number > 10

@@ -24,6 +24,7 @@ from zkconsumer.errors import (
     ZooKeeperUnavailableError,
 )
 from zkconsumer.retry import retrying
+from zkconsumer.threads import WAKE_INTERVAL_S, OwnedThread
 from zkconsumer.zookeeper import connection_diagnosis
 from zkconsumer.zookeeper.connection import Connection
 from zkconsumer.zookeeper.lease import Lease
@@ -142,15 +143,35 @@ class ZooKeeperSession:
         timeout_s = max(self._timeout_s, connect_timeout_s)
         deadline = time.monotonic() + timeout_s
         try:
-            with self._start_stop_lock:
-                self._check_open()
-                connected = self._client.start_async()
-                self.lease.start()
+            connected = self._start_client()
             # The connection may be lost before the chroot is checked.
             retrying(timeout_s)(self._wait_until_usable, connected, deadline, timeout_s)
         except BaseException:
             self.close()
             raise
+
+    def _start_client(self) -> threading.Event:
+        """Start kazoo and the lease; return the event that is set when the session is connected.
+
+        A signal handler may raise an exception in the calling thread at any instruction, and kazoo cannot be stopped
+        if its start was interrupted. It is therefore started in another thread.
+        """
+        connected: list[threading.Event] = []
+        errors: list[BaseException] = []
+
+        def start() -> None:
+            with self._start_stop_lock:
+                self._check_open()
+                connected.append(self._client.start_async())
+                self.lease.start()
+
+        starter = OwnedThread(start, "zkconsumer-zookeeper-start", errors.append)
+        starter.start()
+        while not starter.join(WAKE_INTERVAL_S):
+            pass
+        if errors:
+            raise errors[0]
+        return connected[0]
 
     def _check_open(self) -> None:
         if self._closing.is_set():
