@@ -305,7 +305,7 @@ def test_server_starts_once(server: HealthServer, source: Source) -> None:
 def test_used_port_is_named(server: HealthServer, source: Source) -> None:
     second = HealthServer(source, server.port, "127.0.0.1")
 
-    with pytest.raises(ConfigurationError, match=rf"port {server.port} of '127.0.0.1': Address already in use"):
+    with pytest.raises(ConfigurationError, match=rf"'127.0.0.1', port {server.port}: Address already in use"):
         second.start()
     second.close()
 
