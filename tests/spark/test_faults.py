@@ -245,7 +245,7 @@ def test_available_now_waits_for_brokers(
     options = dataclasses.replace(
         SourceOptions.parse({"group.id": "g", "zookeeper.connect": "z", "subscribe": name, "revokeTimeout": "1s"}),
         consumer=config(socket_timeout_ms=500),
-        unavailable_timeout=30.0,
+        unavailable_timeout_s=30.0,
     )
     planner = Planner(options)
     planner.start()

@@ -50,7 +50,7 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
                 options,
                 consumer=config(**settings),
                 revoke_timeout_s=handover,
-                unavailable_timeout=5.0,
+                unavailable_timeout_s=5.0,
                 commits=commits,
             ),
             seen,

@@ -38,7 +38,7 @@ def test_defaults_match_documentation() -> None:
     assert options.min_partitions is None
     assert options.max_records_per_partition is None
     assert options.revoke_timeout_s == 5.0
-    assert options.unavailable_timeout == 120.0
+    assert options.unavailable_timeout_s == 120.0
     assert options.consumer.group_id == "g"
     assert options.consumer.auto_offset_reset == "largest"
 

@@ -15,8 +15,8 @@ from zkconsumer.spark.options.table import OPTIONS
 
 def test_options_have_distinct_names_in_any_case() -> None:
     assert len(table.BY_NAME) == len(OPTIONS)
-    assert not {*table.REFUSED_PROPERTIES, *table.REFUSED_SPARK_OPTIONS} & table.BY_NAME.keys()
-    assert table.REFUSED_PROPERTIES.keys() <= set(property_names())
+    assert not {*table.REJECTED_PROPERTIES, *table.REJECTED_SPARK_OPTIONS} & table.BY_NAME.keys()
+    assert table.REJECTED_PROPERTIES.keys() <= set(property_names())
 
 
 def test_only_properties_have_dotted_names() -> None:

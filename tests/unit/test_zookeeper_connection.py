@@ -229,9 +229,9 @@ def closed() -> Exception:
 
 def test_first_login_is_not_repeated_after_rejection(client: Client) -> None:
     assert isinstance(client.on_login_failure("h:1", closed()), kazoo_errors.ConnectionDropped)
-    assert (client.is_refused, client.login_error) == (False, "handshake: closed")
+    assert (client.is_rejected, client.login_error) == (False, "handshake: closed")
     assert isinstance(client.on_login_failure("h:1", ValueError("wrong password")), kazoo_errors.AuthFailedError)
-    assert (client.is_refused, client.login_error) == (True, "wrong password")
+    assert (client.is_rejected, client.login_error) == (True, "wrong password")
 
 
 def test_session_is_abandoned_after_failed_logins(client: Client, caplog: pytest.LogCaptureFixture) -> None:
@@ -244,7 +244,7 @@ def test_session_is_abandoned_after_failed_logins(client: Client, caplog: pytest
     assert client.login_error == "authentication was rejected (ValueError)"
     assert isinstance(client.on_login_failure("h:1", ValueError()), kazoo_errors.ConnectionDropped)
     client.on_login()
-    assert (client.login_error, client.is_refused) == ("", False)
+    assert (client.login_error, client.is_rejected) == ("", False)
     assert isinstance(client.on_login_failure("h:1", ValueError()), kazoo_errors.ConnectionDropped)
 
 

@@ -107,7 +107,7 @@ class _Expression:
             # The error message may quote parts of the expression.
             raise ConfigurationError(f"{excerpt(text)} is an invalid regex: {excerpt(str(error))}") from error
         #: ``time.monotonic()`` until which matching is rejected, because it exceeded the time limit.
-        self._refused_until = 0.0
+        self._rejected_until = 0.0
         self._text = text
         #: Cached topics and result of the last call: group members often register the same expression.
         self._last: tuple[Sequence[str], frozenset[str]] = ((), frozenset())
@@ -126,14 +126,14 @@ class _Expression:
             f"topic filter {excerpt(self._text)} takes more than {timeout_s:.0f} s of CPU time to match {len(topics)} "
             "topics; rewrite the expression without nested repetitions"
         )
-        if time.monotonic() < self._refused_until:
+        if time.monotonic() < self._rejected_until:
             raise too_slow
         deadline = time.process_time() + timeout_s  # ``regex`` also measures the process CPU time
         fullmatch = self._pattern.fullmatch
         try:
             return frozenset(t for t in topics if fullmatch(t, timeout=max(deadline - time.process_time(), 1e-6)))
         except TimeoutError:
-            self._refused_until = time.monotonic() + _RETRY_INTERVAL_S
+            self._rejected_until = time.monotonic() + _RETRY_INTERVAL_S
             raise too_slow from None
 
 

@@ -52,7 +52,7 @@ class ZkConsumerBatchReader(DataSourceReader):
                 for ``clusterUnavailableTimeout``.
         """
         options = SourceOptions.parse(self._options, batch=True)
-        config, retry = options.consumer, retrying(options.unavailable_timeout)
+        config, retry = options.consumer, retrying(options.unavailable_timeout_s)
         with open_access(config, Connecting.from_config(config), has_session=options.has_zookeeper) as access:
             check_brokers(config)
             cluster, logs = access.cluster, access.logs(read_committed=config.read_committed)

@@ -136,7 +136,7 @@ class Client(KazooClient):  # type: ignore[misc]
         arguments: additional arguments for ``KazooClient``.
 
     Attributes:
-        is_refused: whether ZooKeeper rejected the first authentication; the client does not reconnect after that.
+        is_rejected: whether ZooKeeper rejected the first authentication; the client does not reconnect after that.
         rounds: number of passes through the server list since the last successful connection.
         resolved: host name, address and port of each server, by host and port in ``zookeeper.connect``.
         login_error: error of the last failed authentication or TLS handshake; empty after successful authentication.
@@ -145,7 +145,7 @@ class Client(KazooClient):  # type: ignore[misc]
     """
 
     def __init__(self, hosts: str, session_timeout_s: float, security: ZooKeeperSecurity, **arguments: Any) -> None:
-        self.is_refused = False
+        self.is_rejected = False
         self.login_error = ""
         self.is_logging_in = False
         self._has_logged_in = False
@@ -194,7 +194,7 @@ class Client(KazooClient):  # type: ignore[misc]
         is_closed = isinstance(error.__cause__, kazoo_errors.ConnectionDropped)
         is_new, self.login_error = text != self.login_error, text
         if not self._has_logged_in:
-            self.is_refused = not is_closed  # a closed connection may mean that the server is restarting
+            self.is_rejected = not is_closed  # a closed connection may mean that the server is restarting
             return kazoo_errors.ConnectionDropped(text) if is_closed else kazoo_errors.AuthFailedError(text)
         if is_new:
             self._log.warning("zookeeper_login_failed", endpoint=endpoint, error=text)

@@ -235,7 +235,7 @@ class ZooKeeperSession:
     @property
     def has_failed_authentication(self) -> bool:
         """Whether ZooKeeper rejected the first authentication; later failures are retried."""
-        return self._client.is_refused and not self._closing.is_set()
+        return self._client.is_rejected and not self._closing.is_set()
 
     @property
     def has_ended(self) -> bool:

@@ -32,7 +32,7 @@ class FetchTask(InputPartition):
         row_schema: schema of the rows, and how they are decoded.
         check_crcs: whether to verify record batch checksums.
         fails_on_data_loss: whether to raise an error for deleted records instead of skipping them.
-        unavailable_timeout: maximum seconds without a fetched chunk before the task fails.
+        unavailable_timeout_s: maximum seconds without a fetched chunk before the task fails.
         reports: address for reports of the end of the stream and of skipped records; None to report neither.
         can_end: whether the decoder can end the stream.
     """
@@ -45,7 +45,7 @@ class FetchTask(InputPartition):
     row_schema: RowSchema
     check_crcs: bool
     fails_on_data_loss: bool
-    unavailable_timeout: float
+    unavailable_timeout_s: float
     reports: ReportAddress | None = None
     can_end: bool = False
     planned: tuple[PlannedRange, ...] = ()

@@ -48,7 +48,7 @@ def read(task: FetchTask) -> Iterator[Any]:
         OffsetOutOfRangeError: an offset of a range is not in the log, and ``failOnDataLoss`` is true.
         CorruptRecordError: a record batch was corrupt in two fetches, or the broker cannot read it.
         UndecodableRecordError: the decoder rejected a record, and ``corrupt.record.policy`` is ``raise``.
-        BrokerUnavailableError: no records arrived for ``task.unavailable_timeout`` seconds.
+        BrokerUnavailableError: no records arrived for ``task.unavailable_timeout_s`` seconds.
     """
     freeze_modules("source")
     manager = ConsumerFetcherManager(
@@ -120,7 +120,7 @@ class _TaskReader:
             yield from self._rows.read_range(planned)
         last_chunk_at = time.monotonic()
         while self._missing:
-            taken = self._stream.take(max(0.1, min(self._task.unavailable_timeout / 8, _CHECK_AFTER_S)))
+            taken = self._stream.take(max(0.1, min(self._task.unavailable_timeout_s / 8, _CHECK_AFTER_S)))
             if taken is None:
                 self._check_missing(time.monotonic() - last_chunk_at)
                 continue
@@ -174,7 +174,7 @@ class _TaskReader:
         Args:
             silence: seconds since the last chunk.
         """
-        timeout = self._task.unavailable_timeout
+        timeout = self._task.unavailable_timeout_s
         if silence > timeout:
             raise self._unavailable_error()
         losses = self._loss_check.losses(self._missing)
@@ -186,10 +186,10 @@ class _TaskReader:
                 self._complete(partition)
 
     def _unavailable_error(self) -> ZkConsumerError:
-        """Return the error for a task that received no records for ``unavailable_timeout`` seconds."""
+        """Return the error for a task that received no records for ``unavailable_timeout_s`` seconds."""
         partition = min(self._missing)
         failure = (
-            f"no records arrived for {self._task.unavailable_timeout:g} s (option clusterUnavailableTimeout); topic "
+            f"no records arrived for {self._task.unavailable_timeout_s:g} s (option clusterUnavailableTimeout); topic "
             f"{partition.topic!r} partition {partition.partition} must be read up to offset {self._missing[partition]}"
         )
         problems = dict(self._manager.problems)

@@ -39,7 +39,7 @@ class GroupUse:
         if batch and is_member:
             raise ConfigurationError("option 'membership' must be 'none' or unset for batch reads, got 'group'")
         if not batch:
-            _refuse_ending(reader)
+            _reject_ending(reader)
         if is_member and subscription.assigned:
             raise ConfigurationError(
                 "option assign requires membership=none, because the group assigns partitions to its members; use "
@@ -75,7 +75,7 @@ class GroupUse:
         return defaults if self.has_zookeeper else {**defaults, "zookeeper.connect": "none"}
 
 
-def _refuse_ending(reader: OptionReader) -> None:
+def _reject_ending(reader: OptionReader) -> None:
     for name in (option.name for option in OPTIONS if option.name.startswith("ending")):
         if reader.given(name):
             raise ConfigurationError(f"option {name!r} is valid for batch reads only")

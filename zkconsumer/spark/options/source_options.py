@@ -21,7 +21,7 @@ from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.option_reader import OptionReader, did_you_mean
 from zkconsumer.spark.options.starting_offsets import StartingOffsets
 from zkconsumer.spark.options.subscription import Subscription
-from zkconsumer.spark.options.table import BY_NAME, REFUSED_PROPERTIES, REFUSED_SPARK_OPTIONS
+from zkconsumer.spark.options.table import BY_NAME, REJECTED_PROPERTIES, REJECTED_SPARK_OPTIONS
 from zkconsumer.spark.options.types import COLUMNS
 
 #: Options that Spark passes to every source, but this source ignores.
@@ -53,7 +53,7 @@ class SourceOptions:
         decoder: decoder class name and decoder options; None without a decoder.
         corrupt_record_policy: ``raise``, ``skip`` or ``quarantine``.
         revoke_timeout_s: maximum seconds to wait for in-flight batches before a revoked partition is released.
-        unavailable_timeout: maximum time that brokers may be unreachable, in seconds.
+        unavailable_timeout_s: maximum time that brokers may be unreachable, in seconds.
         consumer: the consumer properties.
     """
 
@@ -75,7 +75,7 @@ class SourceOptions:
     plans_ranges: bool
     corrupt_record_policy: str
     revoke_timeout_s: float
-    unavailable_timeout: float
+    unavailable_timeout_s: float
     consumer: ConsumerConfig
 
     @classmethod
@@ -116,7 +116,7 @@ class SourceOptions:
             "columns": get(_read_columns, reader),
             "corrupt_record_policy": read("corrupt.record.policy"),
             "revoke_timeout_s": read("revokeTimeout"),
-            "unavailable_timeout": read("clusterUnavailableTimeout"),
+            "unavailable_timeout_s": read("clusterUnavailableTimeout"),
             "consumer": _read_consumer(reader, use, problems),
         }
         if use is not None:
@@ -187,7 +187,7 @@ def _remove_kafka_prefix(options: Mapping[str, str], problems: Problems) -> dict
 
 def _remove_unsupported(options: Mapping[str, str], problems: Problems) -> dict[str, str]:
     """Remove the options that a Spark query cannot set, and report them as problems."""
-    unsupported = {**REFUSED_PROPERTIES, **REFUSED_SPARK_OPTIONS}
+    unsupported = {**REJECTED_PROPERTIES, **REJECTED_SPARK_OPTIONS}
     for name in unsupported:
         if name in options:
             problems.add(f"option {name!r} cannot be set for a Spark query: {unsupported[name]}")

@@ -318,7 +318,7 @@ OPTIONS = (
 BY_NAME = {option.name.lower(): option for option in OPTIONS}
 
 #: Consumer properties that a query cannot set, with the reason. Names are lowercase.
-REFUSED_PROPERTIES = {
+REJECTED_PROPERTIES = {
     "auto.commit.enable": "offsets are committed when a batch has finished; use commitOffsets",
     "auto.commit.interval.ms": "offsets are committed when a batch has finished; use commitOffsets",
     "consumer.timeout.ms": "a query without new records waits; use clusterUnavailableTimeout for broker outages",
@@ -326,7 +326,7 @@ REFUSED_PROPERTIES = {
 }
 
 #: Options of Spark's Kafka source that this source does not support, with the remedy. Names are lowercase.
-REFUSED_SPARK_OPTIONS = {
+REJECTED_SPARK_OPTIONS = {
     "kafkaconsumer.polltimeoutms": "use clusterUnavailableTimeout",
     "fetchoffset.numretries": "requests to brokers are retried for clusterUnavailableTimeout",
     "fetchoffset.retryintervalms": "requests to brokers are retried for clusterUnavailableTimeout",

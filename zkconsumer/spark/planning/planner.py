@@ -59,7 +59,7 @@ class Planner:
         self, options: SourceOptions, seen: Mapping[str, Any] = INITIAL, *, application: int | None = None
     ) -> None:
         self.query = query = QueryMember(options, seen, application=application)
-        last, member, timeout_s = BatchOffset.from_json(seen), query.member, options.unavailable_timeout
+        last, member, timeout_s = BatchOffset.from_json(seen), query.member, options.unavailable_timeout_s
         self._unavailable_timeout_s = timeout_s
         self._logs = logs = LogOffsets.from_config(member.cluster.brokers, query.config)
         self._progress = progress = Progress(logs)

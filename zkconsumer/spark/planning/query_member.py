@@ -75,7 +75,7 @@ class QueryMember(PartitionHandler):
             ZkConsumerError: ZooKeeper or the brokers are unreachable, or the first rebalance failed.
         """
         if self.tracker.planned_until():
-            self.member.start(self._options.unavailable_timeout)
+            self.member.start(self._options.unavailable_timeout_s)
         else:
             check_brokers(self.config)
             self.member.start()
@@ -207,12 +207,12 @@ def _new_member(options: SourceOptions, subscription: Subscription, handler: Par
             subscription.registration(options.streams),
             handler,
             auto_commit=False,
-            first_rebalance_timeout_s=options.unavailable_timeout + options.revoke_timeout_s,
+            first_rebalance_timeout_s=options.unavailable_timeout_s + options.revoke_timeout_s,
         )
     return StandaloneMember(
         options.consumer,
         subscription,
         handler,
         has_offsets=options.has_zookeeper,
-        unavailable_timeout_s=options.unavailable_timeout,
+        unavailable_timeout_s=options.unavailable_timeout_s,
     )

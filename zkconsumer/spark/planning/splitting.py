@@ -77,7 +77,7 @@ def task(
         row_schema=row_schema or options.row_schema(),
         check_crcs=config.check_crcs,
         fails_on_data_loss=options.fails_on_data_loss,
-        unavailable_timeout=options.unavailable_timeout,
+        unavailable_timeout_s=options.unavailable_timeout_s,
         reports=reports,
         can_end=can_end,
     )
