@@ -37,7 +37,7 @@ def configure_logging() -> None:
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
-        # Not "timestamp", which is the timestamp of a record in events of zkconsumer.
+        # Not "timestamp": zkconsumer's log events use that key for record timestamps.
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
         structlog.processors.format_exc_info,
     ]

@@ -25,7 +25,7 @@ class Screen:
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Print a sentence, after the seconds elapsed since the demo started."""
+        """Print a sentence, prefixed with the seconds elapsed since the demo started."""
         row = Table.grid(padding=(0, 2))
         row.add_row(f"[dim]{time.monotonic() - self._started:3.0f} s[/]", text)
         self._console.print(row)

@@ -99,7 +99,7 @@ class _Part(NamedTuple):
 
     @property
     def record_count(self) -> int:
-        """The number of records, or -1 for complete format 2 batches: the argument of ``decode`` and ``measure``."""
+        """The record count to pass to ``decode`` and ``measure``; -1 for complete format 2 batches."""
         return -1 if self.has_batch_headers else self.segment.rows
 
 

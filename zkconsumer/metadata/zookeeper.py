@@ -34,7 +34,7 @@ class ZooKeeperCluster:
         self.topic_ids: Mapping[str, str] = {}
         self.problems: Mapping[str, Problem] = {}
         self._last_brokers: list[Endpoint] = []
-        self._reported: dict[str, str] = {}  # last error by kind of skipped znodes
+        self._reported: dict[str, str] = {}  # last logged error for each kind of skipped znode
         self._log = get_logger("zkconsumer.cluster")
 
     def brokers(self) -> list[Endpoint]:

@@ -239,7 +239,7 @@ class _Translation:
         found = self._take(_GROUP)
         assert found is not None  # the pattern also matches a single parenthesis
         if self._regex[self._position : self._position + 1] == "?" and found.group() == "(":
-            raise self._unsupported_error("a group construct that differs in Python")
+            raise self._unsupported_error("a group construct that Java and Python interpret differently")
         if found["flag"] and start:
             raise self._unsupported_error("a flag that is not at the start")
         return f"(?P<{found['name']}>" if found["name"] else found.group()

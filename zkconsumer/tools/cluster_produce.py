@@ -37,7 +37,11 @@ def add_to(actions: Any) -> None:
     parser.add_argument(
         "--rate", type=common.positive, metavar="N", help="maximum number of records per second (default: no limit)"
     )
-    parser.add_argument("--bootstrap-server", metavar="HOSTS", help="brokers of a different cluster: host:port,...")
+    parser.add_argument(
+        "--bootstrap-server",
+        metavar="HOSTS",
+        help="bootstrap brokers (default: those of the running development cluster)",
+    )
     parser.set_defaults(run=run, parser=parser)
 
 

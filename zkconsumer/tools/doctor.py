@@ -28,7 +28,7 @@ consumer.
 The tool is read-only. The exit code is 0 if there is no problem, and 1 otherwise.
 """
 
-#: Seconds between the two examinations of a group whose problems may be caused by a rebalance.
+#: Seconds to wait before a group is checked again if its problems may be caused by a rebalance.
 _REBALANCE_S = 2.0
 
 #: Codes of problems that occur temporarily during a rebalance.

@@ -132,7 +132,7 @@ class SavedSchedules(NamedTuple):
 
 
 class TaskSchedules:
-    """The schedules of a task for both clocks, which can be saved and restored.
+    """The stream-time and wall-clock punctuation schedules of a task. They can be saved and restored.
 
     A schedule created in ``init`` is identified by its ordinal, because a rebuilt task calls ``init`` again. Other
     schedules are identified by the name of the processor method that they call.

@@ -180,7 +180,7 @@ class Lease:
             self._apply(LeaseEvent.ACQUIRE)
 
     def renew_soon(self) -> None:
-        """Trigger an immediate renewal, because the session was connected to a server."""
+        """Trigger an immediate renewal. Called when the session connects to a server."""
         self._wakeup.set()
 
     def expire(self) -> None:

@@ -139,7 +139,7 @@ class QueryMember(PartitionHandler):
             ClosedError: the query is being stopped.
         """
         if self.stopping.wait(interval_s):
-            raise ClosedError("the query was stopped; no further batch is planned")
+            raise ClosedError("the query was stopped; no further batches will be planned")
 
     def is_reassigning(self) -> bool:
         """Whether partitions were revoked in an unfinished rebalance, or were acquired and have no position yet."""

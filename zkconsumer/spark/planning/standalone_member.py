@@ -150,7 +150,7 @@ class StandaloneMember:
         except FutureTimeoutError as error:
             result.cancel()
             raise ZooKeeperUnavailableError(
-                f"offsets were not committed within {timeout_s:g} s; the commit is retried"
+                f"offsets were not committed within {timeout_s:g} s; the commit will be retried"
             ) from error
 
     def _run(self) -> None:
