@@ -10,7 +10,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 
 import kazoo.client
@@ -18,6 +17,7 @@ import kazoo.handlers.threading
 import kazoo.protocol.connection
 import pytest
 from aliases import Consumers, Topics
+from interrupts import interrupt_at
 from kazoo.client import KazooClient
 from processes import kill
 from producing import numbers, produce
@@ -313,41 +313,10 @@ def test_killed_member_commits_nothing_unconsumed(
     assert take(stream, 1)[0].offset <= 2
 
 
-#: Files in which ``interrupt_line`` interrupts the start of a session.
+#: Files in which the start of a session is interrupted.
 INTERRUPTED = [
     inspect.getfile(module) for module in (session, kazoo.client, kazoo.protocol.connection, kazoo.handlers.threading)
 ]
-
-
-def interrupt_line(number: int, call: Callable[[], object]) -> bool:
-    """Call a function, and raise KeyboardInterrupt before a line of it, as a signal handler does.
-
-    Args:
-        number: number of the executed line, from 1.
-
-    Returns:
-        whether the function executed that many lines.
-    """
-    count = 0
-
-    def trace(frame: FrameType, event: str, _argument: object) -> Any:
-        nonlocal count
-        if frame.f_code.co_filename not in INTERRUPTED:
-            return None
-        if event == "line":
-            count += 1
-            if count == number:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(None)
-    return count >= number
 
 
 def test_start_of_session_can_be_interrupted_at_any_line(config: Callable[..., ConsumerConfig]) -> None:
@@ -357,7 +326,7 @@ def test_start_of_session_can_be_interrupted_at_any_line(config: Callable[..., C
         number += 1
         starting = session.ZooKeeperSession.from_config(config())
         try:
-            is_interrupted = interrupt_line(number, starting.start)
+            is_interrupted = interrupt_at(number, starting.start, INTERRUPTED, event="line")
         finally:
             starting.close()
         assert starting.session_id == 0 or starting._client._stopped.is_set()

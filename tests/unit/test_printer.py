@@ -10,11 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pytest
-from threads import in_thread
+from interrupts import interrupt_at
 from unit.test_stream import P0, Fed, entry
 
 from zkconsumer import MessageAndMetadata
@@ -50,44 +49,6 @@ def message(offset: int) -> MessageAndMetadata:
     return MessageAndMetadata("t", 0, offset, None, b"%d" % offset, 0, 0, ())
 
 
-def interrupt_at(number: int, call: Callable[[], object]) -> bool:
-    """Call a function, and raise KeyboardInterrupt before a bytecode instruction in ``INTERRUPTED``.
-
-    It is called in a new thread. Among the instructions are those that end the handling of an exception; if one of them
-    is interrupted, Python keeps that exception as the one that is handled by the thread.
-
-    Args:
-        number: number of the instruction, from 1.
-
-    Returns:
-        whether the function executed that many instructions.
-    """
-    count = 0
-
-    def trace(frame: FrameType, event: str, _argument: Any) -> Any:
-        nonlocal count
-        if frame.f_code.co_filename not in INTERRUPTED:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            count += 1
-            if count == number:
-                raise KeyboardInterrupt
-        return trace
-
-    def run() -> None:
-        sys.settrace(trace)
-        try:
-            call()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
-
-    in_thread(run).result()
-    return count >= number
-
-
 def test_count_is_exact_after_interrupt_anywhere(tmp_path: Path, create: Callable[..., MessagePrinter]) -> None:
     """A signal handler can run between two instructions, for example when a message was written."""
 
@@ -101,7 +62,7 @@ def test_count_is_exact_after_interrupt_anywhere(tmp_path: Path, create: Callabl
         path = tmp_path / str(number)
         with path.open("wb") as file:
             tool = create(file, lambda message: b"%d\n" % message.offset)
-            is_interrupted = interrupt_at(number, partial(print_all, tool))
+            is_interrupted = interrupt_at(number, partial(print_all, tool), INTERRUPTED, event="opcode")
             assert tool.count == len(path.read_bytes().splitlines()), f"after an interrupt at instruction {number}"
     assert tool.count == 3
     assert number > 100
@@ -116,7 +77,8 @@ def test_printed_messages_are_consumed_after_interrupt(tmp_path: Path, create: C
         fed = Fed().acquire().put(entry([0, 1]), 2).put(entry([2]), 3, fetch_offset=2)
         with path.open("wb") as file:
             tool = create(file, lambda message: message.value + b"\n")
-            is_interrupted = interrupt_at(number, partial(console_consumer._print_all, fed.stream, tool))
+            printing = partial(console_consumer._print_all, fed.stream, tool)
+            is_interrupted = interrupt_at(number, printing, INTERRUPTED, event="opcode")
         printed = len(path.read_bytes().splitlines())
         assert fed.release(P0) == {P0: printed}, f"after an interrupt at instruction {number}"
     assert printed == 3

@@ -1,0 +1,53 @@
+"""Interrupt a function where a signal handler can raise an exception."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+from types import FrameType
+from typing import Any, Literal
+
+from threads import in_thread
+
+
+def interrupt_at(
+    number: int, call: Callable[[], object], files: Collection[str], *, event: Literal["opcode", "line"]
+) -> bool:
+    """Call a function in a new thread, and raise KeyboardInterrupt before an instruction or a line.
+
+    Among the instructions are those that end the handling of an exception; if one of them is interrupted, Python keeps
+    that exception as the one that is handled by the thread.
+
+    Args:
+        number: number of the instruction or line, from 1, in the order of their execution.
+        call: the function.
+        files: paths of the source files in which instructions or lines are counted.
+        event: what is counted.
+
+    Returns:
+        whether the function executed that many instructions or lines.
+    """
+    count = 0
+
+    def trace(frame: FrameType, found: str, _argument: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename not in files:
+            return None
+        frame.f_trace_opcodes = event == "opcode"
+        if found == event:
+            count += 1
+            if count == number:
+                raise KeyboardInterrupt
+        return trace
+
+    def run() -> None:
+        sys.settrace(trace)
+        try:
+            call()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+
+    in_thread(run).result()
+    return count >= number
