@@ -42,7 +42,14 @@ class ZkConsumerError(Exception):
 
 
 class ConfigurationError(ZkConsumerError, ValueError):
-    """A setting is missing or invalid, or contradicts another setting."""
+    """A setting is missing or invalid, or contradicts another setting.
+
+    Attributes:
+        problems: line number in the properties file and text of each problem, if several settings were checked. The
+            line number is 0 if the problem does not belong to a line.
+    """
+
+    problems: tuple[tuple[int, str], ...] = ()
 
 
 class RetriableError(ZkConsumerError):

@@ -22,7 +22,7 @@ class Problems:
 
     def __init__(self, path: str = "") -> None:
         self._path = path
-        self._found: list[tuple[int, str]] = []
+        self._found: dict[str, tuple[int, str]] = {}  # line and problem by the text that is shown
 
     def add(self, problem: object, value: object = None) -> None:
         """Add a problem.
@@ -31,9 +31,10 @@ class Problems:
             value: the invalid value. If it was read from a file, its path and line number precede the problem.
         """
         if isinstance(value, FileValue):
-            self._found.append((value.line, f"{value.place}: {problem}"))
+            self._found.setdefault(f"{value.place}: {problem}", (value.line, str(problem)))
         else:
-            self._found.append((0, f"{self._path}: {problem}" if self._path and value is None else str(problem)))
+            shown = f"{self._path}: {problem}" if self._path and value is None else str(problem)
+            self._found.setdefault(shown, (0, str(problem)))
 
     def attempt(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | None:
         """Call a function; if it raises ``ConfigurationError``, add the error and return None."""
@@ -46,5 +47,7 @@ class Problems:
     def check(self) -> None:
         """Raise one ``ConfigurationError`` for all problems, if any: one line per problem, ordered by line number."""
         if self._found:
-            lines = [text for _, text in sorted(self._found, key=lambda found: found[0])]
-            raise ConfigurationError("\n".join(dict.fromkeys(lines)))
+            found = sorted(self._found.items(), key=lambda item: item[1][0])
+            error = ConfigurationError("\n".join(shown for shown, _ in found))
+            error.problems = tuple(problem for _, problem in found)
+            raise error

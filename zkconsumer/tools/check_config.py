@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     path = str(options.file)
     entries, problems = _parse(content, path)
     if entries:  # do not report missing required properties for an empty or unreadable file
-        problems += _find_problems(dict(entries), path)
+        problems += _find_problems(dict(entries))
     lines = list(_explain(entries, {line for line, _ in problems}))
     if options.json:
         found = [{"line": line or None, "problem": problem} for line, problem in problems]
@@ -95,18 +95,13 @@ def _parse(content: bytes, path: str) -> tuple[list[tuple[str, FileValue]], list
     return entries, [] if entries else [(0, "the file contains no properties")]
 
 
-def _find_problems(properties: dict[str, FileValue], path: str) -> list[tuple[int, str]]:
+def _find_problems(properties: dict[str, FileValue]) -> list[tuple[int, str]]:
     """Return ``(line number, problem)`` pairs; line 0 means that the problem affects the whole file."""
     try:
         with_effect = {name: value for name, value in properties.items() if name not in WITHOUT_EFFECT}
         ConsumerConfig.from_dict(with_effect, strict=True)
     except ConfigurationError as error:
-        prefix = re.compile(rf"{re.escape(path)}:(?:(\d+):)? ")
-        found = []
-        for problem in str(error).split("\n"):
-            place = prefix.match(problem)
-            found.append((int(place[1] or 0), problem[place.end() :]) if place else (0, problem))
-        return found
+        return list(error.problems)
     return []
 
 
