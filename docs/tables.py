@@ -57,7 +57,7 @@ OPTION_GROUPS = {
 
 
 def label(kind: str, name: str) -> str:
-    """Return the label of the section of a property or an option."""
+    """Return the section label of a property or an option."""
     return f"{kind}-{name.replace('.', '-').replace('*', 'any').lower()}"
 
 

@@ -277,7 +277,7 @@ class BrokerChannel:
             return BEFORE_API_VERSIONS
         if self.endpoint.has_api_versions:
             return fetch_versions(self.request, self.endpoint)
-        for _ in range(2):  # a broker that is shutting down closes the first connection and refuses the second
+        for _ in range(2):  # a broker that is shutting down closes the first connection and rejects the second
             try:
                 with self._halve_deadline():
                     return fetch_versions(self.request, self.endpoint)
