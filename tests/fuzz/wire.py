@@ -48,6 +48,10 @@ _REQUEST_TIMEOUT_S = 0.3
 
 #: Positions and formats of the header fields that no CRC covers: offset, size and, in format 2, leader epoch.
 _UNCHECKED_FIELDS = ((0, ">q"), (8, ">i"), (12, ">i"))
+
+#: Bytes of the offset at the start of an entry.
+_OFFSET_BYTES = 8
+
 _CORNERS = (0, 1, -1, 7, 60, 100, 1 << 16, 1 << 30, (1 << 31) - 1, -(1 << 31), 1 << 40, (1 << 63) - 1, -(1 << 63))
 
 
@@ -79,6 +83,28 @@ def make_log(rng: random.Random, magic: int) -> Log:
         entries.append((batches.entry(magic, records, codec), start + count))
         rows += [Row(record.offset, record.key, record.value) for record in records]
     return Log(entries, rows)
+
+
+def find_fetch_size(sizes: list[int]) -> int:
+    """Return the smallest fetch size whose responses contain an entry, and the offset of the next one if there is one.
+
+    A wrong offset of the last entry cannot be detected in a response that ends before the next offset.
+
+    Args:
+        sizes: sizes of the entries of the log, in bytes.
+    """
+    size = max(sizes) + _OFFSET_BYTES
+    while not all(_contains_next_offset(sizes[first:], size) for first in range(len(sizes))):
+        size += 1
+    return size
+
+
+def _contains_next_offset(sizes: list[int], size: int) -> bool:
+    for entry in sizes:
+        if size < entry:
+            return size >= _OFFSET_BYTES
+        size -= entry
+    return True
 
 
 class Change:
@@ -154,12 +180,11 @@ class Reading:
         self._arrow = ArrowReader(max_slice_rows=max_slice_rows) if rng.random() < 0.5 else None
         self._end = log.entries[-1][1]
         self._stream = StreamQueue(budget := ByteBudget(1 << 30))
-        largest = max(len(entry) for entry, _ in log.entries)
         properties = {
             "group.id": "fuzz",
             "zookeeper.connect": "none",
             "fetch.wait.max.ms": 1,
-            "fetch.message.max.bytes": rng.choice((largest + 8, 1 << 20)),
+            "fetch.message.max.bytes": rng.choice((find_fetch_size([len(entry) for entry, _ in log.entries]), 1 << 20)),
             "socket.timeout.ms": round(_REQUEST_TIMEOUT_S * 1000),
         }
         settings = FetchSettings.from_config(ConsumerConfig.from_dict(properties))
