@@ -44,7 +44,6 @@ class EventValues(TypedDict, total=False):
     committed_offset: int
     consumed_offset: int
     consumer_id: str
-    counts: Mapping[str, int]
     endpoint: str
     error: str
     error_code: int
@@ -52,10 +51,10 @@ class EventValues(TypedDict, total=False):
     executable: str
     fetch_size: int
     group: str
-    horizon_ms: int
     idle: list[str]
     key: bytes | None
     kind: str
+    max_event_time_ms: int
     members: list[str]
     membership: str
     method: str
@@ -63,7 +62,7 @@ class EventValues(TypedDict, total=False):
     node: str
     offset: int
     offsets: Mapping[str, object]
-    owned: int
+    owned_count: int
     partition: int
     partition_count: int
     partitions: list[str]
@@ -74,6 +73,7 @@ class EventValues(TypedDict, total=False):
     reason: str
     reasons: Mapping[str, str]
     records: int
+    records_by_partition: Mapping[str, int]
     remedy: str
     retriable: bool
     session_id: str

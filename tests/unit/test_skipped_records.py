@@ -38,8 +38,8 @@ def test_skipped_records_of_ranges_are_logged(caplog: pytest.LogCaptureFixture) 
     counts = skipped_records()
     counts.start_batch({A: (0, 100), B: (0, 10)})
     counts.record([SkippedRange(*A, 0, lost=5), SkippedRange(*A, 50, lost=2, skipped=3), SkippedRange(*B, 0, lost=1)])
-    assert "event='records_lost' counts={'t-0': 7, 't-1': 1} records=8" in caplog.text
-    assert "event='records_skipped' counts={'t-0': 3} records=3" in caplog.text
+    assert "event='records_lost' records_by_partition={'t-0': 7, 't-1': 1} records=8" in caplog.text
+    assert "event='records_skipped' records_by_partition={'t-0': 3} records=3" in caplog.text
 
 
 def test_repeated_task_is_counted_once() -> None:

@@ -79,7 +79,7 @@ class MemberThread:
         """Make the thread release all partitions, unregister and terminate; wait at most ``timeout_s`` seconds."""
         self._mailbox.stop()
         if not self._thread.join(timeout_s) and not self._thread.is_current:
-            self._log.warning("leave_timed_out", timeout_s=timeout_s, owned=len(self._membership.assignment))
+            self._log.warning("leave_timed_out", timeout_s=timeout_s, owned_count=len(self._membership.assignment))
 
     # ---- the thread ----
 

@@ -146,7 +146,7 @@ class OwnedPartitions:
     def lose(self, error: SessionLostError) -> None:
         """Discard all partitions, because the session expired or may have expired."""
         membership = self._membership
-        self._log.warning(error.event, owned=len(membership.assignment), session_id=f"{membership.session_id:#x}")
+        self._log.warning(error.event, owned_count=len(membership.assignment), session_id=f"{membership.session_id:#x}")
         lost = membership.assignment
         self.discard()
         self._committer.forget(lost)
@@ -159,4 +159,4 @@ class OwnedPartitions:
 
     def _log_change(self, event: str, partitions: Set[TopicPartition]) -> None:
         owned = len(self._membership.assignment)
-        self._log.info(event, partitions=[str(p) for p in sorted(partitions)], owned=owned)
+        self._log.info(event, partitions=[str(p) for p in sorted(partitions)], owned_count=owned)

@@ -33,7 +33,7 @@ def raise_or_log(loss: DataLossError, fails: bool, log: Logger) -> None:
     if fails:
         raise loss
     lost = {str(partition): count for partition, count in sorted(loss.lost.items())}
-    log.warning("records_lost", counts=lost, records=sum(lost.values()), reason=loss.text)
+    log.warning("records_lost", records_by_partition=lost, records=sum(lost.values()), reason=loss.text)
 
 
 def start_offset_deleted(partition: TopicPartition, position: int, log_start: int, remedy: str) -> DataLossError:

@@ -320,7 +320,7 @@ class Alignment:
                 "event_time_held_back",
                 topic=slowest.topic,
                 partition=slowest.partition,
-                horizon_ms=limit.max_event_time_ms,
+                max_event_time_ms=limit.max_event_time_ms,
                 idle=sorted(str(partition) for partition in self._times.idle),
             )
         self._held_by = slowest

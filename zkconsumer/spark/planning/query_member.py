@@ -81,7 +81,7 @@ class QueryMember(PartitionHandler):
             self.member.start()
             self._check_starting_offsets()
         membership = "group" if self._options.is_member else "none"
-        self.log.info("query_started", membership=membership, owned=len(self.member.assignment))
+        self.log.info("query_started", membership=membership, owned_count=len(self.member.assignment))
         self._check_other_queries()
 
     def _check_starting_offsets(self) -> None:

@@ -66,10 +66,13 @@ class SkippedRecords:
                         counts[str(partition)] = counts.get(str(partition), 0) + count
         if lost:
             self._log.warning(
-                "records_lost", counts=lost, records=sum(lost.values()), reason="deleted before they were read"
+                "records_lost",
+                records_by_partition=lost,
+                records=sum(lost.values()),
+                reason="deleted before they were read",
             )
         if skipped:
-            self._log.warning("records_skipped", counts=skipped, records=sum(skipped.values()))
+            self._log.warning("records_skipped", records_by_partition=skipped, records=sum(skipped.values()))
 
     @property
     def counts(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:

@@ -70,7 +70,7 @@ class InternalTopics:
         for topic, created in requests.items():
             error = wait_for_error(created, f"creation of internal topic {topic!r}")
             if error is None:
-                self._log.info("internal_topic_created", topic=topic, counts={topic: topics[topic]})
+                self._log.info("internal_topic_created", topic=topic, partition_count=topics[topic])
             elif error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise StreamsError(
                     f"creation of internal topic {topic!r} failed: {error.name()} ({error.code()}): {error.str()}; "
