@@ -26,7 +26,7 @@ from .faults import Member, seconds
 
 
 @pytest.mark.parametrize("servers", ["localhost", "localhost:x", "localhost:65536", ":9092"])
-def test_malformed_bootstrap_servers_are_refused(config: Configs, servers: str) -> None:
+def test_malformed_bootstrap_servers_are_rejected(config: Configs, servers: str) -> None:
     with pytest.raises(ConfigurationError, match=r"bootstrap\.servers"):
         create_consumer(config(bootstrap_servers=servers)).create_message_streams({})
 
@@ -74,19 +74,19 @@ def test_missing_chroot_is_reported_and_not_created(cluster: DevCluster, config:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250])
-def test_invalid_topic_name_is_refused_before_start(config: Configs, name: str) -> None:
+def test_invalid_topic_name_is_rejected_before_start(config: Configs, name: str) -> None:
     with pytest.raises(ConfigurationError, match="topic"):
         create_consumer(config()).create_message_streams({name: 1})
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "1", None])
-def test_invalid_stream_count_is_refused_before_start(config: Configs, count: Any) -> None:
+def test_invalid_stream_count_is_rejected_before_start(config: Configs, count: Any) -> None:
     with pytest.raises(ConfigurationError, match="'some-topic'.*streams"):
         create_consumer(config()).create_message_streams({"some-topic": count})
 
 
 @pytest.mark.parametrize("offset", [-1, (1 << 63) - 1, 1 << 63, 1.5])
-def test_invalid_offset_is_refused_and_not_committed(
+def test_invalid_offset_is_rejected_and_not_committed(
     consumer: Consumers, topic: Topics, group: str, zk: KazooClient, offset: Any
 ) -> None:
     name = topic()

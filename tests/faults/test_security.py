@@ -300,7 +300,7 @@ def test_login_that_was_accepted_before_is_repeated(
     unique: Callable[[str], str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The credentials are missing for a while on a broker; a consumer goes on, and a new one is refused."""
+    """The broker loses its credentials for a while: a running consumer continues, and a new one is rejected."""
     name = secured.cluster.create_topic(unique("t"))
     connector = consumer(secured.password("SCRAM-SHA-256"))
     [stream] = connector.create_message_streams({name: 1})[name]
@@ -329,7 +329,7 @@ def test_login_that_was_accepted_before_is_repeated(
         [fetcher] = connector._runtime.fetchers._fetchers.values()
         assert fetcher._requests._channel._socket is not None
         fetcher._requests._channel._socket.shutdown(socket.SHUT_RDWR)
-        wait_for(lambda: "were accepted before" in caplog.text, what="the refusal of the consumer's login")
+        wait_for(lambda: "were accepted before" in caplog.text, what="the rejection of the consumer's login")
     finally:
         write_credentials(secured, PASSWORD)
     produce(secured.cluster.admin, name, 0, numbers(10, 20))
@@ -337,7 +337,7 @@ def test_login_that_was_accepted_before_is_repeated(
     accepted.close()
 
 
-def test_stream_raises_if_brokers_refuse_login(
+def test_stream_raises_if_brokers_reject_login(
     secured: Secured, consumer: Callable[..., ZookeeperConsumerConnector], unique: Callable[[str], str]
 ) -> None:
     name = secured.cluster.create_topic(unique("t"))
@@ -348,7 +348,7 @@ def test_stream_raises_if_brokers_refuse_login(
         next(stream)
 
 
-def test_client_without_required_certificate_is_refused(secured: Secured) -> None:
+def test_client_without_required_certificate_is_rejected(secured: Secured) -> None:
     one = channel(secured, "MUTUAL", secured.tls())
     try:
         with pytest.raises(ZkConsumerError):
@@ -380,7 +380,7 @@ def test_client_without_required_certificate_is_refused(secured: Secured) -> Non
         ({"zookeeper.sasl.mechanism": "GSSAPI"}, "requires the module kerberos: pip install pykerberos"),
     ],
 )
-def test_inconsistent_security_settings_are_refused(
+def test_inconsistent_security_settings_are_rejected(
     properties: dict[str, object],
     said: str,
     consumer: Callable[..., ZookeeperConsumerConnector],

@@ -258,7 +258,7 @@ def test_encrypted_key_needs_its_password(
 # ---- SASL -----------------------------------------------------------------------------------------------
 
 
-def test_refused_first_login_raises_at_once(
+def test_rejected_first_login_raises_at_once(
     topic: str, consumer: Callable[..., ZookeeperConsumerConnector], caplog: pytest.LogCaptureFixture
 ) -> None:
     connector = consumer({**sasl("wrong"), "zookeeper.connection.timeout.ms": 60_000})
@@ -282,7 +282,7 @@ def test_interrupted_first_login_is_repeated(
         connector.shutdown()
 
 
-def test_server_that_closes_each_login_refuses_it(
+def test_server_that_closes_each_login_rejects_it(
     secured: Secured, topic: str, consumer: Callable[..., ZookeeperConsumerConnector]
 ) -> None:
     """ZooKeeper before 3.6 closes the connection if the credentials are wrong."""
@@ -351,7 +351,7 @@ def test_member_survives_restart_with_other_password(
         secured.write_logins("another")
         zookeeper.restart()
         try:
-            wait_for(lambda: "zookeeper_login_failed" in caplog.text, 30, what="the refused login")
+            wait_for(lambda: "zookeeper_login_failed" in caplog.text, 30, what="the rejected login")
             wait_for(lambda: not connector.assignment, 30, what="the end of the lease")
             with kazoo(secured.cluster) as client:
                 owner = f"/consumers/{connector.config.group_id}/owners/{topic}/0"

@@ -180,7 +180,7 @@ def test_servers_die_with_killed_supervisor(run: Run, environment: dict[str, str
 
 
 @pytest.mark.slow
-def test_second_concurrent_start_is_refused(
+def test_second_concurrent_start_is_rejected(
     run: Run, environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]]
 ) -> None:
     both = [foreground("--detach", "--brokers", "1") for _ in range(2)]

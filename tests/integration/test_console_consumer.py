@@ -389,7 +389,7 @@ def test_generated_group_is_deleted_at_end(
     assert not zk.exists(f"/consumers/{made[0]}")
 
 
-# ---- refused starts ------------------------------------------------------------------------------------------
+# ---- rejected arguments ------------------------------------------------------------------------------------------
 
 
 def test_chroot_without_brokers_is_reported(
@@ -416,7 +416,7 @@ def test_missing_chroot_is_reported_and_not_created(
     assert not zk.exists(chroot)
 
 
-def test_from_beginning_is_refused_for_group_with_offsets(
+def test_from_beginning_is_rejected_for_group_with_offsets(
     zkconsumer_cluster: Cluster, topic: Topics, group: str, refused: Refused, file: File, zk: KazooClient
 ) -> None:
     name, settings = topic(), file(f"group.id={group}\n".encode())

@@ -293,7 +293,7 @@ def test_empty_offset_map_commits_nothing(
     assert stored(zk, group, name) == {}
 
 
-def test_offsets_of_other_members_are_refused(topic: Topics, group: str, consumer: Consumers, zk: KazooClient) -> None:
+def test_offsets_of_other_members_are_rejected(topic: Topics, group: str, consumer: Consumers, zk: KazooClient) -> None:
     name = topic()
     connector = consumer(consumer_id="c")
     connector.create_message_streams({name: 1})

@@ -107,7 +107,7 @@ def test_shutdown_in_reading_thread_ends_loop(admin: Any, topic: Topics, consume
     assert seen == list(range(10))
 
 
-def test_closed_consumer_refuses_new_streams(topic: Topics, consumer: Consumers) -> None:
+def test_closed_consumer_rejects_new_streams(topic: Topics, consumer: Consumers) -> None:
     connector = consumer()
     connector.shutdown()
 
@@ -153,13 +153,13 @@ def test_missing_zookeeper_is_reported_in_time(consumer: Consumers) -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "1", None])
-def test_invalid_stream_count_is_refused(count: object, consumer: Consumers) -> None:
+def test_invalid_stream_count_is_rejected(count: object, consumer: Consumers) -> None:
     with pytest.raises(ConfigurationError, match="must be an integer between 1 and 1000, got"):
         consumer().create_message_streams({"t": count})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "x" * 250])
-def test_invalid_topic_name_is_refused(name: str, consumer: Consumers) -> None:
+def test_invalid_topic_name_is_rejected(name: str, consumer: Consumers) -> None:
     connector = consumer(rebalance_max_retries=1, zookeeper_session_timeout_ms=1000)
 
     with pytest.raises(ConfigurationError, match="topic"):

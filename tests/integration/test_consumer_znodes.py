@@ -187,7 +187,7 @@ def test_group_is_below_the_chroot(
     assert not zk.exists(f"/consumers/{group}")
 
 
-def test_missing_chroot_is_refused_and_not_created(
+def test_missing_chroot_is_rejected_and_not_created(
     zkconsumer_cluster: Cluster, topic: Topics, consumer: Consumers, zk: KazooClient, unique: Callable[[str], str]
 ) -> None:
     chroot = f"/{unique('missing')}"

@@ -295,7 +295,7 @@ def test_missing_version_names_existing_ones(tmp_path: Path, monkeypatch: pytest
     )
 
 
-def test_jars_with_other_checksums_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jars_with_other_checksums_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinate = "org.apache.kafka:kafka_2.13:3.9.2"
     folder = tmp_path / "zkconsumer" / "jars" / coordinate.replace(":", "_")
     folder.mkdir(parents=True)

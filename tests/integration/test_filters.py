@@ -124,7 +124,7 @@ def test_registration_equals_that_of_jvm(topic: Topics, consumer: Consumers, zk:
     assert timestamp.strip(b'"}').isdigit()
 
 
-def test_own_exponential_filter_is_refused(topic: Topics, consumer: Consumers) -> None:
+def test_own_exponential_filter_is_rejected(topic: Topics, consumer: Consumers) -> None:
     topic(1)
     with pytest.raises(ConfigurationError, match="takes more than 1 s of CPU time"):  # without a second attempt
         consumer(rebalance_backoff_ms=3_600_000).create_message_streams_by_filter(
@@ -132,7 +132,7 @@ def test_own_exponential_filter_is_refused(topic: Topics, consumer: Consumers) -
         )
 
 
-def test_wrong_use_of_filters_is_refused(topic: Topics, consumer: Consumers) -> None:
+def test_wrong_use_of_filters_is_rejected(topic: Topics, consumer: Consumers) -> None:
     with pytest.raises(ConfigurationError, match="between 1 and 1000, got 0"):
         consumer().create_message_streams_by_filter(Whitelist("a"), 0)
     connector = consumer()

@@ -222,7 +222,7 @@ def test_missing_bootstrap_servers_are_logged_with_remedy(
 
 
 @pytest.mark.parametrize("servers", ["h", "h:", ":9092", "h:x", "a:1,b"])
-def test_malformed_bootstrap_servers_are_refused(servers: str, consumer: Consumers) -> None:
+def test_malformed_bootstrap_servers_are_rejected(servers: str, consumer: Consumers) -> None:
     with pytest.raises(ConfigurationError, match="must be a list such as 'host:port,host:port'"):
         consumer(bootstrap_servers=servers).create_message_streams({"t": 1})
 

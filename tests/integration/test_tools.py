@@ -471,7 +471,7 @@ def test_console_formatters_match_original(
     assert errors == "Processed a total of 1 messages\n"
 
 
-def test_unknown_formatter_is_refused(run: Run, at: str) -> None:
+def test_unknown_formatter_is_rejected(run: Run, at: str) -> None:
     code, _, errors = run(
         *("console-consumer", "--zookeeper", at, "--topic", "t", "--formatter", "kafka.tools.DefaultMesageFormatter")
     )

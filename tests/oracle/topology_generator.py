@@ -9,7 +9,7 @@ Json = Any
 
 
 class Invalid(NamedTuple):
-    """A request that both sides refuse, and a regular expression for this project's message."""
+    """A request that both sides reject, and a regular expression for this project's message."""
 
     request: Json
     message: str

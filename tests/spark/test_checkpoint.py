@@ -120,7 +120,7 @@ def test_checkpoint_offsets_are_copied_to_kafka(
     assert json.loads(migrate("kafka", "json:-")[1]) == {name: {"0": 7}}
 
 
-def test_invalid_checkpoint_is_refused(migrate: Migrate, folder: Path) -> None:
+def test_invalid_checkpoint_is_rejected(migrate: Migrate, folder: Path) -> None:
     (folder / "odd").write_text('{"t": {"0": "x"}}')
     full, broken, newer = folder / "full", folder / "broken", folder / "newer"
     (full / "commits").mkdir(parents=True)

@@ -193,7 +193,7 @@ def test_ended_query_stays_ended_after_restart(zkconsumer_cluster: Cluster, quer
         ({"corrupt.record.policy": "fail"}, "'raise', 'skip' or 'quarantine', got 'fail'"),
     ],
 )
-def test_invalid_decoder_is_refused_at_load(
+def test_invalid_decoder_is_rejected_at_load(
     settings: dict[str, str], text: str, spark: Any, options: Callable[..., dict[str, str]]
 ) -> None:
     with pytest.raises(Exception, match=re.escape(text)):

@@ -49,7 +49,7 @@ def batch_reader(options: dict[str, str]) -> ZkConsumerBatchReader:
 
 
 @pytest.mark.parametrize(("wanted", "message"), UNKNOWN)
-def test_query_refuses_unknown_names_in_starting_offsets(
+def test_query_rejects_unknown_names_in_starting_offsets(
     wanted: dict[str, Any], message: str, topic: Topics, options: Options, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=2)
@@ -84,7 +84,7 @@ def test_query_with_checkpoint_ignores_starting_options(
     assert second["ranges"] == {name: {"0": [10, 20]}}
 
 
-def test_batch_read_of_missing_topic_is_refused(topic: Topics, options: Options) -> None:
+def test_batch_read_of_missing_topic_is_rejected(topic: Topics, options: Options) -> None:
     name = topic(partitions=2)
     with pytest.raises(ConfigurationError, match="topic 'no-such-topic' does not exist; create it"):
         batch_reader(options(f"{name},no-such-topic")).partitions()

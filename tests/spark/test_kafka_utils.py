@@ -267,7 +267,7 @@ def test_wrong_arguments_raise_errors_of_original(ssc: StreamingContext, call: A
         call(ssc)
 
 
-def test_offset_ranges_outside_log_are_refused(spark: Any, letters: str, params: dict[str, str]) -> None:
+def test_offset_ranges_outside_log_are_rejected(spark: Any, letters: str, params: dict[str, str]) -> None:
     for start, until, said in ((5, 4, "Beginning offset 5 is after"), (0, 19, "Offsets not available on leader")):
         with pytest.raises(Exception, match=said):
             KafkaUtils.createRDD(spark.sparkContext, params, [OffsetRange(letters, 0, start, until)])

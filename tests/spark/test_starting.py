@@ -122,7 +122,7 @@ def test_resume_from_selects_checkpoint_or_group(
     assert planned(again.checkpoint)[1] == {(name, 0): (start, 30)}
 
 
-def test_checkpoint_of_other_group_or_topics_is_refused(
+def test_checkpoint_of_other_group_or_topics_is_rejected(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, unique: Callable[[str], str]
 ) -> None:
     name, other, admin = topic(), topic(), zkconsumer_cluster.admin
@@ -384,7 +384,7 @@ def test_batch_read_returns_range_of_offsets(
     assert (members(zk, group), stored(zk, group, name)) == ([], {0: "42"})
 
 
-def test_stream_refuses_ending_options_and_writes(spark: Any, query: Queries, topic: Topics) -> None:
+def test_stream_rejects_ending_options_and_writes(spark: Any, query: Queries, topic: Topics) -> None:
     with pytest.raises(Exception, match="option 'endingOffsets' is valid for batch reads only"):
         query(topic(), endingOffsets="latest").finish()
     frame = spark.createDataFrame([(b"v",)], "value binary")

@@ -79,7 +79,7 @@ def test_unreadable_properties_file_is_named(tmp_path: Path, content: bytes | No
 
 
 @pytest.mark.parametrize("connect", ["", " ", "127.0.0.1:port", "127.0.0.1:99999", "127.0.0.1:2181/../x"])
-def test_malformed_zookeeper_connect_is_refused_at_construction(connect: str) -> None:
+def test_malformed_zookeeper_connect_is_rejected_at_construction(connect: str) -> None:
     threads = threading.active_count()
     with pytest.raises(ConfigurationError, match=r"zookeeper\.connect"):
         create_consumer(ConsumerConfig.from_dict(GOOD | {"zookeeper.connect": connect})).create_message_streams({})

@@ -152,7 +152,7 @@ def test_older_request_version_is_used(peer: Callable[..., Peer], channel: Calla
     assert [version for key, version in server.requests if key == API_VERSIONS][-1] == 2
 
 
-def test_broker_refusing_api_versions_is_unsupported(
+def test_broker_rejecting_api_versions_is_unsupported(
     peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
 ) -> None:
     one = channel(peer(lambda _key, _version, correlation: api_versions(correlation, error=58)).endpoint)
@@ -178,14 +178,18 @@ def test_non_broker_peer_is_detected(peer: Callable[..., Peer], channel: Callabl
         one.connect()
 
 
-def test_response_of_other_version_is_refused(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
+def test_response_of_other_version_is_rejected(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
     one = channel(peer(lambda _key, _version, correlation: api_versions(correlation, version=0)).endpoint)
 
     with pytest.raises(ZkConsumerError, match=str(one.endpoint)):
         one.connect()
 
 
-def test_response_to_other_request_is_refused(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
+def test_response_to_other_request_is_rejected(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
     one = channel(peer(broker(lambda correlation: framed(correlation + 1, fetched(b"x")))).endpoint)
 
     with pytest.raises(BrokerUnavailableError, match="correlation id"):
@@ -253,7 +257,7 @@ def test_lookup_divides_its_time_among_silent_brokers(peer: Callable[..., Peer])
     wait_for(lambda: all(one.connections for one in silent), what="each broker has accepted a connection")
 
 
-def test_response_shorter_than_its_fields_is_refused(
+def test_response_shorter_than_its_fields_is_rejected(
     peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
 ) -> None:
     whole = fetched(b"some records")
@@ -512,7 +516,7 @@ def test_endpoint_is_host_and_port(text: str, endpoint: tuple[str, int]) -> None
 
 
 @pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:x", "h:-1", "h:1:"])
-def test_malformed_endpoint_is_refused(text: str) -> None:
+def test_malformed_endpoint_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="address must be host:port, got "):
         Endpoint.parse(text)
 

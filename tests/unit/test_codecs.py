@@ -81,7 +81,7 @@ def test_kafka_content_is_same_in_every_codec() -> None:
     assert {codec: decompressed(codec, data) for codec, data in packed.items()} == dict.fromkeys(packed, plain)
 
 
-def test_lz4_checksum_of_format_0_is_refused_later() -> None:
+def test_lz4_checksum_of_format_0_is_rejected_later() -> None:
     with pytest.raises(ValueError, match=r"corrupt lz4 data: .*header.*[cC]hecksum"):
         decompressed(LZ4, HELLO_LZ4_FORMAT_0, magic=1)
 
@@ -259,7 +259,7 @@ def test_oversized_zstd_claim_allocates_nothing(pool: pa.MemoryPool) -> None:
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD], ids=CODEC_NAMES.__getitem__)
-def test_content_above_limit_is_refused(pool: pa.MemoryPool, codec: int) -> None:
+def test_content_above_limit_is_rejected(pool: pa.MemoryPool, codec: int) -> None:
     data = batches.compress(codec, bytes(64 << 20))
     reason = f"^{CODEC_NAMES[codec]} content is larger than decompressed.batch.max.bytes = 4194304$"
     with pytest.raises(ValueError, match=reason):

@@ -107,7 +107,7 @@ def part(request: pytest.FixtureRequest) -> Iterator[Part]:
     made.committer.join()
 
 
-def test_commit_that_waited_is_refused_after_release(part: Part) -> None:
+def test_commit_that_waited_is_rejected_after_release(part: Part) -> None:
     """The next owner may have committed a higher offset of the partition meanwhile."""
     part.committer.commit({A: 5, B: 5})
     assert part.offsets.is_running.wait(10)

@@ -254,7 +254,7 @@ def test_malformed_value_names_property(name: str, given: object) -> None:
 
 @pytest.mark.parametrize("character", "/\\,\0:\"';*? \t\r\n=é")
 @pytest.mark.parametrize("name", ["group.id", "client.id", "consumer.id"])
-def test_illegal_id_is_refused(name: str, character: str) -> None:
+def test_illegal_id_is_rejected(name: str, character: str) -> None:
     text = f"a{character}b"
     with pytest.raises(ConfigurationError) as raised:
         ConsumerConfig.from_dict({**REQUIRED, name: text})
@@ -396,7 +396,7 @@ def test_repr_masks_secrets(name: str) -> None:
         ),
     ],
 )
-def test_security_property_without_its_switch_is_refused(properties: dict[str, object], text: str) -> None:
+def test_security_property_without_its_switch_is_rejected(properties: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         ConsumerConfig.from_dict({**REQUIRED, **properties})
 
@@ -406,7 +406,7 @@ def test_security_property_without_its_switch_is_refused(properties: dict[str, o
 
 @pytest.mark.parametrize("path", ["/none.pem", "", "a\0b"])
 @pytest.mark.parametrize("name", [name for name in property_names() if name.endswith(".location")])
-def test_missing_file_is_refused(name: str, path: str) -> None:
+def test_missing_file_is_rejected(name: str, path: str) -> None:
     with pytest.raises(ConfigurationError, match=f"property '{name}' must be the path of an existing PEM file, got "):
         ConsumerConfig.from_dict({**REQUIRED, name: path})
 
@@ -473,7 +473,7 @@ def test_value_of_unknown_property_is_not_shown(
     "servers",
     ["", " ", ",", ":abc", "h:abc", "h:0", "h:99999", "h:1,", "h:1,:2", "h:1:2", "http://h:1", "h 1", "[::1", "/kafka"],
 )
-def test_invalid_servers_are_refused(servers: str) -> None:
+def test_invalid_servers_are_rejected(servers: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         config(zookeeper_connect=servers)
     assert "property 'zookeeper.connect' must be a list such as 'host:port,host:port/chroot', got " in str(raised.value)
@@ -548,7 +548,7 @@ def test_unknown_property_without_suggestion(caplog: pytest.LogCaptureFixture) -
     assert "did you mean" not in record.getMessage()
 
 
-def test_strict_refuses_unknown_property() -> None:
+def test_strict_rejects_unknown_property() -> None:
     with pytest.raises(ConfigurationError) as raised:
         config(auto_comit_enable=False)
 

@@ -153,7 +153,7 @@ def test_from_beginning_contradicts_largest_reset(refused: Refused, file: File) 
         (b"group.id=g\nfetch.message.max.bytes=1MB\n", "'fetch.message.max.bytes' must be an integer between 1"),
     ],
 )
-def test_invalid_properties_file_is_refused(content: bytes, said: str, refused: Refused, file: File) -> None:
+def test_invalid_properties_file_is_rejected(content: bytes, said: str, refused: Refused, file: File) -> None:
     assert said in refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", file(content))
 
 

@@ -84,7 +84,7 @@ def test_memory_error_is_not_skipped(decoder: type[Any], policy: str, error: Exc
         ([("x",), "w"], "decode() must return rows that are tuples, got a row of type str"),
     ],
 )
-def test_result_that_is_no_rows_is_refused(result: Any, reason: str, returning: Any) -> None:
+def test_result_that_is_no_rows_is_rejected(result: Any, reason: str, returning: Any) -> None:
     returning(result)
     with pytest.raises(UndecodableRecordError) as raised:
         read(Returns, "raise")
@@ -94,7 +94,7 @@ def test_result_that_is_no_rows_is_refused(result: Any, reason: str, returning: 
 
 
 @pytest.mark.parametrize("result", ["word", {"word": "x"}, [("x",)]])
-def test_result_that_is_no_batch_is_refused(result: Any, returning: Any) -> None:
+def test_result_that_is_no_batch_is_rejected(result: Any, returning: Any) -> None:
     returning(result)
     with pytest.raises(
         UndecodableRecordError, match="must return a RecordBatch, an iterable of RecordBatch objects or None"

@@ -12,7 +12,7 @@ from zkconsumer.zookeeper import registry
 
 
 @pytest.mark.parametrize("fuzzer", [znodes.FUZZER, offsets.FUZZER], ids=lambda fuzzer: fuzzer.name)
-def test_random_content_is_valid_or_refused(fuzzer: Fuzzer, capfd: pytest.CaptureFixture[str]) -> None:
+def test_random_content_is_valid_or_rejected(fuzzer: Fuzzer, capfd: pytest.CaptureFixture[str]) -> None:
     assert fuzzer.main(["--seconds", "3"]) == 0
 
     out = capfd.readouterr().out

@@ -224,7 +224,7 @@ def test_closed_standard_error_is_tolerated(log: Callable[..., Any], monkeypatch
 
 
 @pytest.mark.parametrize("tool", ["console-consumer", "watch", "doctor", "consumer-perf", "cluster"])
-def test_tools_refuse_unknown_log_level(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tools_reject_unknown_log_level(tool: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="^2$"):
         main([tool, "--log-level", "loud"])
 

@@ -214,7 +214,7 @@ def test_invalid_registration_names_path_and_content(data: bytes) -> None:
     ],
     ids=["infinity", "too large a number", "too deep"],
 )
-def test_registration_with_parser_limits_is_refused(data: bytes) -> None:
+def test_registration_with_parser_limits_is_rejected(data: bytes) -> None:
     with pytest.raises(RegistrationError):
         Registration.from_json(PATH, data)
 
@@ -297,7 +297,7 @@ NO_PARTITIONS = [
 
 
 @pytest.mark.parametrize("data", NO_PARTITIONS, ids=[repr(data[:40]) for data in NO_PARTITIONS])
-def test_topic_without_partitions_is_refused(data: bytes) -> None:
+def test_topic_without_partitions_is_rejected(data: bytes) -> None:
     with pytest.raises(ZkConsumerError) as raised:
         registry.parse_partitions("t", data)
 
@@ -377,7 +377,7 @@ def test_broker_znode_of_every_version_is_read(data: bytes, endpoint: tuple[str,
     assert found.has_api_versions is (json.loads(data)["version"] >= 3)  # those of 0.10 and later do
 
 
-def test_broker_without_plaintext_is_refused() -> None:
+def test_broker_without_plaintext_is_rejected() -> None:
     data = broker(version=4, host=None, port=-1, endpoints=["SSL://h:1"], listener_security_protocol_map={"SSL": "SSL"})
 
     with pytest.raises(ZkConsumerError) as raised:

@@ -100,12 +100,12 @@ def test_unknown_option_without_suggestion() -> None:
 @pytest.mark.parametrize(
     "name", ["auto.commit.enable", "auto.commit.interval.ms", "consumer.timeout.ms", "consumer.id"]
 )
-def test_properties_unusable_in_queries_are_refused(name: str) -> None:
+def test_properties_unusable_in_queries_are_rejected(name: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"option '{name}' cannot be set for a Spark query: \w+"):
         SourceOptions.parse(REQUIRED | {name: "1"})
 
 
-def test_exponential_pattern_is_refused_in_limited_time() -> None:
+def test_exponential_pattern_is_rejected_in_limited_time() -> None:
     pattern = {"subscribePattern": r"([\w-]|[\w-]{2})+[.]x|no", "group.id": "g", "zookeeper.connect": "h:2181"}
     options = SourceOptions.parse(pattern)
 
@@ -185,7 +185,7 @@ def test_java_long_maximum_is_largest_limit() -> None:
 
 
 @given(st.text(min_size=1))
-def test_any_text_is_known_option_or_refused(name: str) -> None:
+def test_any_text_is_known_option_or_rejected(name: str) -> None:
     known = {*property_names(), *BY_NAME, "path"}
     if name.lower().removeprefix("kafka.") in known or name.lower().startswith("decoder."):
         return
@@ -198,7 +198,7 @@ def test_any_text_is_known_option_or_refused(name: str) -> None:
 @example("maxBytesPerTrigger", "00")
 @example("numStreams", "\x1f7")
 @example("numStreams", "9223372036854775808")
-def test_any_text_is_number_or_refused(name: str, value: str) -> None:
+def test_any_text_is_number_or_rejected(name: str, value: str) -> None:
     most = {"numStreams": 1000, "minPartitions": 100_000}.get(name, (1 << 63) - 1)
     digits = re.fullmatch(r"\s*([+-]?[0-9]{1,19})\s*", value)
     if digits is not None and 1 <= int(digits[1]) <= most:
@@ -237,7 +237,7 @@ def test_any_text_is_number_or_refused(name: str, value: str) -> None:
         ({"kafkaConsumer.pollTimeoutMs": "1"}, "use clusterUnavailableTimeout"),
     ],
 )
-def test_contradicting_options_are_refused(options: dict[str, str | None], said: str) -> None:
+def test_contradicting_options_are_rejected(options: dict[str, str | None], said: str) -> None:
     given = {name: value for name, value in {**REQUIRED, **options}.items() if value is not None}
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         SourceOptions.parse(given)

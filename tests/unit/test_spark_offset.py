@@ -254,7 +254,7 @@ def test_offsets_of_known_versions_are_accepted() -> None:
 
 
 @pytest.mark.parametrize("known", [10**10, -1, "5", [10**10], [-1], 1.5, None])
-def test_impossible_partition_numbers_are_refused(known: Any) -> None:
+def test_impossible_partition_numbers_are_rejected(known: Any) -> None:
     offset = {"version": FORMAT_VERSION, "generation": 1, "ranges": {}, "known": {"t": known}}
     with pytest.raises(ConfigurationError, match="an offset in the checkpoint cannot be parsed.*topic 't'"):
         BatchOffset.from_json(offset)
@@ -277,7 +277,7 @@ def test_impossible_partition_numbers_are_refused(known: Any) -> None:
     ],
     ids=str,
 )
-def test_impossible_values_are_refused(changed: dict[str, Any]) -> None:
+def test_impossible_values_are_rejected(changed: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="an offset in the checkpoint cannot be parsed"):
         BatchOffset.from_json({"version": FORMAT_VERSION, "generation": 1, "ranges": {}, **changed})
 
@@ -291,6 +291,6 @@ def test_impossible_values_are_refused(changed: dict[str, Any]) -> None:
         ({"version": "x", "generation": 1, "ranges": {}}, "format version 'x'"),
     ],
 )
-def test_offset_of_unknown_format_is_refused(offset: dict[str, Any], message: str) -> None:
+def test_offset_of_unknown_format_is_rejected(offset: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         check_format(offset)

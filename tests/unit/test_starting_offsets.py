@@ -28,7 +28,7 @@ def first(decided: StartingOffsets, partition: TopicPartition, group: int = -1) 
 
 
 @pytest.mark.parametrize("name", ["startingOffsets", "startingOffsetsByTimestamp"])
-def test_deeply_nested_json_is_refused(name: str) -> None:
+def test_deeply_nested_json_is_rejected(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"option '{name}' must be") as raised:
         starts(**{name: '{"a":' * 100_000})
 
@@ -40,7 +40,7 @@ def test_expression_is_not_matched_against_itself() -> None:
     assert first(starts(startingOffsets=json.dumps({expression: "earliest"})), A0) == RESET
 
 
-def test_offset_above_largest_one_is_refused() -> None:
+def test_offset_above_largest_one_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="option 'startingOffsets' must be"):
         starts(startingOffsets=json.dumps({"a": {"0": 1 << 63}}))
 

@@ -331,7 +331,7 @@ def test_stream_without_timeout_waits() -> None:
 
 
 @pytest.mark.parametrize("arrow", [False, True], ids=["messages", "batches"])
-def test_second_thread_in_stream_is_refused(arrow: bool) -> None:
+def test_second_thread_in_stream_is_rejected(arrow: bool) -> None:
     fed = Fed(timeout=None).acquire()
     items = fed.stream.batches() if arrow else fed.stream
     reading = in_thread(lambda: next(items))

@@ -27,7 +27,7 @@ def test_filter_text_is_normalised_like_original(text: str, regex: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["a{1,3}", "[a", "x{,3}", "(a", "a)", "*a", "a{b}", "{2}", "a**", "\\"])
-def test_invalid_java_expressions_are_refused(text: str) -> None:
+def test_invalid_java_expressions_are_rejected(text: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         Whitelist(text)
 
@@ -51,7 +51,7 @@ def test_invalid_java_expressions_are_refused(text: str) -> None:
         r"[\Qa]",
     ],
 )
-def test_ambiguous_expressions_are_refused(text: str) -> None:
+def test_ambiguous_expressions_are_rejected(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"is not supported|is an invalid regex"):
         Whitelist(text)
 
@@ -177,7 +177,7 @@ def test_quick_expressions_of_review_need_no_limit() -> None:
     ],
     ids=["very deep", "deep", "repeated", "nested", "possessive", "none", "lazy", "long", "long set"],
 )
-def test_too_large_expressions_are_refused_in_short_message(text: str) -> None:
+def test_too_large_expressions_are_rejected_in_short_message(text: str) -> None:
     used = time.process_time()
 
     with pytest.raises(ConfigurationError, match="is not supported") as raised:

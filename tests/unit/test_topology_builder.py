@@ -38,13 +38,13 @@ def with_global() -> Topology:
     return Topology().add_global_store(store, "g-source", "g-topic", "g-processor", Nothing)
 
 
-def test_child_of_global_processor_is_refused() -> None:
+def test_child_of_global_processor_is_rejected() -> None:
     # The JVM accepts it, and describes only one of the nodes.
     with pytest.raises(TopologyError, match="'g-processor' updates a global store and cannot have children"):
         with_global().add_processor("child", Nothing, "g-processor")
 
 
-def test_refused_call_changes_nothing() -> None:
+def test_rejected_call_changes_nothing() -> None:
     topology = Topology().add_source("a", "t")
     before = topology.describe()
 
@@ -60,7 +60,7 @@ def test_refused_call_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["a,b", "a b", "'a'", "("])
-def test_pattern_that_cannot_be_registered_is_refused(pattern: str) -> None:
+def test_pattern_that_cannot_be_registered_is_rejected(pattern: str) -> None:
     with pytest.raises(TopologyError, match="source 'a'"):
         Topology().add_source("a", pattern=pattern)
 

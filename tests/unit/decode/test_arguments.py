@@ -19,13 +19,13 @@ from .chunks import I64_MAX, chunk_of, column_sizes, columns_of, golden_rows, he
 
 
 @pytest.mark.parametrize("start", [-1, 6, I64_MAX])
-def test_scan_refuses_a_start_outside_of_data(twin: Any, start: int) -> None:
+def test_scan_rejects_a_start_outside_of_data(twin: Any, start: int) -> None:
     with pytest.raises(IndexError):
         twin.scan(b"12345", start, 0, NO_LIMIT, 1, 1, 0)
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 3), (3, 2), (0, 6), (6, 6)])
-def test_ranges_outside_of_data_are_refused(twin: Any, start: int, end: int) -> None:
+def test_ranges_outside_of_data_are_rejected(twin: Any, start: int, end: int) -> None:
     with pytest.raises(IndexError):
         twin.measure(b"12345", start, end, 0)
     state, columns = bytearray(72), columns_of(column_sizes(1, 10))
@@ -77,14 +77,14 @@ def test_messages_are_instances_of_the_given_tuple(twin: Any, cls: type[Any]) ->
 
 
 @pytest.mark.parametrize("cls", [list, object, int])
-def test_messages_of_another_type_are_refused(twin: Any, cls: type[Any]) -> None:
+def test_messages_of_another_type_are_rejected(twin: Any, cls: type[Any]) -> None:
     columns, headers = filled(twin, GOLDEN["2 none"], 4)
     with pytest.raises(TypeError, match="cls must be a tuple type"):
         twin.messages(cls, "events", 3, 4, columns, headers)
 
 
 @pytest.mark.parametrize("rows", [-1, 5, I64_MAX])
-def test_more_messages_than_rows_are_refused(twin: Any, rows: int) -> None:
+def test_more_messages_than_rows_are_rejected(twin: Any, rows: int) -> None:
     columns, headers = filled(twin, GOLDEN["2 none"], 4)
     with pytest.raises(IndexError, match="the number of rows exceeds the column capacity"):
         twin.messages(tuple, "events", 3, rows, columns, headers)
