@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from zkconsumer.log import KAZOO
+from zkconsumer.spark.streams.output import SEQUENCE_HEADER
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -461,6 +462,10 @@ LOGGERS = {KAZOO}.union(
 )
 
 
+#: Names in the documentation that are not names of modules or their members.
+OTHER_NAMES = {SEQUENCE_HEADER, *LOGGERS}
+
+
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -469,7 +474,7 @@ def relative(path: Path) -> str:
 def test_names_in_documentation_resolve(path: Path) -> None:
     text = path.read_text()
 
-    for name in {*imports(text), *dotted_names(text)} - LOGGERS:
+    for name in {*imports(text), *dotted_names(text)} - OTHER_NAMES:
         assert pkgutil.resolve_name(name) is not None
 
 

@@ -26,7 +26,7 @@ from zkconsumer.topology import (
 ROOT = Path(__file__).parents[2]
 
 _CODE = re.compile(r"\.\. code-block:: python\n\n((?:    .*\n|\n)+)")
-_PROGRAM = re.compile(r"Save this as ``(\w+\.py)``.*\n\n" + _CODE.pattern)
+_PROGRAM = re.compile(r"[Ss]ave this as ``(\w+\.py)``.*\n\n" + _CODE.pattern)
 
 
 def run_pytest(folder: Path, name: str) -> None:
