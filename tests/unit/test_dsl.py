@@ -326,7 +326,7 @@ def test_full_suppress_buffer(builder: StreamsBuilder, run: Run) -> None:
     builder.table("in").suppress(UntilTimeLimit(wait_ms=1_000, max_records=1)).to_stream().to("out")
     assert run(("in", "a", "1", 0), ("in", "a", "2", 5), ("in", "b", "1", 6)) == [("a", "2")]
     builder.table("in2").suppress(UntilTimeLimit(wait_ms=1_000, max_records=1, emits_early=False)).to_stream().to("out")
-    with pytest.raises(StreamsError, match=r"exceeded max_records \(1\), got 2; increase max_records"):
+    with pytest.raises(StreamsError, match=r"exceeded max_records \(limit: 1, actual: 2\); increase max_records"):
         run(("in2", "a", "1", 0), ("in2", "b", "1", 6))
 
 

@@ -161,8 +161,8 @@ def test_listener_is_set_before_start() -> None:
             "topic 'in': key serializer of the test topic failed for 5: must be str, got int; pass a matching key_ser",
         ),
         ({"timestamp": 1.5}, "timestamp must be an integer in milliseconds, got 1.5"),
-        ({"headers": {"a": b"b"}}, "a header must be a tuple of str and bytes or None, got 'a'"),
-        ({"headers": [("a", "b")]}, "a header must be a tuple of str and bytes or None, got"),
+        ({"headers": {"a": b"b"}}, r"a header must be a tuple \(str, bytes or None\), got 'a'"),
+        ({"headers": [("a", "b")]}, r"a header must be a tuple \(str, bytes or None\), got"),
     ],
 )
 def test_invalid_driver_input_is_rejected(arguments: Any, message: str) -> None:

@@ -121,7 +121,7 @@ def test_record_rejects_invalid_timestamp(loop: Any, timestamp: Any) -> None:
 
 @pytest.mark.parametrize("headers", [[("a", "x")], [["a"]], "x", [None], {"a": b""}])
 def test_record_rejects_invalid_headers(loop: Any, headers: Any) -> None:
-    with pytest.raises(StreamsError, match="a header must be a tuple of str and bytes or None, got"):
+    with pytest.raises(StreamsError, match=r"a header must be a tuple \(str, bytes or None\), got"):
         loop.Record("k", "v", 5, headers)
     with pytest.raises(TypeError, match="not iterable"):
         loop.Record("k", "v", 5, 5)

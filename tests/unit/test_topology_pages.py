@@ -155,7 +155,8 @@ def test_page_of_later_release_is_rejected() -> None:
 
     with pytest.raises(
         StreamsError,
-        match="store 's': page 1 in memory has format 2, newer than the supported format 1; upgrade zkconsumer$",
+        match="store 's': page 1 in memory has format 2, which is newer than the supported format 1; "
+        "upgrade zkconsumer$",
     ):
         PagedMap(pages, "s").get(b"key")
 

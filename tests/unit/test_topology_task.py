@@ -489,7 +489,7 @@ def test_invalid_header_that_was_appended_is_rejected(header: Any) -> None:
     topology.add_sink("sink", "out", "p")
     with (
         TopologyTestDriver(topology) as driver,
-        pytest.raises(StreamsError, match="node 'p', .*sink 'sink': a header must be a tuple of str and bytes or None"),
+        pytest.raises(StreamsError, match=r"node 'p', .*sink 'sink': a header must be a tuple \(str, bytes or None\)"),
     ):
         driver.create_input_topic("in").pipe_input(b"k", b"v")
 

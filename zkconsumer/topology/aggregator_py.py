@@ -47,9 +47,9 @@ class RecordAggregator:
             aggregate; if it is None, records are counted.
         pair_type: named tuple class for a value and its timestamp.
         changes: ``forward``, ``change_type`` and ``sends_old``. ``forward`` is called with a record for each change;
-            None disables forwarding. ``change_type`` is the named tuple class of a change: new value, old value, and
-            whether it is the latest version (always True). ``sends_old`` specifies whether changes include the old
-            value.
+            None disables forwarding. ``change_type`` is the named tuple class of a change, which consists of
+            new value, old value and ``is_latest`` (always True). ``sends_old`` specifies whether changes include the
+            old value.
         drop: function without arguments, called for each record without a key or value.
     """
 

@@ -43,8 +43,8 @@ _OFFSET_RESETS = (None, "earliest", "latest")
 class Topology:
     """A graph of sources, processors, sinks and stores. Methods that add or connect elements return the topology.
 
-    As in Kafka Streams, all declarations are methods of one class. Node names and store names must be unique, and a
-    topic can have only one source.
+    As in Kafka Streams, all elements are declared with methods of this class. Node names and store names must be
+    unique, and a topic can have only one source.
     """
 
     def __init__(self) -> None:
@@ -346,7 +346,7 @@ class Topology:
         return found[number]
 
     def combine(self) -> Subtopology:
-        """Combine all sub-topologies except global stores into a single one, as ``TopologyTestDriver`` requires.
+        """Combine all sub-topologies into a single one without global stores, as ``TopologyTestDriver`` requires.
 
         A source with a pattern uses the pattern as its topic name.
         """

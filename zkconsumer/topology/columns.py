@@ -127,10 +127,10 @@ def deserialize_column(codec: Codec, deserialize: Deserializer, topic: str, colu
     """Deserialize a column. Errors raised by ``deserialize`` are propagated.
 
     Args:
-        codec: codec of ``deserialize``.
-        deserialize: deserializer of the rows.
+        codec: codec of ``deserialize``; see ``serdes.deserializer_codec``.
+        deserialize: deserializer for the keys or values.
         topic: topic name.
-        column: serialized rows.
+        column: serialized keys or values.
     """
     if not _is_arrow(column):
         return list(column) if codec is Codec.BYTES else [deserialize(topic, data) for data in column]

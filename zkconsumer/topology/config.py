@@ -35,7 +35,7 @@ class ApplicationConfig:
         value_serde: value serde of sources, sinks and stores that do not set their own. Default ``serdes.BYTES``.
         timestamp_extractor: function that returns a record's timestamp; see ``zkconsumer.topology.timestamps``. Default
             ``timestamps.fail_on_invalid``.
-        max_task_idle_ms: maximum time to wait for records of empty partitions without lag, in milliseconds, so that
+        max_task_idle_ms: maximum time to wait for data on empty partitions without lag, in milliseconds, so that
             records are processed in timestamp order. Default 0: wait only for partitions whose lag is positive or
             unknown. -1: never wait.
         deserialization_handler: handler for records that cannot be deserialized. Default ``handlers.fail``.

@@ -18,7 +18,7 @@ def copy_headers(headers: Iterable[Header]) -> list[Header]:
     """Return a copy of ``headers`` as a list of tuples.
 
     Raises:
-        StreamsError: a header is not a pair of a str and bytes or None.
+        StreamsError: a header is not a tuple of a str and a value that is bytes or None.
     """
     result: list[Header] = []
     for header in headers:
@@ -26,7 +26,7 @@ def copy_headers(headers: Iterable[Header]) -> list[Header]:
             case (str(name), (bytes() | None) as value):
                 result.append((name, value))
             case _:
-                raise StreamsError(f"a header must be a tuple of str and bytes or None, got {header!r}")
+                raise StreamsError(f"a header must be a tuple (str, bytes or None), got {header!r}")
     return result
 
 

@@ -28,7 +28,7 @@ def hash_order(items: Iterable[T], hash_of: Callable[[T], int], *, copied: bool 
     Args:
         items: items in insertion order.
         hash_of: function that returns an item's Java hash code.
-        copied: whether the map was created from a collection, which can increase its initial capacity.
+        copied: whether the map was created from a collection, which can increase the map's initial capacity.
     """
     distinct = list(dict.fromkeys(items))
     size = 16

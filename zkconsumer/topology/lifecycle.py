@@ -45,7 +45,8 @@ _IGNORED: dict[ApplicationState, frozenset[ApplicationState]] = {
     _S.PENDING_ERROR: frozenset(_S) - {_S.ERROR},
 }
 
-#: Function that is called with the new and the old state, in the thread that changed the state, without a lock.
+#: Function that is called with the new and the old state. The thread that changed the state calls it without holding
+#: a lock.
 StateListener = Callable[[ApplicationState, ApplicationState], object]
 
 

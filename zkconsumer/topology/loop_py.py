@@ -19,7 +19,7 @@ from zkconsumer.topology.serdes import Codec
 #: Callable that processes a record: a node, or the function that a node calls.
 Process = Callable[["Record"], object]
 
-#: Sampling interval of node timing: one call out of this many is timed.
+#: Sampling interval for node timing, in calls.
 _TIMED_CALLS = 64
 
 _MAX_INT32 = (1 << 31) - 1

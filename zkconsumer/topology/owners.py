@@ -1,4 +1,4 @@
-"""The tasks that own open processors and stores, so that two tasks cannot share one.
+"""A registry of open processors and stores, which prevents two tasks from sharing the same object.
 
 The application defines the objects: they may be unhashable or compare equal, so they are looked up by identity.
 ``Processor`` and ``StateStore`` support weak references, and subclasses cannot disable them. Tasks in all threads use

@@ -69,7 +69,7 @@ def check_topics(name: str, topics: tuple[str, ...], sources: Iterable[SourceNod
 
 
 def check_pattern(name: str, pattern: str, sources: Iterable[SourceNode], global_topics: set[str]) -> None:
-    """Raise TopologyError if the pattern of a new source is malformed, or matches a topic that another source reads."""
+    """Raise TopologyError if the pattern of a new source is invalid, or matches a topic that another source reads."""
     check_name("pattern", pattern)
     if set(pattern) & set(", \"'"):
         raise TopologyError(

@@ -18,11 +18,11 @@ Punctuator = Callable[[int], object]
 
 
 class PunctuationType(enum.Enum):
-    """The clock that determines when a schedule is due."""
+    """Whether stream time or wall-clock time determines when a punctuator is called."""
 
     #: The highest timestamp of the records processed so far. It does not advance without records.
     STREAM_TIME = "stream time"
-    #: The clock of the task, which ``TopologyTestDriver`` controls.
+    #: The task's clock. In ``TopologyTestDriver``, only ``advance_wall_clock_time`` advances it.
     WALL_CLOCK_TIME = "wall-clock time"
 
 
@@ -34,7 +34,7 @@ class Cancellable(Protocol):
 
 
 class Remembered:
-    """A processor value that is kept when the task is rebuilt; see ``ProcessorContext.remember``.
+    """A processor value that is kept when the task is re-created; see ``ProcessorContext.remember``.
 
     Attributes:
         value: None, or a bool, int, float or str, or a list or dict of these.
@@ -106,11 +106,12 @@ class ProcessorContext(Protocol):
         """Schedule a punctuator. If several intervals pass at once, it is called only once.
 
         Args:
-            interval_ms: interval between two calls in milliseconds, at least 1. Stream-time schedules are aligned to
-                multiples of the interval and first called after the next record (if created in ``process``, after the
-                current record). Wall-clock schedules are first called after one interval.
-            kind: clock that determines when the punctuator is called.
-            punctuator: function that is called with the current time of the clock.
+            interval_ms: interval between two calls in milliseconds, at least 1. A stream-time schedule is aligned to
+                multiples of the interval; its punctuator is first called after the next record, or after the current
+                record if the schedule is created in ``process``. A wall-clock punctuator is first called after one
+                interval.
+            kind: whether stream time or wall-clock time determines when the punctuator is called.
+            punctuator: function that is called with the current stream time or wall-clock time, in milliseconds.
 
         Raises:
             ValueError: ``interval_ms`` is not a positive integer, or another argument has the wrong type.
@@ -120,14 +121,14 @@ class ProcessorContext(Protocol):
     def schedules(self) -> Mapping[tuple[str, int], Cancellable]:
         """Return the active schedules of this node, by method and ordinal.
 
-        A runtime may rebuild a task with a new processor and call ``init`` again. Schedules created in ``init`` then
-        continue, and all other schedules are restored. For a schedule created in ``init``, the method is
-        ``init``; otherwise it is the name of the processor method that the schedule calls. The ordinal numbers the
-        schedules with the same method, starting at 0.
+        A runtime may re-create a task with a new processor and call ``init`` again. Schedules created in ``init`` then
+        continue, and all other schedules are restored. For a schedule created in ``init``, the method is ``init``;
+        otherwise it is the name of the processor method that the schedule calls. The ordinal counts the schedules with
+        the same method, starting at 0.
         """
 
     def remember(self, name: str, default: Any) -> Remembered:
-        """Return an object whose ``value`` is kept when the task is rebuilt, unlike processor attributes.
+        """Return an object whose ``value`` is kept when the task is re-created, unlike processor attributes.
 
         Args:
             name: name of the value; the same name returns the same object.

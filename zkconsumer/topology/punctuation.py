@@ -19,11 +19,12 @@ IN_INIT = "init"
 
 
 class ScheduleKey(NamedTuple):
-    """The identity of a schedule, which does not change when its task is rebuilt.
+    """The identity of a schedule, which does not change when the task is re-created.
 
     Attributes:
         node: name of the node that created the schedule.
-        method: ``init`` if the schedule was created in ``init``; otherwise the name of the method that it calls.
+        method: ``init`` if the schedule was created in ``init``; otherwise the name of the method
+            that the schedule calls.
         ordinal: number of schedules with the same node and method that were created earlier.
     """
 
@@ -59,7 +60,7 @@ class Schedule:
 
 
 class PunctuationQueue:
-    """The schedules of one clock.
+    """The schedules of one punctuation type.
 
     Attributes:
         queue: all schedules except ``called``.
@@ -72,7 +73,7 @@ class PunctuationQueue:
 
     @property
     def schedules(self) -> list[Schedule]:
-        """All schedules of the clock."""
+        """All schedules, including the one whose punctuator is being called."""
         return self.queue.items if self.called is None else [*self.queue.items, self.called]
 
     @property
@@ -89,7 +90,7 @@ class PunctuationQueue:
         """Call all due schedules, including newly added schedules, and return whether any was due.
 
         Args:
-            now_ms: current time of the clock, in milliseconds.
+            now_ms: current stream time or wall-clock time, in milliseconds.
             call: function that is called with each due schedule and ``now_ms``.
         """
         has_called = False
@@ -102,7 +103,7 @@ class PunctuationQueue:
                 call(schedule, now_ms)
             finally:
                 self.called = None
-                # In the finally block, because a failed call is not repeated before the next due time.
+                # Even if the call failed: it must not be repeated before the next due time.
                 schedule.advance(now_ms)
                 if not schedule.is_cancelled:
                     self.queue.add(schedule)
@@ -123,7 +124,7 @@ class SavedSchedules(NamedTuple):
     """The schedules of a task in a snapshot.
 
     Attributes:
-        queues: schedules of each clock, in heap array order.
+        queues: schedules of each punctuation type, in heap array order.
         created: number of created schedules, by node and method.
     """
 
@@ -134,7 +135,7 @@ class SavedSchedules(NamedTuple):
 class TaskSchedules:
     """The stream-time and wall-clock punctuation schedules of a task. They can be saved and restored.
 
-    A schedule created in ``init`` is identified by its ordinal, because a rebuilt task calls ``init`` again. Other
+    A schedule created in ``init`` is identified by its ordinal, because a re-created task calls ``init`` again. Other
     schedules are identified by the name of the processor method that they call.
 
     Args:
@@ -151,16 +152,16 @@ class TaskSchedules:
 
     @property
     def stream_time_due_ms(self) -> int:
-        """Stream time at which the next schedule is due; at most ``NEVER``."""
+        """Stream time at which the next schedule is due, capped at ``NEVER``."""
         return min(self.queues[PunctuationType.STREAM_TIME].due_ms, NEVER)
 
     def create_in_init(
         self, node: str, kind: PunctuationType, due_ms: int, interval_ms: int, punctuator: Punctuator
     ) -> Schedule:
-        """Create a schedule in ``init``, or return the restored schedule that an earlier call of ``init`` created.
+        """Create a schedule in ``init``, or return the restored schedule that an earlier ``init`` call created.
 
         Raises:
-            StreamsError: the restored schedule uses a different clock.
+            StreamsError: the restored schedule has another punctuation type.
         """
         key = self._next_key(node, IN_INIT)
         found = self._restored.pop(key, None)

@@ -308,7 +308,7 @@ class PartitionGroup:
             self._lags = {partition: lag for partition, lag in lags.items() if lag is not None}
 
     def is_ready(self, now_ms: int) -> bool:
-        """Return whether the next record can be processed without waiting for records of empty partitions."""
+        """Return whether the next record can be processed without waiting for data on empty partitions."""
         self.allowed = sys.maxsize
         if self._max_idle_ms == IDLE_DISABLED:
             return True

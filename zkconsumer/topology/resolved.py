@@ -15,7 +15,7 @@ from zkconsumer.topology.subtopology import Subtopology
 
 
 class TopicGroup(NamedTuple):
-    """The topics of a sub-topology. Each of its tasks reads one partition number of all source topics.
+    """The topics of a sub-topology. Each task reads the same partition number from all source topics.
 
     Attributes:
         sources: topics that the sub-topology reads.
@@ -33,7 +33,7 @@ class ResolvedTopology:
     """The sub-topologies of a topology with their resolved topics; see ``Topology.resolve``.
 
     Attributes:
-        subtopologies: sub-topologies, including global stores, by their number in ``Topology.describe``.
+        subtopologies: sub-topologies, including those of global stores, by their number in ``Topology.describe``.
         copartitioned: groups of topics that must have the same number of partitions.
         internal_topics: partition count of each internal topic, by topic name without the application id; None if the
             count depends on a topic that does not exist.
@@ -93,7 +93,7 @@ def resolve_topics(
     Args:
         groups: nodes of each sub-topology.
         stores: all stores by name, including global stores.
-        global_topics: topics of global stores, which patterns do not match.
+        global_topics: topics of global stores; patterns do not match these topics.
         partition_counts: partition count of each existing topic; patterns are matched against these topics.
 
     Raises:

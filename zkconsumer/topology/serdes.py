@@ -159,7 +159,8 @@ class Codec(enum.IntEnum):
     INTEGER = 3
     LONG = 4
     DOUBLE = 5
-    #: Added to the value codec of a ``ValueAndTimestamp``. It is encoded as an 8-byte timestamp followed by the value.
+    #: Added to a value codec for ``ValueAndTimestamp`` objects, which are encoded as an 8-byte timestamp followed by
+    #: the value.
     TIMESTAMPED = 16
 
 

@@ -67,7 +67,7 @@ class Subtopology:
 
     @property
     def fingerprint(self) -> str:
-        """The declarations as JSON, by which a runtime detects topology changes.
+        """The declarations as JSON. A runtime compares them to detect topology changes.
 
         The JSON contains nodes, stores with their kinds and parameters, topics as declared, and the names of functions
         and classes with any ``functools.partial`` arguments, but not their code.

@@ -105,7 +105,7 @@ class StreamTask:
 
         Raises:
             StreamsError: a store or processor failed, or ``initialize`` was called before. Stores and processors that
-                are already initialized are closed; the failed one is not.
+                are already initialized are closed; the one that failed is not.
         """
         self._lifecycle.require("initialize", TaskState.CREATED)
         try:
@@ -311,7 +311,7 @@ class StreamTask:
 
     @property
     def has_output(self) -> bool:
-        """Whether sinks have written records since the last call of ``take_output``."""
+        """Whether sinks have written records since the last ``take_output`` call."""
         return len(self._output) > 0
 
     def take_output(self) -> SinkColumns:
@@ -327,7 +327,7 @@ class StreamTask:
         self._group.update_lags()
 
     def is_processable(self) -> bool:
-        """Return whether ``process`` may be called without waiting for records of empty partitions."""
+        """Return whether ``process`` may be called without waiting for data on empty partitions."""
         self._lifecycle.require("is_processable", TaskState.RUNNING)
         return self._group.is_ready(self._clock())
 

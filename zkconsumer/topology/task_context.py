@@ -18,7 +18,7 @@ from zkconsumer.topology.snapshot import check_remembered
 
 
 class TaskContext:
-    """The current record of a task, its clocks and schedules, and the remembered values of its nodes.
+    """The current record, clocks and schedules of a task, and the remembered values of its nodes.
 
     Args:
         task_id: task id.

@@ -172,7 +172,7 @@ class TopologyTestDriver:
         return self._tasks.metrics
 
     def produced_topics(self) -> set[str]:
-        """Return the topics to which sinks wrote."""
+        """Return the topics to which sinks have written records."""
         return set(self._produced)
 
     # ---- tasks ----

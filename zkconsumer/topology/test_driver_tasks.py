@@ -73,7 +73,7 @@ class DriverTasks:
 
     @property
     def topics(self) -> list[str]:
-        """The topics and patterns that the tasks read."""
+        """The topic names and patterns of the tasks' sources."""
         return [*(partition.topic for partition in self._partitions), *self._global]
 
     @property

@@ -1,4 +1,4 @@
-"""Window definitions, which determine the windows that contain a record, and when a window closes.
+"""Window definitions: they determine which windows contain a record, and when a window closes.
 
 Source: Kafka 3.9 TimeWindows, SessionWindows, SlidingWindows, JoinWindows, KStreamWindowAggregate and
 KStreamSessionWindowAggregate.
@@ -49,7 +49,7 @@ class TimeWindows:
     def retention_ms(self) -> int:
         """Minimum retention period for a window store that keeps windows while they accept records.
 
-        A put can remove windows that are older than this period, so closed windows must be forwarded before it.
+        A put can remove windows that are older than this period, so closed windows must be forwarded before the put.
         """
         return self.size_ms + self.grace_ms
 

@@ -85,7 +85,7 @@ def create_windowed_operation(
         store: name of the store.
         emit: emit strategy; see ``Emit``.
         initializer: function that returns the initial aggregate.
-        aggregator: function that returns the new aggregate, given key, value and current aggregate.
+        aggregator: function that returns the new aggregate, given the key, value and current aggregate.
         merger: function that merges the aggregates of two sessions; None if ``windows`` are not session windows.
     """
     if isinstance(windows, SessionWindows):
@@ -99,7 +99,7 @@ def create_windowed_operation(
 
 
 def create_windowed_serdes(serdes: Serdes, windows: Windows | None) -> Serdes:
-    """Return the serdes of the result table. With ``windows``, the key serde is a serde for windowed keys."""
+    """Return the serdes of the result table. If ``windows`` is not None, the keys of the table are windowed."""
     if windows is None:
         return serdes
     if isinstance(windows, SessionWindows):

@@ -1,4 +1,4 @@
-"""The processor and the functions of ``count``, ``reduce`` and ``aggregate`` on grouped streams.
+"""The processor and the functions for ``count``, ``reduce`` and ``aggregate`` on grouped streams.
 
 Source: Kafka 3.9 KStreamAggregate and KStreamReduce.
 """
@@ -18,7 +18,7 @@ from zkconsumer.topology.records import Record
 Initializer = Callable[[], Any]
 #: Function that returns the new aggregate, given a key, a value and the current aggregate.
 Aggregator = Callable[[Any, Any, Any], Any]
-#: Name of the counter of dropped records.
+#: Name of the counter for dropped records.
 DROPPED = "dropped"
 
 #: Function that combines the current result with a new value.
@@ -53,7 +53,7 @@ class Aggregate(Processor):
         store: name of the store.
         initializer: function that returns the initial aggregate; None if the first value is the initial aggregate, as
             in ``reduce``.
-        aggregator: function that returns the new aggregate, given key, value and current aggregate.
+        aggregator: function that returns the new aggregate, given the key, value and current aggregate.
         sends_old: whether downstream steps need old values.
     """
 

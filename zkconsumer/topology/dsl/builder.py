@@ -68,7 +68,7 @@ class StreamsBuilder:
 
         Args:
             topics: one or more topic names.
-            pattern: Java regular expression that selects topics by name, instead of ``topics``.
+            pattern: Java regular expression for topic names; an alternative to ``topics``.
             key_serde: key serde; None uses the application's default.
             value_serde: value serde; None uses the application's default.
             timestamp_extractor: function that returns a record's timestamp; None uses the application's extractor.

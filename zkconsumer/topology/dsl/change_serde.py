@@ -1,4 +1,4 @@
-"""The serde of table changes in repartition topics.
+"""The serde for table changes in repartition topics.
 
 Source: Kafka 3.9 ChangedSerializer and ChangedDeserializer.
 """
@@ -37,8 +37,9 @@ class SerializeChange:
     def __call__(self, topic: str, change: TableChange | None) -> bytes | None:
         """Return the serialized change.
 
-        If only one value is present, the data consists of that value; otherwise of new value length, new value and old
-        value. A final byte indicates which values are present.
+        If both values are present, the data starts with the new value's length, followed by the new value and the old
+        value. Otherwise, it starts with the only value that is present. The last byte indicates which values are
+        present.
 
         Raises:
             StreamsError: both values are None.

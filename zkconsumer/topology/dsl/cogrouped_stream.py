@@ -52,7 +52,7 @@ class CogroupedKStream:
 
         Args:
             grouped: grouped stream to add.
-            aggregator: function that returns the new aggregate, given key, value and current aggregate.
+            aggregator: function that returns the new aggregate, given the key, value and current aggregate.
         """
         self._aggregators[grouped] = aggregator
         return self
@@ -128,7 +128,7 @@ class CogroupedKStream:
 
 
 class MergedOperation(TableOperation):
-    """Merges the changes of the aggregations that share the store."""
+    """Merges the changes from aggregations that share a store."""
 
     def __init__(self, operations: list[AggregateOperation]) -> None:
         self._operations = operations

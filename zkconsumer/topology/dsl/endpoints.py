@@ -182,9 +182,9 @@ class RepartitionGraphNode(GraphNode):
         is_optimizable: whether the optimizer may merge the topic with other repartition topics.
 
     Attributes:
-        names: see above.
-        serdes: see above.
-        is_optimizable: see above.
+        names: same as the argument.
+        serdes: same as the argument.
+        is_optimizable: same as the argument.
         drops_null_keys: whether the filter drops records without a key.
     """
 

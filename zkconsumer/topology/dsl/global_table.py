@@ -1,4 +1,4 @@
-"""``GlobalKTable``: a table of all partitions of a topic, which every task can access.
+"""``GlobalKTable``: a table that contains all partitions of a topic, and that every task can access.
 
 Source: Kafka 3.9 GlobalKTableImpl.
 """

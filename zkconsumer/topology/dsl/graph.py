@@ -26,7 +26,7 @@ class GraphNode:
         name: name of the step, and of the topology node from which its children receive records.
 
     Attributes:
-        name: see above.
+        name: same as the argument.
         parents: parent steps, as dict keys, in the order in which they were connected.
         children: child steps, as dict keys.
         priority: position of the step in the order in which steps are written to the topology.

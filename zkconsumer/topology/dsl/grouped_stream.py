@@ -84,7 +84,7 @@ class KGroupedStream:
 
         Args:
             initializer: function that returns the initial aggregate of a key.
-            aggregator: function that returns the new aggregate, given key, value and current aggregate.
+            aggregator: function that returns the new aggregate, given the key, value and current aggregate.
                 A result of None deletes the key.
             store: name or settings of the store.
             name: name of the step.
@@ -105,14 +105,14 @@ class KGroupedStream:
         """Start an aggregation of several grouped streams into one table.
 
         Args:
-            aggregator: function that returns the new aggregate, given key, value and current aggregate.
+            aggregator: function that returns the new aggregate, given the key, value and current aggregate.
         """
         return CogroupedKStream(self.graph).cogroup(self, aggregator)
 
-    # ---- for other steps ----
+    # ---- called by other steps ----
 
     def count_settings(self, store: StoreSettings, windows: Windows | None = None) -> TableStoreSettings:
-        """Return the store settings of ``count``, with or without windows."""
+        """Return the store settings for ``count``, with or without windows."""
         if isinstance(store, Materialized) and store.store is None and not isinstance(windows, SlidingWindows):
             self.graph.names.generate_store(AGGREGATE)  # as in Kafka Streams, this increments the name counter
         return TableStoreSettings.create(store, self.graph.names, AGGREGATE, Serdes(self.serdes.key, standard.LONG))

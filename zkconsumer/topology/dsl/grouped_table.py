@@ -83,8 +83,8 @@ class KGroupedTable:
 
         Args:
             initializer: function that returns the initial aggregate of a key.
-            adder: function that returns the new aggregate, given key, new value and current aggregate.
-            subtractor: function that returns the new aggregate, given key, removed value and current aggregate.
+            adder: function that returns the new aggregate, given the key, new value and current aggregate.
+            subtractor: function that returns the new aggregate, given the key, removed value and current aggregate.
             store: name or settings of the store.
             name: name of the step.
         """

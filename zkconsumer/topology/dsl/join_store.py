@@ -1,4 +1,4 @@
-"""The store for unmatched records of both sides of a left or outer stream-stream join.
+"""The store for unmatched records from both sides of a left or outer stream-stream join.
 
 Source: Kafka 3.9 OuterStreamJoinStoreFactory, ListValueStore, TimestampedKeyAndJoinSide and
 KStreamImplJoin.TimeTracker.
@@ -45,7 +45,7 @@ class WaitingRecord(NamedTuple):
 
 
 class JoinStore(SerdeStore):
-    """Unmatched records of both sides of a join, and the stream time and search times that both sides share.
+    """A store for the unmatched records of a join, and for the times that both sides share.
 
     Args:
         name: name of the store.
@@ -54,7 +54,7 @@ class JoinStore(SerdeStore):
         is_persistent: see ``StateStore``.
 
     Attributes:
-        stream_time_ms: highest timestamp of both sides; -1 before the first record.
+        stream_time_ms: highest record timestamp on either side; -1 before the first record.
         min_time_ms: lowest timestamp of the unmatched records.
         next_search_ms: wall-clock time of the next search for closed windows, in milliseconds since the epoch.
     """

@@ -77,7 +77,7 @@ def resolve_settings(store: StoreSettings) -> Materialized:
 
 @dataclass(frozen=True)
 class TableStoreSettings:
-    """Store settings with resolved name and serdes.
+    """Store settings with the resolved name and serdes.
 
     Attributes:
         name: name of the store.

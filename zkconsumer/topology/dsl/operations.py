@@ -46,7 +46,7 @@ class TableOperation(ABC):
 
     @abstractmethod
     def create_supplier(self) -> ProcessorSupplier:
-        """Return the processor supplier. This method is called after all steps were added."""
+        """Return the processor supplier. This method is called after all steps have been added."""
 
     def use_versions(self, parent: str) -> None:  # noqa: B027
         """Record that a parent table is versioned.

@@ -135,8 +135,8 @@ def _merge_repartition_topics(graph: StepGraph) -> None:
             child = find_ancestor(one, lambda node, changer=changer: changer in node.parents)  # type: ignore[misc]
             if child is None:
                 raise TopologyError(
-                    f"the repartition topics downstream of step {changer.name!r} cannot be merged, because the "
-                    "topology combines these streams with merge(); disable MERGE_REPARTITION_TOPICS"
+                    f"the repartition topics downstream of step {changer.name!r} cannot be merged, because "
+                    "merge() combines streams downstream of this step; disable MERGE_REPARTITION_TOPICS"
                 )
             shared.add_child(child)
             changer.remove_child(child)

@@ -22,8 +22,8 @@ class _Neighbours(NamedTuple):
         starts: start times of the windows.
         left: aggregate of the window that contains the preceding records; None if there is none.
         right: aggregate of a window that also contains later records; None if there is none.
-        has_left: whether the window that ends at the record exists.
-        has_right: whether the window that starts right after the record exists.
+        has_left: whether the window that ends at the record's timestamp exists.
+        has_right: whether the window that starts right after the record's timestamp exists.
         previous: timestamp of the preceding record; None if there is none.
     """
 
@@ -60,7 +60,7 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         found = self._update_existing(record, close_ms)
         if found is not None:
             self._create_windows(record, close_ms, found)
-        # As in Kafka Streams, closed windows are not forwarded by a record whose timestamp is below the window size.
+        # As in Kafka Streams, a record whose timestamp is below the window size does not forward closed windows.
         if self._closed is not None and self._closed.start_search(close_ms):
             self._forward_closed_before(record, close_ms)
 
@@ -101,7 +101,7 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         return _Neighbours(starts, left, right, has_left, has_right, previous)
 
     def _update_early(self, record: Record, close_ms: int) -> None:
-        """Add a record whose left window would start before 0."""
+        """Add a record whose left window would start before time 0."""
         starts: set[int] = set()
         combined = right = previous = None
         has_right = False
@@ -145,7 +145,7 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         self._add(record, start, ValueAndTimestamp(self._initializer(), record.timestamp), close_ms)
 
     def _create_right(self, record: Record, value: ValueAndTimestamp) -> None:
-        """Create the window that starts right after the record and contains the later records."""
+        """Create the window that starts right after the record's timestamp and contains the later records."""
         start = record.timestamp + 1
         self._put(record, start, start + self._size, None, value.value, value.timestamp)
 

@@ -1,4 +1,4 @@
-"""The graph of all steps of a ``StreamsBuilder``.
+"""The graph of all steps in a ``StreamsBuilder``.
 
 Source: Kafka 3.9 InternalStreamsBuilder.
 """

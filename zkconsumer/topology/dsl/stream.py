@@ -38,7 +38,7 @@ class KStream:
         graph: steps of the ``StreamsBuilder``.
         node: step that produces the stream.
         name: name of the node from which downstream steps receive records.
-        serdes: key and value serdes, as far as known.
+        serdes: key and value serdes, if known.
         sources: names of the sources that the records come from.
         is_rekeyed: whether keys may have changed, so that the stream must be repartitioned before grouping or joining.
     """
@@ -56,7 +56,7 @@ class KStream:
         self.serdes, self.sources, self.is_rekeyed = serdes, sources, is_rekeyed
         self._repartition: RepartitionGraphNode | None = None
 
-    # ---- steps without state ----
+    # ---- stateless operations ----
 
     def filter(self, predicate: Predicate, *, name: str | None = None) -> KStream:
         """Keep the records for which ``predicate(key, value)`` is true."""
@@ -112,7 +112,7 @@ class KStream:
         self._append("KSTREAM-FOREACH-", name, partial(stateless.ForEach, action), self.serdes)
 
     def merge(self, other: KStream, *, name: str | None = None) -> KStream:
-        """Merge this stream and ``other``. Order is preserved within each stream, but not between them."""
+        """Merge this stream and ``other``. Order is preserved within each stream, but not across the streams."""
         chosen = self.graph.names.choose(name, "KSTREAM-MERGE-")
         node = ProcessorGraphNode(chosen, lambda: stateless.PassThrough)
         node.is_merge = True
@@ -121,7 +121,7 @@ class KStream:
         return KStream(self.graph, node, chosen, Serdes(), unite(self.sources, other.sources), is_rekeyed)
 
     def split(self, *, name: str | None = None) -> BranchedKStream:
-        """Split the stream into branches by predicates."""
+        """Split the stream into branches; see ``BranchedKStream``."""
         return BranchedKStream(self, name)
 
     def process(
@@ -154,7 +154,8 @@ class KStream:
     ) -> KStream:
         """Process the records with a ``Processor`` that must not change keys; see ``process``.
 
-        Downstream steps do not repartition the stream, so forwarded records must have the same keys as received ones.
+        Downstream steps do not repartition the stream, so forwarded records must have the same keys as the received
+        records.
         """
         prefix = "KSTREAM-PROCESSVALUES-"
         chosen = self.graph.names.generate(prefix) if name is None else check_name(name)
@@ -294,7 +295,7 @@ class KStream:
         """Like ``left_join``, but also keep the records of ``other`` that have no match."""
         return join(self, other, joiner, JoinKind.OUTER, arguments)
 
-    # ---- for other steps ----
+    # ---- called by other steps ----
 
     def repartition_for_join(self, prefix: str, serdes: Serdes) -> KStream:
         """Return the stream, repartitioned by key if the keys may have changed.

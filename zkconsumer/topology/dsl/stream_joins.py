@@ -47,13 +47,13 @@ class JoinArguments(TypedDict, total=False):
     Attributes:
         windows: join windows of a stream-stream join.
         key: function that returns the key to look up in a global table, given a record's key and value.
-        with_key: whether the joiner is called with the key and both values.
+        with_key: whether the joiner is called with the key in addition to both values.
         key_serde: key serde for repartition topics and stores; None uses each stream's serde.
         value_serde: value serde of this stream for repartition topics and stores; None uses the stream's serde.
         other_serde: value serde of the other stream for repartition topics and stores; None uses that stream's serde.
         grace_ms: time that a record waits for late changes of a versioned table, in milliseconds of stream time; None
             joins records immediately.
-        store: prefix of the store names of a stream-stream join; None for generated names.
+        store: prefix of the store names in a stream-stream join; None for generated names.
         name: name of the step.
     """
 
@@ -122,7 +122,7 @@ def _join_streams(stream: KStream, other: KStream, joiner: Joiner, kind: JoinKin
 def _choose_join_names(
     stream: KStream, kind: JoinKind, name: str | None, store: str | None
 ) -> tuple[JoinNames, str | None]:
-    """Return the node and store names, and the name of the store of unmatched records (None for an inner join)."""
+    """Return the node and store names, and the name of the store for unmatched records (None for an inner join)."""
     names, is_outer, is_inner = stream.graph.names, kind is JoinKind.OUTER, kind is JoinKind.INNER
     this_suffix = "-outer-this-join" if is_outer else "-this-join"
     other_suffix = "-other-join" if is_inner else "-outer-other-join"
@@ -195,7 +195,7 @@ class JoinTable(Processor):
         joiner: function that returns the join result, given the key and both values.
         key: function that returns the table key, given a record's key and value; None looks up the record key.
         is_left: whether records without a match are kept.
-        buffer: name of the store of records that wait for late table changes; None joins records immediately.
+        buffer: name of the store for records that wait for late table changes; None joins records immediately.
     """
 
     def __init__(

@@ -49,13 +49,13 @@ class PutInWindow(Processor):
 
 @dataclass(frozen=True)
 class JoinSettings:
-    """Settings shared by the processors of both sides of a stream-stream join.
+    """Settings shared by the processors on both sides of a stream-stream join.
 
     Attributes:
         windows: join windows.
         joiner: function that returns the join result, given the key, the left value and the right value.
         kind: join type, which determines the sides whose unmatched records are kept.
-        waiting: name of the store of unmatched records; None for an inner join.
+        waiting: name of the store for unmatched records; None for an inner join.
     """
 
     windows: JoinWindows
@@ -69,8 +69,8 @@ class JoinStreams(Processor):
 
     Args:
         settings: see ``JoinSettings``.
-        other: name of the window store of the other side.
-        is_left: whether this is the left side: the stream on which the join was called.
+        other: name of the other side's window store.
+        is_left: whether this is the left side, that is, the stream on which the join was called.
     """
 
     def __init__(self, settings: JoinSettings, other: str, is_left: bool) -> None:
@@ -120,7 +120,7 @@ class JoinStreams(Processor):
         return self._settings.joiner(key, left, right)
 
     def _forward_unmatched(self, waiting: JoinStore, record: Record) -> None:
-        """Forward unmatched records whose windows are closed. Searches at most once per ``emit_interval_ms``."""
+        """Forward unmatched records whose windows are closed. The search runs at most once per ``emit_interval_ms``."""
         grace_ms, stream_time_ms = self._windows.grace_ms, waiting.stream_time_ms
         if _add(waiting.min_time_ms, self._after + grace_ms) >= stream_time_ms:
             return
@@ -231,7 +231,7 @@ class StreamJoinGraphNode(GraphNode):
         serdes: key serde, left value serde and right value serde.
 
     Attributes:
-        names: see above.
+        names: same as the argument.
         is_self_join: whether a stream is joined with itself, using one window store.
     """
 

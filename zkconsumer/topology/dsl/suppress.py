@@ -30,9 +30,9 @@ class UntilWindowCloses:
     """Forward only the final result of each window.
 
     Attributes:
-        max_records: maximum number of buffered results; None for no limit. The task fails if it is exceeded.
+        max_records: maximum number of buffered results; None for no limit. The task fails if the limit is exceeded.
         max_bytes: maximum size of the buffered results in bytes, as computed by Kafka Streams; None for no limit. The
-            task fails if it is exceeded.
+            task fails if the limit is exceeded.
     """
 
     max_records: int | None = None
@@ -61,7 +61,7 @@ class UntilTimeLimit:
     emits_early: bool = True
 
 
-#: Argument of ``suppress``, which determines which changes are held back, and for how long.
+#: Argument of ``suppress`` that determines which changes are held back, and for how long.
 Suppressed = UntilWindowCloses | UntilTimeLimit
 
 
@@ -155,8 +155,8 @@ class Suppress(Processor):
     def _check(self, option: str, value: int, limit: int) -> None:
         if value > limit:
             raise StreamsError(
-                f"node {self._context.node_name!r}: the suppress() buffer exceeded {option} ({limit}), got {value}; "
-                f"increase {option}"
+                f"node {self._context.node_name!r}: the suppress() buffer exceeded {option} (limit: {limit}, "
+                f"actual: {value}); increase {option}"
             )
 
     def _emit(self, record: Record, metadata: RecordMetadata) -> None:
@@ -222,7 +222,7 @@ class _Suppressed(Unversioned):
 
 
 class SuppressGraphNode(ProcessorGraphNode):
-    """The step of ``suppress``, whose input must not be versioned."""
+    """A ``suppress`` step, whose input must not be versioned."""
 
     def __init__(self, name: str, supplier: Callable[[], ProcessorSupplier], stores: Callable[[], Any]) -> None:
         super().__init__(name, supplier, stores=stores)

@@ -90,7 +90,7 @@ class SuppressBuffer(SerdeStore):
         self._used.clear()
 
     def put(self, time_ms: int, record: Record, metadata: RecordMetadata) -> None:
-        """Add a change, or replace the buffered change of the same key, which keeps its position.
+        """Add a change; a buffered change of the same key is replaced, but its position is kept.
 
         Args:
             time_ms: time by which a new key is sorted, in milliseconds.
@@ -128,7 +128,7 @@ class SuppressBuffer(SerdeStore):
             self._first += 1
             self._used[key] = None
             self.bytes -= entry.size
-        if self._first > self.records:  # amortizes the cost of deletions at the front of the list
+        if self._first > self.records:  # amortizes the cost of deleting from the front
             del self._order[: self._first]
             self._first = 0
 

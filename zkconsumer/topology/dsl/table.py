@@ -1,4 +1,4 @@
-"""``KTable``: a table of the latest value of each key.
+"""``KTable``: a table that contains the latest value of each key.
 
 Source: Kafka 3.9 org.apache.kafka.streams.kstream.KTable and KTableImpl.
 """
@@ -47,7 +47,7 @@ class KTable:
     Args:
         graph: steps of the ``StreamsBuilder``.
         node: step that produces the table.
-        serdes: key and value serdes, as far as known.
+        serdes: key and value serdes, if known.
         sources: names of the sources that the records come from.
         operation: operation that produces the table.
         history_ms: history retention in milliseconds; None if the table is not versioned.
@@ -111,7 +111,7 @@ class KTable:
         """Convert the table to a stream of its changes. The value of a deleted key is None.
 
         Args:
-            key: function that returns the new key, given key and value of a change; None keeps the keys.
+            key: function that returns the new key, given the key and value of a change; None keeps the keys.
             name: name of the step.
         """
         chosen = self.graph.names.choose(name, "KTABLE-TOSTREAM-")
@@ -131,8 +131,8 @@ class KTable:
         """Group the values by new keys.
 
         Args:
-            mapper: function that returns the new key and value, given key and value. If either result is None, the
-                entry is ignored.
+            mapper: function that returns the new key and value, given the key and value. If either result is None,
+                the entry is ignored.
             key_serde: serde of the new keys; None uses the application's default.
             value_serde: serde of the new values; None uses the application's default.
             name: name of the repartition topic, without the application id and ``-repartition``.
@@ -177,7 +177,7 @@ class KTable:
 
         Args:
             other: table to join, which must be co-partitioned with this table.
-            joiner: function of both values that returns the value of the result.
+            joiner: function that returns the result value, given both values.
             store: name or settings of a store for the result; None for no store.
             name: name of the step.
         """
@@ -188,7 +188,7 @@ class KTable:
     ) -> KTable:
         """Join two tables. The result contains all keys of this table.
 
-        If ``other`` does not contain a key, ``joiner`` is called with None as its value.
+        If ``other`` does not contain a key, ``joiner`` is called with None as the value from ``other``.
         """
         return self._join(other, joiner, JoinKind.LEFT, store, name)
 
@@ -197,11 +197,11 @@ class KTable:
     ) -> KTable:
         """Join two tables. The result contains the keys that at least one table contains.
 
-        If a table does not contain a key, ``joiner`` is called with None as its value.
+        If a table does not contain a key, ``joiner`` is called with None as the value from that table.
         """
         return self._join(other, joiner, JoinKind.OUTER, store, name)
 
-    # ---- for other steps ----
+    # ---- called by other steps ----
 
     def view(self) -> View:
         """Return a view of the table's values; see ``TableOperation``."""

@@ -58,13 +58,13 @@ class JoinRule:
 
 
 class JoinSide(Processor):
-    """Joins the changes of one table with the values of another table.
+    """Joins the changes from one table with the values in another table.
 
     Args:
         other: view of the other table.
         rule: conditions for calling the joiner.
         sends_old: whether downstream steps need old values.
-        is_versioned: whether the input is versioned; if so, changes that are not the latest version are dropped.
+        is_versioned: whether the input is versioned; if so, changes to older versions are dropped.
     """
 
     def __init__(self, other: View, rule: JoinRule, sends_old: bool, is_versioned: bool) -> None:
@@ -91,7 +91,7 @@ class JoinSide(Processor):
 
 
 class MergeJoin(TableProcessor):
-    """Merges the changes of both sides of a table-table join. For the arguments, see ``TableProcessor``."""
+    """Merges the changes from both sides of a table-table join. For the arguments, see ``TableProcessor``."""
 
     def process(self, record: Record) -> None:
         """Update the store, and forward the change."""
@@ -109,7 +109,7 @@ class JoinView:
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Names of the stores of both tables."""
+        """Store names of both tables."""
         return tuple(dict.fromkeys((*self.left.stores, *self.right.stores)))
 
     def open(self, context: ProcessorContext) -> OpenView:
@@ -142,7 +142,7 @@ class JoinOperation(TableOperation):
     Args:
         left: table on which the join was called.
         right: table that was passed to the join.
-        joiner: function of both values that returns the value of the result.
+        joiner: function that returns the result value, given both values.
         kind: join type, which determines the keys of the result.
         store: name of the result's store; None if it has no store.
     """

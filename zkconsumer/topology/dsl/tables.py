@@ -126,16 +126,15 @@ class RegroupTable(Processor):
     """Forwards table changes with new keys and values to an aggregation.
 
     Args:
-        mapper: function that returns the new key and value, given key and value.
-        is_versioned: whether the parent table is versioned; if so, changes that are not the latest version are
-            ignored.
+        mapper: function that returns the new key and value, given the key and value.
+        is_versioned: whether the parent table is versioned; if so, changes to older versions are ignored.
     """
 
     def __init__(self, mapper: Callable[[Any, Any], tuple[Any, Any]], is_versioned: bool) -> None:
         self._mapper, self._is_versioned = mapper, is_versioned
 
     def init(self, context: ProcessorContext) -> None:
-        """Keep the context."""
+        """Store the context."""
         self._context = context
 
     def process(self, record: Record) -> None:

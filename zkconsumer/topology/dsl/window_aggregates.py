@@ -21,7 +21,7 @@ W = TypeVar("W")
 
 
 class Emit(enum.Enum):
-    """Emit strategy: when window results are forwarded. Source: Kafka 3.9 EmitStrategy."""
+    """Emit strategy, which determines when window results are forwarded. Source: Kafka 3.9 EmitStrategy."""
 
     #: Forward the result after each update.
     ON_UPDATE = "on update"
@@ -49,7 +49,7 @@ class ClosedWindows:
         return int(self._last_close.value)
 
     def start_search(self, close_ms: int) -> bool:
-        """Return whether to search now for windows that end before ``close_ms``, in milliseconds."""
+        """Return whether to search now for windows that end before ``close_ms`` (in milliseconds)."""
         now, step_ms = self._context.current_system_time_ms, self._step_ms
         if now < self._next_search.value and close_ms // step_ms == self.last_close_ms // step_ms:
             return False
@@ -69,7 +69,7 @@ class WindowedAggregate(Processor, Generic[W]):
         store: name of the store.
         emit: emit strategy; see ``Emit``.
         initializer: function that returns the initial aggregate of a window.
-        aggregator: function that returns the new aggregate, given key, value and current aggregate.
+        aggregator: function that returns the new aggregate, given the key, value and current aggregate.
         sends_old: whether downstream steps need old values.
     """
 

@@ -19,7 +19,7 @@ _TIMES = struct.Struct(">qq")
 
 @dataclass(frozen=True)
 class WindowedKeys:
-    """Base class of the functions that serialize, deserialize and partition windowed keys.
+    """Base class of the callables that serialize, deserialize and partition windowed keys.
 
     Attributes:
         inner: serde of the inner keys; None uses the application's default.

@@ -63,7 +63,7 @@ class WindowedKStream:
 
         Args:
             initializer: function that returns the initial aggregate.
-            aggregator: function that returns the new aggregate, given key, value and current aggregate.
+            aggregator: function that returns the new aggregate, given the key, value and current aggregate.
             merger: function that returns the merged aggregate of two sessions, given the key and both aggregates.
                 Required for session windows, and supported only for them.
             store: name or settings of the store.

@@ -13,7 +13,10 @@ from zkconsumer.topology.nodes import SourceNode
 
 
 def write(graph: StepGraph) -> Topology:
-    """Return a topology of all steps. Steps are written in priority order, and parents before their children."""
+    """Return a topology that contains all steps.
+
+    Steps are written in priority order, but parents are always written before their children.
+    """
     topology, written = Topology(), {graph.root}
     queue: PriorityQueue[GraphNode] = PriorityQueue(lambda node: node.priority)
     for child in graph.root.children:

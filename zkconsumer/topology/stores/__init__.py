@@ -1,7 +1,7 @@
 """State stores, and the builders that declare them.
 
 A store keeps its entries in a byte map, which is sorted by key and divided into pages. A task commits all its stores
-together. A store may be used only by the thread of its task. This module contains the public names.
+together. A store may be used only by the thread of its task. This module exports the public names.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from zkconsumer.topology.stores.pages import PagedMap
 
 
 class StoreContext(Protocol):
-    """The methods of a task that its stores call."""
+    """The task methods that stores call."""
 
     def byte_map(self, store: str) -> PagedMap:
-        """Return the byte map that contains the entries of ``store``. The task writes its changes on each commit."""
+        """Return the byte map that contains the entries of ``store``. The task writes changed pages on each commit."""
 
     def create_cache(self, store: str, backing: Backing) -> StoreCache:
         """Create a record cache for ``store``."""
@@ -46,7 +46,7 @@ class StateStore(ABC):
 
     @classmethod
     def default_layout(cls) -> str:
-        """Return the layout of a store without parameters."""
+        """Return the default layout, which is ``LAYOUT`` if it is set, or else the class name."""
         return cls.LAYOUT or cls.__name__
 
     @abstractmethod
@@ -54,10 +54,10 @@ class StateStore(ABC):
         """Open the store."""
 
     def flush(self) -> None:  # noqa: B027
-        """Write values that are cached in this object to the byte map. The task calls it before each commit."""
+        """Write values that are cached in this object to the byte map. Called before each commit."""
 
     def rollback(self) -> None:  # noqa: B027
-        """Discard values that are cached in this object. The task calls it after rolling back the byte map."""
+        """Discard values that are cached in this object. Called after the byte map is rolled back."""
 
     def close(self) -> None:  # noqa: B027
         """Release the resources that ``init`` acquired."""
@@ -80,8 +80,8 @@ def value_serializer(store: str, serde: Serde, what: str = "value") -> Callable[
             data = serialize(store, value)
         except Exception as error:
             raise WrongTypeError(
-                f"store {store!r}: {what} {value!r} ({type(value).__name__}) cannot be serialized: {error}; use the "
-                "types of the store's serdes"
+                f"store {store!r}: {what} {value!r} ({type(value).__name__}) cannot be serialized: {error}; use "
+                "types that the store's serdes accept"
             ) from error
         if type(data) is not bytes:
             raise WrongTypeError(f"store {store!r}: the {what} serializer must return bytes, got {type(data).__name__}")

@@ -255,7 +255,7 @@ def _window_parameters(name: str, retention_ms: int, window_size_ms: int, retain
     _check_not_negative(name, retention_ms=retention_ms, window_size_ms=window_size_ms)
     if window_size_ms > retention_ms:
         raise TopologyError(
-            f"store {name!r}: retention_ms must be at least window_size_ms, got {retention_ms} and {window_size_ms}"
+            f"store {name!r}: retention_ms must be at least window_size_ms ({window_size_ms}), got {retention_ms}"
         )
     return {
         "retention_ms": retention_ms,

@@ -71,7 +71,7 @@ class CachedKeyValueStore(KeyValueStore[V]):
         cached = self._cache.scan(start, stop, reverse)
         return self._decode_entries(merge(self._map.scan(start, stop, reverse), cached, reverse))
 
-    # ---- what the cache calls ----
+    # ---- called by the cache ----
 
     def _value_decoder(self) -> Callable[[bytes], V]:
         return self._deserialize_value

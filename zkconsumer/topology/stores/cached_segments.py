@@ -33,7 +33,8 @@ class CachedSegments(SegmentedMap):
     change that has expired when it is flushed is forwarded, but not written.
 
     The cache's stream time can be ahead of the stream time of the map behind it, because the deletion of an entry that
-    does not exist is not written. It is saved, so that a rebuilt task does not return expired entries.
+    does not exist is not written. The cache's stream time is saved, so that a rebuilt task does not
+    return expired entries.
 
     Args:
         behind: segmented map behind the cache.
@@ -66,7 +67,7 @@ class CachedSegments(SegmentedMap):
             self._saved_ms = self.stream_time_ms
 
     def advance_stream_time(self, time_ms: int) -> None:
-        """Advance the cache's stream time. Segments of the map behind it do not expire until the next flush."""
+        """Advance the cache's stream time. Segments of the map behind the cache do not expire until the next flush."""
         self._set_stream_time(max(time_ms, self.stream_time_ms))
 
     def scan_segments(
@@ -111,14 +112,14 @@ class CachedTimeMap:
         self._conversions, self._deserialize_key = conversions, deserialize_key
 
     def get(self, segment: int, key: Any, time_ms: int, second: int, /) -> Any:
-        """Return the value stored under this key, or None if there is none; for the key parts see ``TimeMap``."""
+        """Return the value stored under this key, or None if there is none; for the key parts, see ``TimeMap``."""
         raw_key = self._behind.encode_key(segment, key, time_ms, second)
         cached = self._cache.entries.find(raw_key)
         data = self._entries.get(raw_key) if cached is None else cached[1]
         return None if data is None else self._conversions.deserialize_value(data)
 
     def put(self, segment: int, key: Any, time_ms: int, second: int, value: Any, /) -> None:
-        """Set the value in the cache; None deletes it. For the key parts see ``TimeMap``."""
+        """Set the value in the cache; None deletes it. For the key parts, see ``TimeMap``."""
         raw_key = self._behind.encode_key(segment, key, time_ms, second)
         self._cache.entries.put_raw(raw_key, None if value is None else self._conversions.serialize_value(value))
 

@@ -81,7 +81,7 @@ class Directory:
         return len(self.ids)
 
     def key_range(self, index: int) -> tuple[bytes, bytes | None]:
-        """Return the first key of an entry page and the first key of the next page, or None for the last page."""
+        """Return the first key of an entry page, and the first key of the next page (None for the last page)."""
         return self.first_keys[index], self.first_keys[index + 1] if index + 1 < len(self.ids) else None
 
     def insert(self, index: int, first_key: bytes) -> int:
@@ -94,7 +94,7 @@ class Directory:
         return page_id
 
     def remove(self, first: int, stop: int) -> list[int]:
-        """Remove entry pages ``first`` to ``stop`` (exclusive), and return their ids. One page must remain."""
+        """Remove entry pages ``first`` to ``stop`` (exclusive), and return their ids. At least one page must remain."""
         removed = self.ids[first:stop]
         del self.ids[first:stop], self.first_keys[first:stop]
         self.first_keys[0] = b""

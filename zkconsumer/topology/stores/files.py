@@ -25,7 +25,7 @@ _OPEN = (
     "CREATE TABLE IF NOT EXISTS snapshots (name TEXT PRIMARY KEY, data BLOB)",
 )
 
-#: Statement that migrates files of earlier versions. Their pages have no checksum until they are rewritten.
+#: Statement that migrates files from earlier versions. Their pages have no checksum until they are rewritten.
 _ADD_CHECKSUM = "ALTER TABLE pages ADD COLUMN checksum INTEGER"
 
 _WRITE = "INSERT OR REPLACE INTO pages (store, id, data, checksum) VALUES (?, ?, ?, ?)"
@@ -79,7 +79,7 @@ class StateFile:
         return bytes(rows[0][0]) if rows else None
 
     def write_snapshot(self, name: str, data: bytes) -> None:
-        """Write a snapshot of state outside the stores. It is committed together with the stores.
+        """Write a snapshot of state that is not in the stores. The snapshot is committed together with the stores.
 
         Raises:
             StreamsError: the file cannot be written.
@@ -132,7 +132,7 @@ class StateFile:
 
 
 class _FilePages:
-    """The pages of one store of a ``StateFile``."""
+    """The pages of one store in a ``StateFile``."""
 
     def __init__(self, file: StateFile, store: str) -> None:
         self._execute, self._store = file.execute, store
@@ -165,7 +165,7 @@ class _FilePages:
                 self._execute(_WRITE, (self._store, page_id, data, self._checksum(page_id, data)))
 
     def _checksum(self, page_id: int, data: bytes) -> int:
-        """Return the CRC-32 of the store name, page id and page data. It also detects pages that were swapped."""
+        """Return the CRC-32 of the store name, page id and page data. The checksum also detects swapped pages."""
         return zlib.crc32(data, zlib.crc32(f"{self._store}/{page_id}".encode()))
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:

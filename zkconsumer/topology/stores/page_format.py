@@ -19,7 +19,7 @@ LENGTHS_BYTES = 8
 
 _HEADER = struct.Struct("<BqqI")
 
-#: Maximum number in a valid header. Arithmetic with larger numbers could overflow 64 bits.
+#: Maximum value of the numbers in a valid header. Arithmetic with larger numbers could overflow 64 bits.
 _MAX_NUMBER = 1 << 62
 
 
@@ -221,7 +221,7 @@ def _check_length(data: bytes, minimum: int) -> None:
 
 def _check_format(data: bytes) -> None:
     if data[0] > FORMAT:
-        raise NewerFormatError(f"format {data[0]}, newer than the supported format {FORMAT}")
+        raise NewerFormatError(f"format {data[0]}, which is newer than the supported format {FORMAT}")
     if data[0] != FORMAT:
         raise ValueError(f"unknown format {data[0]}")
 

@@ -1,6 +1,6 @@
 """Functions that read pages, and functions that create the errors for corrupt pages.
 
-Both versions of ``PagedMap`` call these functions, so that they report the same errors.
+Both versions of ``PagedMap`` use these functions, and therefore report the same errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Byte maps, which are sorted by key and divided into pages.
 
-Each store has one ``PagedMap``. It reads a page when one of its keys is accessed, and writes the changed pages on
+Each store has one ``PagedMap``. It reads a page when a key in the page is accessed, and writes the changed pages on
 commit. A page is therefore read and written at most once between two commits, unless the pages exceed their memory
 limit. An entry that is larger than a page gets its own page.
 """
@@ -44,8 +44,8 @@ class PageStore(Protocol):
     """Storage for pages: a dictionary, a file, or the state of a Spark task.
 
     A commit calls ``write`` once for each changed store, then ``TaskRuntime.commit``, then ``finish_commit`` for each
-    changed store. If one of them fails, the task calls ``TaskRuntime.rollback``, and reads the pages again. The methods
-    must not use the map that calls them.
+    changed store. If one of these calls fails, the task calls ``TaskRuntime.rollback``, and reads the pages again. The
+    methods must not use the map that calls them.
 
     Attributes:
         location: location of the pages, used in error messages, for example ``state file /tmp/counts``.
@@ -66,7 +66,7 @@ class PageStore(Protocol):
         """Write pages; None deletes a page, if it exists. ``TaskRuntime.commit`` makes the changes permanent."""
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
-        """Apply changes that ``write`` did not apply. It is called after all storages were committed."""
+        """Apply changes that ``write`` did not apply. Called after ``TaskRuntime.commit``."""
 
 
 class MemoryPages(dict[int, bytes]):
@@ -79,7 +79,7 @@ class MemoryPages(dict[int, bytes]):
         return [self.get(page_id) for page_id in page_ids]
 
     def write(self, _changes: Mapping[int, bytes | None]) -> None:
-        """Do nothing: ``finish_commit`` applies the changes, after all storages were committed."""
+        """Do nothing: ``finish_commit`` applies the changes after ``TaskRuntime.commit``."""
 
     def finish_commit(self, changes: Mapping[int, bytes | None]) -> None:
         """Apply the changes."""
@@ -247,7 +247,7 @@ class PagedMap:
         return found
 
     def discard(self, start: bytes, stop: bytes) -> None:
-        """Delete all keys between ``start`` and ``stop`` (exclusive). Pages entirely in this range are not read."""
+        """Delete all keys between ``start`` and ``stop`` (exclusive). Pages within this range are not read."""
         self.require_writable()
         directory = self._directory
         first = bisect_right(directory.first_keys, start) - 1
@@ -273,7 +273,7 @@ class PagedMap:
     # ---- commits ----
 
     def collect_changes(self) -> dict[int, bytes | None]:
-        """Return the pages to write; None deletes a page. The pages remain changed until ``finish_commit``."""
+        """Return the pages to write; None deletes a page. The pages stay marked as changed until ``finish_commit``."""
         if self._pages is None or not (self._changed or self._directory.is_changed):
             return {}
         self._join_small_pages()
@@ -303,7 +303,7 @@ class PagedMap:
         self._evict()
 
     def rollback(self) -> None:
-        """Discard all changes since the last commit. If that fails, the map is closed."""
+        """Discard all changes since the last commit. If the rollback fails, the map is closed."""
         if self._undo is not None:
             is_read_only, self.is_read_only = self.is_read_only, False
             for key, value in self._undo.items():
@@ -385,7 +385,7 @@ class PagedMap:
                 self._undo.setdefault(key, value)
 
     def _remove(self, first: int, stop: int) -> None:
-        """Remove pages ``first`` to ``stop`` (exclusive). One page must remain."""
+        """Remove pages ``first`` to ``stop`` (exclusive). At least one page must remain."""
         for page_id in self._directory.remove(first, stop):
             page = self._unchanged.pop(page_id, None) or self._changed.pop(page_id, None)
             self.memory_bytes -= 0 if page is None else page.size

@@ -19,11 +19,11 @@ from zkconsumer.topology.stores.pages import PagedMap
 from zkconsumer.topology.stores.serde_map import Conversions
 from zkconsumer.topology.stores.time_map import Windowed
 
-#: Segment number, with which each key starts.
+#: Format of the segment number at the start of each key.
 SEGMENT = struct.Struct(">Q")
 _STATE = struct.Struct("<qI")
 
-#: Key under which stream time and sequence number are saved. It is greater than the keys of all segments.
+#: Key under which the stream time and the sequence number are saved. It is greater than the keys of all segments.
 _STATE_KEY = b"\xff" * 9
 
 
@@ -64,7 +64,7 @@ class SegmentedMap:
         interval_ms: segment interval, in milliseconds.
 
     Attributes:
-        stream_time_ms: stream time, the highest time of an entry, in milliseconds; -1 before the first entry.
+        stream_time_ms: stream time, which is the highest entry time, in milliseconds; -1 before the first entry.
         first_writable: number of the first segment that accepts entries.
     """
 
@@ -74,7 +74,7 @@ class SegmentedMap:
         self.load()
 
     def load(self) -> None:
-        """Load stream time and sequence number from the map."""
+        """Load the stream time and the sequence number from the map."""
         state = self._map.get(_STATE_KEY)
         time, sequence = _STATE.unpack(state) if state is not None else (-1, 0)
         self.stream_time_ms, self._sequence = int(time), int(sequence)
@@ -82,7 +82,7 @@ class SegmentedMap:
         self._is_changed = False
 
     def save(self) -> None:
-        """Save stream time and sequence number to the map, if they changed."""
+        """Save the stream time and the sequence number to the map, if they changed."""
         if self._is_changed:
             self._map.put(_STATE_KEY, _STATE.pack(self.stream_time_ms, self._sequence))
             self._is_changed = False
@@ -217,11 +217,11 @@ class SegmentedStore(SerdeStore):
         self._segments = SegmentedMap(context.byte_map(self.name), self._retention_ms, self._interval_ms)
 
     def flush(self) -> None:
-        """Save stream time and sequence number."""
+        """Save the stream time and the sequence number."""
         self._segments.save()
 
     def rollback(self) -> None:
-        """Reload stream time and sequence number."""
+        """Reload the stream time and the sequence number."""
         self._segments.load()
 
 
@@ -229,10 +229,10 @@ class TimedObjects(Protocol):
     """The methods of ``TimeMap``, which stores objects by key and time."""
 
     def get(self, segment: int, key: Any, time_ms: int, second: int, /) -> Any:
-        """Return the value stored under this key, or None if there is none; for the key parts see ``TimeMap``."""
+        """Return the value stored under this key, or None if there is none; for the key parts, see ``TimeMap``."""
 
     def put(self, segment: int, key: Any, time_ms: int, second: int, value: Any, /) -> None:
-        """Set the value stored under this key; None deletes it. For the key parts see ``TimeMap``."""
+        """Set the value stored under this key; None deletes it. For the key parts, see ``TimeMap``."""
 
     def find_sessions(
         self, segment: int, key: Any, first_ms: int, last_ms: int, latest_start_ms: int, reverse: bool, /

@@ -13,7 +13,7 @@ class Conversions(NamedTuple):
 
     Attributes:
         serialize_key: function that returns the serialized key, or raises an error that contains the store name.
-        serialize_value: like ``serialize_key``, for values. A result of None deletes the key.
+        serialize_value: like ``serialize_key``, but for values. A result of None deletes the key.
         deserialize_value: function that returns the value, or raises an error that contains the store name.
         codecs: the ``serdes.Codec`` of each function. ``Codec.TIMESTAMPED`` is added if the values are
             ``ValueAndTimestamp``.

@@ -103,7 +103,7 @@ class SessionStore(TimedStore, Generic[V]):
     def find_ended_sessions(self, first_end_ms: int, last_end_ms: int) -> list[tuple[Windowed, V]]:
         """Return the sessions of all keys that end in a time range, sorted by end, start and serialized key.
 
-        The result includes expired sessions that were not removed yet.
+        The result includes expired sessions that have not been removed yet.
 
         Args:
             first_end_ms: lowest session end, inclusive, in milliseconds.

@@ -1,4 +1,4 @@
-"""``TimeMap``, which stores objects by key and time: pure-Python version of the class in ``_pages.c``."""
+"""``TimeMap``, which stores objects by key and time (pure-Python version of the class in ``_pages.c``)."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class TimeMap:
         return _pack(segment) + raw_key + _pack(time_ms) + last
 
     def get(self, segment: int, key: Any, time_ms: int, second: int) -> Any:
-        """Return the value stored under this key, or None if there is none; for the key parts see ``TimeMap``."""
+        """Return the value stored under this key, or None if there is none; for the key parts, see ``TimeMap``."""
         data = self._entries.get(self.encode_key(segment, key, time_ms, second))
         return None if data is None else self._conversions.deserialize_value(data)
 
     def put(self, segment: int, key: Any, time_ms: int, second: int, value: Any) -> None:
-        """Set the value stored under this key; None deletes it. For the key parts see ``TimeMap``."""
+        """Set the value stored under this key; None deletes it. For the key parts, see ``TimeMap``."""
         raw_key = self.encode_key(segment, key, time_ms, second)
         data = None if value is None else self._conversions.serialize_value(value)
         if data is None:
@@ -110,7 +110,7 @@ def select_sessions(
 
     Args:
         found: scanned entries.
-        key_bytes: length of the encoded map keys of this session key, in bytes.
+        key_bytes: length of an encoded map key that contains this session key, in bytes.
         latest_start_ms: highest session start, in milliseconds. Sessions that start later are skipped.
         deserialize_key: function that deserializes a key.
         conversions: key and value conversions.

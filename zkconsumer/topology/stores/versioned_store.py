@@ -21,7 +21,7 @@ V = TypeVar("V")
 #: Returned by ``put`` if the version is the latest version of its key.
 VALID_TO_UNDEFINED = -1
 
-#: Returned by ``put`` if it dropped the version, because it is older than the history. Source: VersionedKeyValueStore.
+#: Returned by ``put`` if it dropped a version older than the history retention. Source: VersionedKeyValueStore.
 NOT_PUT = -(1 << 63)
 
 _TIME = struct.Struct(">Q")
@@ -52,8 +52,8 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
     """A store of versioned values. A version is valid until the next version, which can be a deletion.
 
     An old version is kept in the segment that contains the end of its validity, and expires together with this segment.
-    Latest versions never expire. ``put`` and ``get`` of the latest version access one or two pages. Calls with an older
-    time read the versions of the key in all segments since that time.
+    Latest versions never expire. For the latest version, ``put`` and ``get`` access one or two pages. For an older
+    time, they read the versions of the key in all segments since that time.
 
     Args:
         name: name of the store.
@@ -75,12 +75,16 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
         self._map = context.byte_map(self.name)
 
     def put(self, key: Any, value: V | None, timestamp: int) -> int:
-        """Add a version, and return the end of its validity, ``VALID_TO_UNDEFINED`` or ``NOT_PUT``.
+        """Add a version of ``key``.
 
         Args:
             key: key of the version.
             value: value of the version; None deletes the key as of ``timestamp``.
             timestamp: start of the validity, in milliseconds since the epoch.
+
+        Returns:
+            the end of the validity, in milliseconds since the epoch; ``VALID_TO_UNDEFINED`` if the new version is the
+            latest; ``NOT_PUT`` if it was dropped.
 
         Raises:
             ValueError: ``timestamp`` is negative or not an integer.
@@ -110,7 +114,10 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
         return found
 
     def get(self, key: Any, as_of: int | None = None) -> VersionedRecord | None:
-        """Return the latest version, or the version that was valid at ``as_of`` (in milliseconds), or None."""
+        """Return the version that was valid at ``as_of`` (in milliseconds), or None if there is none.
+
+        If ``as_of`` is None, return the latest version.
+        """
         raw_key = self._serialize_key(key)
         return self._to_record(self._read_latest(raw_key) if as_of is None else self._find(raw_key, as_of))
 
@@ -138,7 +145,7 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
             self._remove_old(raw_key, before)
             self._put_old(raw_key, before._replace(end=timestamp))
         if end is None and data is not None:
-            self._put_latest(raw_key, data, timestamp)  # as in Kafka Streams, an earlier deletion at this time is kept
+            self._put_latest(raw_key, data, timestamp)  # as in Kafka Streams, a deletion with this timestamp is kept
         else:
             if same is not None:
                 self._remove_old(raw_key, same)
@@ -158,7 +165,7 @@ class VersionedKeyValueStore(SegmentedStore, Generic[V]):
             self._map.delete(_LATEST + raw_key)
 
     def _scan_old(self, raw_key: bytes, from_ms: int) -> list[_Version]:
-        """Return the old versions and deletions of a key that ended at ``from_ms`` or later, by segment and start."""
+        """Return a key's old versions and deletions that ended at ``from_ms`` or later, sorted by segment and start."""
         prefix = _TIME.pack(len(raw_key)) + raw_key
         return [
             _Version(_TIME.unpack_from(raw, len(raw) - _TIME.size)[0], end, data[_OLD.size :] if has_value else None)

@@ -31,11 +31,11 @@ _LAST_SEQUENCE = 0x7FFFFFFF
 class WindowStore(TimedStore, Generic[V]):
     """A store of values by key and window start, which expire.
 
-    A value expires when stream time, which is the latest window start that was put, reaches its own window start plus
-    ``retention_ms``. The segment interval is half of the retention period, and at least one minute. A put is dropped
-    and counted if all entries of its segment have expired. ``fetch`` and ``put`` access one page. In each segment of
-    the time range, ``fetch_times`` reads the pages of the key, and ``fetch_keys`` reads the pages of the key range.
-    ``fetch_all`` and ``all`` read whole segments.
+    A value expires when stream time, which is the latest window start that was put, reaches the start of the value's
+    window plus ``retention_ms``. The segment interval is half of the retention period, and at least one minute. A put
+    is dropped and counted if all entries of its segment have expired. ``fetch`` and ``put`` access one page. In each
+    segment of the time range, ``fetch_times`` reads the pages of the key, and ``fetch_keys`` reads the pages of the key
+    range. ``fetch_all`` and ``all`` read whole segments.
 
     Args:
         name: name of the store.
@@ -81,7 +81,7 @@ class WindowStore(TimedStore, Generic[V]):
         return self._get(key, start_ms, self._segments.sequence)  # type: ignore[no-any-return]
 
     def fetch_times(self, key: Any, first_ms: int, last_ms: int, *, reverse: bool = False) -> Iterator[tuple[int, V]]:
-        """Return start and value of the windows of ``key`` that start between ``first_ms`` and ``last_ms``."""
+        """Return the start and value of each window of ``key`` that starts between ``first_ms`` and ``last_ms``."""
         raw_key = self._serialize_key(key)
         first_ms = max(first_ms, self._segments.live_from, 0)
         last_ms = min(last_ms, self._segments.stream_time_ms)
@@ -96,7 +96,10 @@ class WindowStore(TimedStore, Generic[V]):
     def fetch_keys(
         self, first: Any, last: Any, first_ms: int, last_ms: int, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed, V]]:
-        """Return the windows of keys ``first`` to ``last`` (None: no bound), sorted by segment, key and start."""
+        """Return the windows of the keys from ``first`` to ``last``, sorted by segment, key and start.
+
+        For ``first`` and ``last``, None means no bound.
+        """
         low = b"" if first is None else self._serialize_key(first)
         high = None if last is None else self._serialize_key(last)
         first_ms = max(first_ms, self._segments.live_from, 0)
