@@ -274,7 +274,16 @@ def test_store_has_pages_although_it_is_not_persistent() -> None:
 
     assert state
     assert json.loads(saved.stores) == [0]
-    assert plan.config.page_bytes == 65_536
+
+
+@pytest.mark.parametrize(("page_bytes", "planned"), [(None, 65_536), (16_384, 16_384)])
+def test_plan_sets_page_size_unless_user_does(page_bytes: int | None, planned: int) -> None:
+    config = replace(CONFIG, page_bytes=page_bytes)
+    subtopologies = select_subtopologies(counting().resolve({"a": 1, "b": 1}), config, {"a": 1, "b": 1})
+
+    plan = ApplicationPlan.create(subtopologies, config, {"a": 1, "b": 1}, list_tasks(subtopologies), 2)
+
+    assert plan.config.page_limits.page_bytes == planned
 
 
 def test_failed_task_is_closed() -> None:

@@ -18,11 +18,15 @@ DEFAULT_CACHE_BYTES = 10 * 1024 * 1024
 
 #: Integer settings and their minimum values.
 _MINIMUMS = (
+    ("max_task_idle_ms", IDLE_DISABLED),
     ("page_bytes", 1_024),
     ("page_memory_bytes", 0),
     ("statestore_cache_max_bytes", 0),
     ("emit_interval_ms", 0),
 )
+
+#: Integer settings that can be None.
+_OPTIONAL = {"page_bytes"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +47,7 @@ class ApplicationConfig:
             records for which ``production_handler`` returned FAIL. Default ``handlers.fail``.
         production_handler: handler for records that cannot be serialized. Default ``handlers.fail``.
         page_bytes: maximum page size of persistent stores, in bytes. Larger pages need fewer reads and writes, but a
-            commit writes every changed page as a whole. Default 16,384; minimum 1,024.
+            commit writes every changed page as a whole. Default None: 65,536 on Spark, otherwise 16,384. Minimum 1,024.
         page_memory_bytes: maximum encoded size of the unchanged pages that a store keeps in memory, in bytes. Default
             67,108,864 (64 MiB).
         statestore_cache_max_bytes: maximum total size of a task's record caches, in bytes. Tasks with a
@@ -65,19 +69,17 @@ class ApplicationConfig:
     deserialization_handler: ErrorHandler = handlers.fail
     processing_handler: ErrorHandler = handlers.fail
     production_handler: ErrorHandler = handlers.fail
-    page_bytes: int = PageLimits().page_bytes
+    page_bytes: int | None = None
     page_memory_bytes: int = PageLimits().memory_bytes
     statestore_cache_max_bytes: int = DEFAULT_CACHE_BYTES
     emit_interval_ms: int = 1_000
     quarantine_topic: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.max_task_idle_ms, int) or self.max_task_idle_ms < IDLE_DISABLED:
-            raise ConfigurationError(
-                f"max_task_idle_ms must be {describe_integer(IDLE_DISABLED)}, got {self.max_task_idle_ms!r}"
-            )
         for name, minimum in _MINIMUMS:
             value = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
             if not isinstance(value, int) or value < minimum:
                 raise ConfigurationError(f"{name} must be {describe_integer(minimum)}, got {value!r}")
         for name in ("key_serde", "value_serde"):
@@ -93,3 +95,9 @@ class ApplicationConfig:
         )
         if uses_quarantine and self.quarantine_topic is None:
             raise ConfigurationError("quarantine_topic must be set if handlers.quarantine is used")
+
+    @property
+    def page_limits(self) -> PageLimits:
+        """Page size limits of the stores."""
+        default = PageLimits().page_bytes
+        return PageLimits(default if self.page_bytes is None else self.page_bytes, self.page_memory_bytes)

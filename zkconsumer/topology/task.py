@@ -22,7 +22,6 @@ from zkconsumer.topology.punctuation import Schedule
 from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordBatch, RecordQueue
 from zkconsumer.topology.records import Record, SourceRecord
 from zkconsumer.topology.snapshot import Snapshot
-from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.task_context import TaskContext
 from zkconsumer.topology.task_declaration import TaskDeclaration
 from zkconsumer.topology.task_nodes import TaskNodes
@@ -88,7 +87,7 @@ class StreamTask:
             self.task_id,
             (one.with_default_serdes(config.key_serde, config.value_serde) for one in declaration.stores),
             runtime,
-            PageLimits(config.page_bytes, config.page_memory_bytes),
+            config.page_limits,
             lambda store: self._errors.drop(self._context.source_record, reason="expired", store=store),
             self._state,
         )

@@ -12,7 +12,6 @@ from zkconsumer.spark.streams.internal_topics import format_creation_command
 from zkconsumer.spark.streams.packing import choose_keys
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.resolved import ResolvedTopology
-from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
 
 #: Values of ``startingOffsets`` that mean the log end and log start offset.
@@ -44,7 +43,7 @@ class ApplicationPlan:
         tasks: the tasks by their key.
         partition_counts: number of partitions by topic.
         partitions: number of Spark partitions.
-        max_records: maximum number of records per task that wait for records of other partitions.
+        max_records: maximum number of records that a task buffers while it waits for records of other partitions.
         has_ticks: whether batches have ticks.
         global_stores: the global stores; None if there are none.
         stores: store numbers in the state, by sub-topology number and store name. If a sub-topology is missing, its
@@ -82,7 +81,7 @@ class ApplicationPlan:
                 come last.
             partitions: number of Spark partitions.
         """
-        if config.page_bytes == PageLimits().page_bytes:
+        if config.page_bytes is None:
             config = replace(config, page_bytes=_PAGE_BYTES)
         keys = choose_keys(len(tasks), partitions)
         return cls(
@@ -164,7 +163,7 @@ def select_subtopologies(
         counts: number of partitions by topic.
 
     Raises:
-        StreamsError: an internal topic does not exist, or has a wrong number of partitions.
+        StreamsError: an internal topic does not exist, or has the wrong number of partitions.
         TopologyError: a source topic does not exist, or co-partitioned topics have different partition counts.
     """
     topology.check_partition_counts(counts)
