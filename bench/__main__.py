@@ -65,7 +65,7 @@ WIDE_BATCHES = ((200, 1000, 10),)
 LATENCY_RATE, LATENCY_SECONDS = 10_000, 40
 
 #: Clients without Spark, and the fraction of the records that each client reads. kafka-python reads only a part,
-#: because it would take minutes for all records. 64 KiB is the default receive buffer size of Kafka's old consumer.
+#: because reading all records would take minutes. 64 KiB is the default receive buffer size of Kafka's old consumer.
 PLAIN = {
     "zkconsumer, Arrow": 1.0,
     "zkconsumer, Arrow, 64 KiB receive buffer": 1.0,
@@ -89,7 +89,7 @@ def child(module: str, *arguments: str) -> Any:
 
 
 def plain(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict[str, Any]]:
-    """Run the clients without Spark, and return a row for each client and codec."""
+    """Run the clients without Spark, and return a row for each combination of client and codec."""
     results = []
     for codec, topic in topics.items():
         rates: dict[str, list[float]] = {client: [] for client in PLAIN}
@@ -111,7 +111,11 @@ def plain(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
 
 
 def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict[str, Any]]:
-    """Run Spark queries over whole topics, each source in its own session; return a row for each combination."""
+    """Run Spark queries over whole topics, each source in its own session.
+
+    Returns:
+        A row for each combination of codec, settings and source.
+    """
     results = []
     for codec, topic in topics.items():
         for conf in ("recommended", "defaults"):
@@ -193,7 +197,7 @@ def alternate(
 
 
 class Session:
-    """A process with a Spark session that runs cases; see ``bench.spark_stream``."""
+    """A process that runs cases in a Spark session; see ``bench.spark_stream``."""
 
     def __init__(self, source: str, conf: str, cluster: DevCluster) -> None:
         self._log = (cluster.folder / f"bench-{conf}-{source}.log").open("w+")
@@ -222,7 +226,7 @@ class Session:
 
 
 def memory(cluster: DevCluster, topic: str, seconds: float, rounds: int) -> dict[str, Any]:
-    """Compare reading all eight partitions with reading seven, for a backlog and then for 100,000 records/s.
+    """Compare reading eight and seven of eight partitions, first a backlog, then a load of 100,000 records/s.
 
     Args:
         seconds: duration of the load in the last round; it is 5 s in earlier rounds.

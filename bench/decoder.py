@@ -62,7 +62,7 @@ def kafka_python(data: bytes) -> int:
     records, count = MemoryRecords(data), 0
     while (batch := records.next_batch()) is not None:
         if not batch.validate_crc():
-            raise ValueError("CRC does not match")
+            raise ValueError("the CRC of a batch does not match its content")
         for record in batch:
             count += record.value is not None
     return count

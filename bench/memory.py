@@ -29,7 +29,7 @@ MAX_ROWS = 2048
 
 
 class TopicReader:
-    """Reads the partitions of one topic, each in a separate thread, except those in ``unread``."""
+    """Reads all partitions of a topic except those in ``unread``, each in a separate thread."""
 
     def __init__(self, zookeeper: str, topic: str, per_partition: int, unread: Collection[int] = ()) -> None:
         self.counts: dict[int, int] = {}

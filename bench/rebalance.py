@@ -36,7 +36,8 @@ from zkconsumer.rebalance.assignors import assign_range
 
 SESSION_MS = 4000
 TOPIC = "rebalance"
-#: Topic settings that avoid index entries: page faults on the first write to an index can block a broker for 50 ms.
+#: Topic settings that prevent index entries, because a page fault on the first write to an index can block a broker
+#: for 50 ms.
 NO_INDEX = {"index.interval.bytes": 1 << 30}
 KINDS: dict[str, Maker] = {"zkconsumer": our_consumer, "JVM 1.1.1": jvm_consumer}
 

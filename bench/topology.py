@@ -76,7 +76,7 @@ class CachedCount(Count):
 
 
 class CountByWindow(Count):
-    """Counts the records of each key and minute."""
+    """Counts the records per key and minute."""
 
     def process(self, record: Record) -> None:
         """Count a record."""
@@ -87,7 +87,7 @@ class CountByWindow(Count):
 
 
 class CountBySession(Count):
-    """Counts the records of each key and session."""
+    """Counts the records per key and session."""
 
     def process(self, record: Record) -> None:
         """Count a record."""
@@ -109,22 +109,22 @@ class Case(NamedTuple):
 
 
 def count_store() -> StoreBuilder:
-    """Return a builder for a store of counts."""
+    """Return a builder for a key-value store of counts."""
     return stores.key_value("s", value=serdes.LONG)
 
 
 def cached_store() -> StoreBuilder:
-    """Return a builder for a store of counts with a record cache."""
+    """Return a builder for a cached key-value store of counts."""
     return stores.key_value("s", value=serdes.LONG, caching=True)
 
 
 def window_store() -> StoreBuilder:
-    """Return a builder for a store of counts by window."""
+    """Return a builder for a window store of counts."""
     return stores.window("s", value=serdes.LONG, retention_ms=600_000, window_size_ms=WINDOW_MS)
 
 
 def session_store() -> StoreBuilder:
-    """Return a builder for a store of counts by session."""
+    """Return a builder for a session store of counts."""
     return stores.session("s", value=serdes.LONG, retention_ms=600_000)
 
 

@@ -1,7 +1,7 @@
 """Groups the clicks of each user into sessions with a session store.
 
 A session ends when its user has not clicked for 30 minutes of event time. Clicks that are up to 15 minutes late extend
-or merge earlier sessions. Later clicks are dropped and counted.
+or merge earlier sessions. Clicks that arrive even later are dropped and counted.
 ``python -m pytest examples/test_click_sessions.py`` runs its tests.
 """
 

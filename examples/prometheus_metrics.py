@@ -1,6 +1,6 @@
 """Serve the metrics of a consumer to Prometheus.
 
-``python examples/prometheus_metrics.py consumer.properties orders 8000``. Requires the extra ``prometheus``.
+``python examples/prometheus_metrics.py consumer.properties orders 8000``. Requires the ``prometheus`` extra.
 ``curl localhost:8000/metrics`` shows lag, rates, rebalances and health.
 """
 

@@ -26,7 +26,7 @@ class Counts(ConsumerRebalanceListener):
         self._counts[partition] = self._counts.get(partition, 0) + 1
 
     def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
-        """Store the counts of ``partitions``, whose messages are no longer delivered."""
+        """Store the counts of ``partitions``. Their messages are no longer delivered."""
         for partition in partitions.get(self._topic, ()):
             self._file(partition).write_text(json.dumps(self._counts.pop(partition, 0)))
         print("revoked", {topic: sorted(numbers) for topic, numbers in partitions.items()})

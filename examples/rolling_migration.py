@@ -1,9 +1,9 @@
 """Migrate a consumer group from JVM members to zkconsumer and back, one member at a time, under load.
 
 Two console consumers of Kafka 1.1.1 share a topic. Each of them is replaced by a zkconsumer member. The new members
-store their offsets in ZooKeeper, then in ZooKeeper and Kafka, then in Kafka, and back. Finally, each of them is
-replaced by a console consumer. A steady load continues throughout. At the end, the program counts lost and duplicate
-numbers. Its exit code is 1 if a number was lost.
+commit their offsets to ZooKeeper, then to ZooKeeper and Kafka, then to Kafka, and then back in reverse order. Finally,
+each of them is replaced by a console consumer. A steady load continues throughout. At the end, the program
+counts lost and duplicate numbers. Its exit code is 1 if a number was lost.
 
 Run it with ``python examples/rolling_migration.py``. It takes about a minute.
 """
@@ -61,7 +61,7 @@ class JvmConsumer:
         return [int(line) for line in self._output.read_bytes().split() if len(line) == VALUE_SIZE]
 
     def stop(self) -> None:
-        """Stop the process, which leaves the group."""
+        """Stop the process, so that it leaves the group."""
         self._process.stop()
 
 

@@ -1,8 +1,8 @@
 """A consumer that runs as a service: ``python examples/service_consumer.py consumer.properties orders``.
 
 ``examples/systemd`` and ``examples/kubernetes`` run it. ``--help`` lists the options. ``--metrics-port`` requires the
-extra ``prometheus``. At SIGTERM and Ctrl-C, the program completes the current message, commits its offset, leaves the
-group and ends with exit code 0. After an error, the exit code is 1, and messages that were not committed are consumed
+``prometheus`` extra. On SIGTERM or Ctrl-C, the program completes the current message, commits its offset, leaves the
+group and exits with code 0. After an error, the exit code is 1, and messages that were not committed are consumed
 again.
 """
 
@@ -64,7 +64,7 @@ def configure_logging() -> None:
 
 
 def read_secrets(directory: Path | None) -> dict[str, str]:
-    """Return properties from a directory with one file per property, such as a mounted Secret of Kubernetes."""
+    """Return properties from a directory with one file per property, such as a mounted Kubernetes Secret."""
     files = directory.iterdir() if directory is not None else ()
     return {
         file.name: file.read_text().removesuffix("\n")
@@ -74,19 +74,19 @@ def read_secrets(directory: Path | None) -> dict[str, str]:
 
 
 def process(message: MessageAndMetadata) -> None:
-    """Process one message. If an exception is raised, the message is consumed again after the restart."""
+    """Process one message. If an exception is raised, the message is consumed again after a restart."""
     log.info("order_processed", topic=message.topic, partition=message.partition, offset=message.offset)
 
 
 def join(consumer: ZookeeperConsumerConnector, topic: str, stopping: threading.Event) -> KafkaStream | None:
-    """Join the group and return the stream; None if a signal arrives meanwhile."""
+    """Join the group and return the stream, or None if a signal arrives first."""
     with ThreadPoolExecutor(max_workers=1) as executor:
         joining = executor.submit(consumer.create_message_streams, {topic: 1})
         while not joining.done():
             # Not stopping.wait(): a signal handler that calls set() during wait() can block forever.
             wait([joining], timeout=0.1)
             if stopping.is_set():
-                consumer.shutdown()  # ends create_message_streams
+                consumer.shutdown()  # makes create_message_streams() raise ClosedError
         try:
             [stream] = joining.result()[topic]
         except ClosedError:
@@ -97,7 +97,7 @@ def join(consumer: ZookeeperConsumerConnector, topic: str, stopping: threading.E
 
 
 def consume(stream: KafkaStream, stopping: threading.Event) -> None:
-    """Process messages until a signal arrives, which does not interrupt ``process``."""
+    """Process messages until a signal arrives. A signal does not interrupt ``process``."""
     while not stopping.is_set():
         try:
             message = next(stream)
@@ -150,7 +150,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("topic")
     parser.add_argument("--secrets", type=Path, metavar="DIRECTORY", help="directory with one file per property")
     parser.add_argument("--health-port", type=int, default=8080, metavar="PORT", help="default: %(default)s")
-    parser.add_argument("--metrics-port", type=int, metavar="PORT", help="port for Prometheus; none by default")
+    parser.add_argument("--metrics-port", type=int, metavar="PORT", help="Prometheus port (default: no metrics)")
     return parser.parse_args(arguments)
 
 

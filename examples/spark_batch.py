@@ -1,7 +1,7 @@
 """Read a range of a topic once: ``python examples/spark_batch.py localhost:2181 orders``.
 
-The query joins no group and commits no offsets. ``startingOffsets`` and ``endingOffsets`` also accept JSON with offsets
-per partition; ``startingTimestamp`` and ``endingTimestamp`` select records by time.
+The query does not join a group or commit offsets. ``startingOffsets`` and ``endingOffsets`` also accept JSON with
+offsets per partition; ``startingTimestamp`` and ``endingTimestamp`` select records by time.
 """
 
 import os

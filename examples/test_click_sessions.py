@@ -1,4 +1,4 @@
-"""Tests of ``click_sessions.py`` without Kafka: ``python -m pytest examples/test_click_sessions.py``."""
+"""Tests ``click_sessions.py`` without Kafka: ``python -m pytest examples/test_click_sessions.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test of ``fraud_alarm.py`` without Kafka: ``python -m pytest examples/test_fraud_alarm.py``."""
+"""Tests ``fraud_alarm.py`` without Kafka: ``python -m pytest examples/test_fraud_alarm.py``."""
 
 from __future__ import annotations
 

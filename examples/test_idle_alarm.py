@@ -1,4 +1,4 @@
-"""Test of ``idle_alarm.py`` without Kafka: ``python -m pytest examples/test_idle_alarm.py``."""
+"""Tests ``idle_alarm.py`` without Kafka: ``python -m pytest examples/test_idle_alarm.py``."""
 
 from __future__ import annotations
 

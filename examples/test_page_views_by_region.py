@@ -1,4 +1,4 @@
-"""Test of ``page_views_by_region.py`` without Kafka: ``python -m pytest examples/test_page_views_by_region.py``."""
+"""Tests ``page_views_by_region.py`` without Kafka: ``python -m pytest examples/test_page_views_by_region.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test of ``word_count.py`` without Kafka: ``python -m pytest examples/test_word_count.py``."""
+"""Tests ``word_count.py`` without Kafka: ``python -m pytest examples/test_word_count.py``."""
 
 from __future__ import annotations
 

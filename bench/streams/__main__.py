@@ -1,8 +1,8 @@
 """``python -m bench.streams [PART ...]``: compares zkconsumer's topologies on Spark with other stream processors.
 
 The applications count the records of each key, and write each new count to a topic. They run alternately, one at a
-time, with one broker; ``bench.streams.output`` describes how their throughput is measured. The results are written to
-``streams.json`` and ``streams.rst`` in ``bench/results``.
+time, against one broker; ``bench.streams.output`` describes how their throughput is measured. The results are written
+to ``streams.json`` and ``streams.rst`` in ``bench/results``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zkconsumer.devcluster import DevCluster
 PARTS: dict[str, Any] = {"count": count, "stages": stages, "latency": latency, "restore": restore, "words": words}
 RECORDS, KEYS, ROUNDS = 5_000_000, (100_000, 1_000_000), 3
 
-#: Kafka's default delay, which lets all processes of an application join in the first rebalance.
+#: Kafka's default delay, which allows all processes of an application to join before the first rebalance.
 BROKER_CONFIG = {"group.initial.rebalance.delay.ms": 3_000}
 
 

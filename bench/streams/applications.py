@@ -39,7 +39,7 @@ class Run:
         input: name of the input topic.
         output: name of the output topic.
         folder: directory for state, checkpoint and logs.
-        cached: whether only the last change of a key per commit is forwarded.
+        cached: whether only the last change of each key is forwarded on commit.
         batch_records: maximum number of records per Spark batch.
         commit_ms: commit or trigger interval, in milliseconds.
         sequence_headers: whether ``StreamsApp`` adds headers with sequence numbers to its output records.
@@ -147,7 +147,7 @@ WORD_COUNTS = {"zkconsumer": Application(_command_words), "Kafka Streams": Appli
 
 
 class Running:
-    """Context manager: the processes of an application, which are killed on exit."""
+    """The processes of an application. A context manager that kills them on exit."""
 
     def __init__(self, application: Application, run: Run) -> None:
         path = os.pathsep.join(filter(None, [str(_REPOSITORY), os.environ.get("PYTHONPATH")]))
@@ -180,7 +180,7 @@ class Running:
         return [process.pid for process in self._processes]
 
     def check(self) -> None:
-        """Raise an error with the end of the log if a process exited."""
+        """If a process exited, raise an error that contains the end of the log."""
         if any(process.poll() is not None for process in self._processes):
             raise RuntimeError(f"the application exited:\n{self.read_log()[-6000:]}")
 

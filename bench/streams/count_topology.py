@@ -1,4 +1,4 @@
-"""The topologies of zkconsumer's application. Spark workers import this module."""
+"""The topologies of the benchmark application for zkconsumer. Spark workers import this module."""
 
 from __future__ import annotations
 

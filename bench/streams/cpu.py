@@ -1,4 +1,4 @@
-"""CPU time of an application: all its processes, including processes that exited."""
+"""Measures the CPU time of an application's processes, including processes that exited."""
 
 from __future__ import annotations
 

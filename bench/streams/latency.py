@@ -39,7 +39,7 @@ class Load:
     """A thread that sends ``RATE`` records per second until it is stopped.
 
     Args:
-        admin: admin client; only the thread uses it, and closes it when it stops.
+        admin: admin client. Only the thread uses it, and the thread closes it before it stops.
         topic: input topic.
 
     Attributes:

@@ -18,7 +18,8 @@ from bench.streams.workload import PARTITIONS
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster
 
-#: The measured window starts at the longest output pause between these fractions of the records.
+#: Range, as fractions of all records, in which the longest output pause is located. The measurement window starts at
+#: the beginning of that pause.
 START_FRACTIONS = 0.1, 0.3
 
 _CONFIG = {"message.timestamp.type": "LogAppendTime"}
@@ -98,7 +99,7 @@ class Output:
         return Window(counted, self._times[start] / 1000, self._times[-1] / 1000)
 
     def curve(self, step_s: float = 1.0) -> list[tuple[float, int]]:
-        """Return pairs of the seconds since the first output record and the number of records counted by then."""
+        """Return (seconds since the first output record, number of records counted by then) pairs."""
         seconds: Any = np.arange(0, (self._times[-1] - self._times[0]) / 1000 + step_s, step_s)
         places: Any = np.searchsorted(self._times, self._times[0] + seconds * 1000, side="right") - 1
         return [(float(at), int(self._counted[place])) for at, place in zip(seconds, places, strict=True)]

@@ -2,8 +2,8 @@
 
 The state is the last value of each key. After the state is written, the application is killed, and its local files are
 deleted, except for the Spark checkpoint. Then one new record is produced to each partition, and the application is
-restarted; for Kafka Streams, after the session timeout of its group. The measurement ends when each new record has an
-output record. It includes process startup; runs with 1 MB of state show how long this takes.
+restarted. Kafka Streams is restarted only after its session timeout. The measurement ends when each new record has an
+output record. It includes process startup; runs with 1 MB of state show how long the startup takes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMES = ("zkconsumer", "Kafka Streams")
 
 _create_values = partial(workload.create_random_values, size=VALUE_SIZE)
 
-#: Subdirectory that another machine could read as well, because it would be on shared storage.
+#: Subdirectory that would be on shared storage, where another machine could read it.
 _SHARED = "checkpoint"
 
 #: Seconds to wait for the commit of the state after the last output record.
@@ -48,7 +48,7 @@ def measure(cluster: DevCluster, names: Collection[str], keys: int, rounds: int)
     """Run the selected applications with ``keys`` keys.
 
     Returns:
-        a row for each application, and for Kafka Streams another row with its local files kept.
+        A row for each application, and for Kafka Streams a second row, measured with its local files kept.
     """
     rows = []
     for name in (one for one in NAMES if one in names):
@@ -99,7 +99,7 @@ class RestoreBenchmark:
             running.check()
 
     def restart(self, keeps_files: bool) -> dict[str, float]:
-        """Restart the application; return the seconds to process one record per partition, CPU time and file size."""
+        """Process one record per partition with a restarted application; return the seconds, CPU time and file size."""
         for path in () if keeps_files else Path(self._run.folder).iterdir():
             if path.is_dir() and path.name != _SHARED:
                 shutil.rmtree(path)

@@ -16,7 +16,7 @@ _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
 
 
 def create_session(folder: str) -> Any:
-    """Return a local Spark session with two cores and Spark's own Kafka source, whose files are in ``folder``."""
+    """Return a local Spark session with two cores and Spark's own Kafka source; ``folder`` contains its files."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession

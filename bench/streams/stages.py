@@ -1,4 +1,4 @@
-"""Part ``stages``: CPU time of zkconsumer's application, by stage of its query."""
+"""Part ``stages``: CPU time of the benchmark application for zkconsumer, by query stage."""
 
 from __future__ import annotations
 

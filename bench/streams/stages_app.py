@@ -1,4 +1,4 @@
-"""zkconsumer's query, up to a stage: ``python -m bench.streams.stages_app STAGE SETTINGS``.
+"""Runs zkconsumer's query up to a stage: ``python -m bench.streams.stages_app STAGE SETTINGS``.
 
 It prints the id, end time, row count and durations of each batch as JSON.
 """

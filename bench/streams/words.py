@@ -16,7 +16,7 @@ from zkconsumer.devcluster import DevCluster
 
 LINES, WORDS_PER_LINE, VOCABULARY = 5_000_000, 8, 100_000
 
-#: Maximum number of lines or words per batch of zkconsumer's application.
+#: Maximum number of lines or words per batch in the benchmark application for zkconsumer.
 _MAX_BATCH_RECORDS = 2_000_000
 
 

@@ -16,7 +16,7 @@ class CtrlC:
         signal.signal(signal.SIGINT, self._on_signal)
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if Ctrl-C was pressed; Python discards exceptions that are raised in callbacks."""
+        """Raise KeyboardInterrupt if Ctrl-C was pressed, even if Python discarded the first exception in a callback."""
         if self._is_pressed:
             raise KeyboardInterrupt
 

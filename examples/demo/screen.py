@@ -36,7 +36,7 @@ class Screen:
 
     @contextlib.contextmanager
     def live(self) -> Iterator[Live]:
-        """Context manager: a live display, whose last content remains on the screen."""
+        """Return a context manager for a live display. Its last content stays on the screen."""
         with Live(console=self._console, auto_refresh=False) as live:
             yield live
         if not self._console.is_terminal:

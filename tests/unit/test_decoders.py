@@ -76,9 +76,9 @@ def test_memory_error_is_not_skipped(decoder: type[Any], policy: str, error: Exc
 @pytest.mark.parametrize(
     ("result", "reason"),
     [
-        ("word", "decode() must return an iterable of tuples or None, got str"),
-        (b"word", "decode() must return an iterable of tuples or None, got bytes"),
-        ({"word": "x"}, "decode() must return an iterable of tuples or None, got dict"),
+        ("word", "decode() must return None or an iterable of tuples, got str"),
+        (b"word", "decode() must return None or an iterable of tuples, got bytes"),
+        ({"word": "x"}, "decode() must return None or an iterable of tuples, got dict"),
         (["w"], "decode() must return rows that are tuples, got a row of type str"),
         ([{"word": "x"}], "decode() must return rows that are tuples, got a row of type dict"),
         ([("x",), "w"], "decode() must return rows that are tuples, got a row of type str"),

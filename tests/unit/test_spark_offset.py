@@ -194,7 +194,7 @@ def test_many_tasks_are_created_in_short_time() -> None:
     assert len(split_ranges(ranges, {}, num_fetchers=1, cores=1999)) == 1999
     assert len(split_ranges(ranges, {}, num_fetchers=1, cores=1, min_tasks=20_000)) == 20_000
     assert time.process_time() - started < 5
-    with pytest.raises(ConfigurationError, match="maxRecordsPerPartition = 1 would divide .* increase the option"):
+    with pytest.raises(ConfigurationError, match="maxRecordsPerPartition = 1 would divide .* increase its value"):
         split_ranges(ranges, {}, num_fetchers=1, cores=1, max_offsets=1)
 
 

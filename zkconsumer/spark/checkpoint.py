@@ -30,7 +30,7 @@ def read(folder: Path) -> dict[TopicPartition, int]:
 
     Raises:
         ConfigurationError: the directory is not a checkpoint, has no finished batch, has no Kafka source, or was
-            written by a later release.
+            written by a later zkconsumer release.
     """
     batch = max(_numbers(folder / "commits"), default=None)
     if batch is None:
@@ -50,7 +50,7 @@ def read(folder: Path) -> dict[TopicPartition, int]:
         try:
             offsets = _offsets(json.loads(text))
         except ConfigurationError:
-            raise  # the checkpoint was written by a later release
+            raise  # the checkpoint was written by a later zkconsumer release
         except _MALFORMED:
             continue  # not a Kafka source, or a source without an offset
         known += 1
@@ -79,7 +79,7 @@ def create(folder: Path, offsets: Mapping[TopicPartition, int], *, kind: str, gr
     else:
         content = as_json(offsets)
     metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
-    # Batch 0 is planned but not finished: Spark runs it, which also initializes the state store of stateful queries.
+    # Batch 0 is planned but not finished, so Spark runs it. This initializes the state store of a stateful query.
     files = {
         "metadata": json.dumps({"id": str(uuid.uuid4())}),
         "offsets/0": "\n".join(["v1", json.dumps(metadata), json.dumps(content)]),
@@ -103,7 +103,7 @@ def parse(text: str) -> dict[TopicPartition, int]:
     """Parse the JSON format of ``as_json``.
 
     Raises:
-        ConfigurationError: the text is not JSON, or has another format.
+        ConfigurationError: the text is not JSON, or does not have this format.
     """
     try:
         return offsets_of(json.loads(text))

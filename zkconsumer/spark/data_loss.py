@@ -29,7 +29,7 @@ class DataLossError(OffsetOutOfRangeError):
 
 
 def raise_or_log(loss: DataLossError, fails: bool, log: Logger) -> None:
-    """Raise the error if ``fails`` (option ``failOnDataLoss``), else log a warning."""
+    """Raise the error if ``fails`` (option ``failOnDataLoss``); otherwise, log a warning."""
     if fails:
         raise loss
     lost = {str(partition): count for partition, count in sorted(loss.lost.items())}

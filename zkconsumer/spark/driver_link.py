@@ -1,9 +1,9 @@
-"""The connection between a planning process and the driver listener, on the driver's host.
+"""The connection between a planning process and the driver listener. Both run on the driver's host.
 
-The driver listener reports the number of executor cores, and finished batches, which the planning process would
-otherwise detect only at the next trigger. The planning process reports which of these batches it committed, and how
-many records were skipped. Messages are JSON objects, one per line. Without the connection, for example with Spark
-Connect, the planning process works, but commits later.
+The driver listener reports the number of executor cores and the finished batches. Without these reports, the planning
+process would detect a finished batch only at the next trigger. The planning process reports which of these batches it
+committed, and how many records were skipped. Messages are JSON objects, one per line. Without the connection, for
+example with Spark Connect, the planning process works, but commits later.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class PlannerConnections:
 
     Args:
         on_message: callback for each message, called with the consumer id of the planning process and the message, in
-            the thread of the connection.
+            the connection's thread.
     """
 
     def __init__(self, on_message: Callable[[str, dict[str, Any]], None]) -> None:
@@ -136,7 +136,7 @@ class DriverLink:
 
     Args:
         consumer_id: consumer id of the planning process.
-        cores: number of executor cores, until the driver reports a new number.
+        cores: initial number of executor cores; the driver may report a new number.
         on_finished: callback for finished batches, called with the batch offset in the receiving thread; returns
             whether the batch was committed.
         timeout_s: maximum seconds to connect, to send a message, and for ``close`` to wait for each thread.

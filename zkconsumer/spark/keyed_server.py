@@ -56,7 +56,7 @@ class ServerAddress:
             raise TimeoutError(f"the host name {self.host!r} was not resolved within {timeout_s:g} s") from error
         failure = OSError(f"the host name {self.host!r} has no address")
         for number, address in enumerate(addresses):
-            try:  # divide the remaining time, because an address may not respond
+            try:  # divide the remaining time among the addresses, because one may not respond
                 return self._connect_to(address, (deadline - time.monotonic()) / (len(addresses) - number))
             except OSError as error:
                 failure = error

@@ -202,7 +202,7 @@ def offsets_of(content: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition,
     """Parse offsets in the JSON format of ``group_by_topic``.
 
     Raises:
-        AttributeError, ValueError: the content has another format.
+        AttributeError, ValueError: the content does not have this format.
     """
     return {partition: _number(offset) for partition, offset in _by_partition(content)}
 

@@ -61,7 +61,8 @@ class ZkConsumerDataSource(DataSource):
     def schema(self) -> Any:
         """Validate the options, so that ``load()`` reports invalid options, and return the columns.
 
-        Spark calls this method for streams and for batch reads, whose options differ, without passing the kind of read.
+        Spark calls this method for streaming reads and batch reads, which have different options, and does not
+        indicate the kind of read.
         """
         try:
             options = SourceOptions.parse(self.options)
@@ -136,7 +137,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     # ---- in the planning process ----
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return a constant; the start offsets of a batch are part of its own offset."""
+        """Return a constant; a batch's start offsets are part of the batch's own offset."""
         return INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:

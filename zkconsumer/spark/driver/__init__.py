@@ -1,4 +1,4 @@
-"""Code that runs in Spark's driver: the query listener, which commits the offsets of finished batches, and metrics.
+"""Code that runs in Spark's driver: metrics, and the query listener, which commits the offsets of finished batches.
 
 Spark's listener bus passes events to a thread of the query listener. ``zkconsumer.spark.register`` starts the listener.
 """

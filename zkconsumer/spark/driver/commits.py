@@ -1,4 +1,4 @@
-"""Commits the offsets of completed batches in the driver, if the planning process commits them late or not at all."""
+"""Commits offsets of completed batches from the driver if the planning process commits them late or not at all."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class UncommittedBatches:
 
 
 class DriverCommits:
-    """Commits offsets in background threads of the driver, because ZooKeeper may be unreachable.
+    """Commits offsets in background threads of the driver, so that the listener thread does not wait for ZooKeeper.
 
     Commits for the same group run sequentially.
 
@@ -176,7 +176,7 @@ class DriverCommits:
 def commit_batch(
     batch: CompletedBatch, consumer_ids: set[str], committed: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Commit the offsets of a batch that are higher than the group's committed offsets.
+    """Commit those offsets of a batch that are higher than the group's committed offsets.
 
     Skips partitions that another member owns, and partitions whose offset was written after the batch was completed,
     for example by an offset reset. With ``resumeFrom=group``, also skips partitions whose committed offset is below the
@@ -226,9 +226,10 @@ def _drop_owned_by_others(
 def _drop_recreated(
     cluster: Cluster, partitions: list[TopicPartition], topic_ids: Mapping[str, str]
 ) -> list[TopicPartition]:
-    """Return the partitions whose topic was not re-created since the batch was planned.
+    """Return the partitions whose topic has not been re-created since the batch was planned.
 
-    Only ids with a zxid are checked, because other topic ids are stored with the committed offset.
+    Only ids with a zxid are checked here. Other topic ids are stored with the committed offset, and checked when it is
+    fetched.
     """
     topics = {partition.topic for partition in partitions}
     checked = sorted(topic for topic in topics if created_zxid(topic_ids.get(topic, "")) is not None)
@@ -243,7 +244,7 @@ def _drop_written_since(
     time_s: float,
     committed: Mapping[TopicPartition, int],
 ) -> list[TopicPartition]:
-    """Return the partitions whose offset znode was not written after ``time_s``, or has the offset in ``committed``.
+    """Return the partitions whose offset znode was not modified after ``time_s``, or contains the ``committed`` offset.
 
     Args:
         time_s: time in seconds since the epoch.

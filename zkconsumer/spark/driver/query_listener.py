@@ -52,8 +52,8 @@ _JOIN_TIMEOUT_S = _COMMITS_TIMEOUT_S + 5.0
 #: Maximum milliseconds to wait for pending events when the listener is closed.
 _EVENTS_TIMEOUT_MS = 10_000
 
-#: Seconds between two checks whether the application has ended. While queries are running, each check also looks up
-#: the number of executor cores.
+#: Interval in seconds at which the listener checks whether the application has ended. While queries are running, each
+#: check also looks up the number of executor cores.
 _CHECK_INTERVAL_S = 1.0
 
 #: Used instead of a run id in events that contain a planning process's commit confirmation.
@@ -81,7 +81,11 @@ class _Query:
     progress: Mapping[str, Any] | None = None
 
     def confirm(self, report: int) -> None:
-        """Remove the batch of a report, because the planning process committed it."""
+        """Remove a reported batch after the planning process committed it.
+
+        Args:
+            report: number of the report.
+        """
         for source, (number, batch) in self.reported.items():
             if number == report:
                 self.uncommitted.remove(source, batch)
@@ -136,7 +140,7 @@ class QueryListener(StreamingQueryListener):
         return self._thread.is_alive
 
     def observes(self, spark: Any) -> bool:
-        """Return whether this listener observes the session of ``spark``. PySpark can have several objects for it."""
+        """Return whether this listener observes the session of ``spark``, which can have several PySpark objects."""
         own = self._spark
         return own.sparkContext is spark.sparkContext and bool(own._jsparkSession == spark._jsparkSession)
 
@@ -297,7 +301,7 @@ class QueryListener(StreamingQueryListener):
         return False
 
     def _stop_query(self, run: str) -> None:
-        """Stop a query in a new thread: stop() waits for the running batch, which must not delay other queries."""
+        """Stop a query in a new thread, because stop() waits for the running batch and would delay other queries."""
         for query in self._active(run):
             OwnedThread(query.stop, "zkconsumer-query-stop", self._log_crash).start()
 
@@ -335,7 +339,7 @@ def _read_sources(query: Any) -> Iterator[SourceOptions]:
 
 
 def _find_completion_time(progress: Mapping[str, Any]) -> float:
-    """Return the completion time of a batch, in seconds since the epoch. Its report may arrive later."""
+    """Return when a batch was completed, in seconds since the epoch. Its progress report may arrive later."""
     started = datetime.fromisoformat(progress["timestamp"])
     return started.timestamp() + float(progress["durationMs"].get("triggerExecution", 0)) / 1000
 

@@ -32,7 +32,7 @@ def update(consumer_id: str, message: Mapping[str, Any]) -> None:
 
 
 def latest_counts(report: Mapping[str, Any], key: str) -> dict[TopicPartition, int]:
-    """Return a source's counts by partition: the higher value from its progress report and its last message.
+    """Return a source's counts by partition: the higher of the counts in its progress report and its last message.
 
     Args:
         report: the source's ``latestOffset`` in a progress report.

@@ -1,4 +1,4 @@
-"""Connections of each source to brokers and to its consumer group, which checkpoints do not contain."""
+"""Each source's connections to brokers and to its consumer group. Checkpoints do not contain these connections."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ C = TypeVar("C", bound=Client)
 
 
 class ClientsBySource:
-    """Holds each source's client in this process. A client is opened on first use, and not after ``close``.
+    """Holds each source's client in this process. A client is opened on first use, and is not reopened after ``close``.
 
     Thread-safe: a source plans batches in one thread, completes them in another, and is closed by a third. No lock is
     held while a client is opened or closed.
@@ -116,7 +116,7 @@ class ClientsBySource:
         return opened
 
     def close(self, key: str) -> None:
-        """Close the client of a source, now or as soon as it is open. Later calls of ``get`` raise an error."""
+        """Close the client of a source, now or as soon as it is open. Later calls to ``get`` raise an error."""
         with self._lock:
             self._closed.add(key)
             client = self._clients.pop(key, None)
@@ -130,7 +130,9 @@ class ClientsBySource:
 
     def _check_open(self, key: str) -> None:
         if key in self._closed:
-            raise ClosedError("the stream was closed; records after the last committed offset are re-read on restart")
+            raise ClosedError(
+                "the stream was closed; records after the last committed offset will be read again after a restart"
+            )
 
 
 def _close(client: Future[Client]) -> None:

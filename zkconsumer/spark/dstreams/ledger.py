@@ -15,8 +15,8 @@ class Ledger:
     """The plans of a source by batch time, in milliseconds. Checkpoints contain the ledger.
 
     A plan is run by the batch with the same time, or by a later batch; see ``zkconsumer.spark.dstreams.batches``. A
-    plan is committable when it and all earlier plans are completed. Otherwise, a restarted application would skip a
-    failed plan if a later plan was already committed.
+    plan is committable when it and all earlier plans are completed. If a plan were committed earlier than that, a
+    restarted application would skip the failed plans before it.
 
     Thread-safe: one thread plans batches, and another thread completes them.
     """
@@ -29,7 +29,8 @@ class Ledger:
         self._batches: dict[int, int] = {}
         #: Times of uncompleted batches whose jobs Spark submitted.
         self._submitted: set[int] = set()
-        #: Times of batches whose plans later batches take over. Not restored: this is decided again after a recovery.
+        #: Times of batches whose plans are taken over by later batches. Not restored, but determined again after a
+        #: recovery.
         self._rescheduled: set[int] = set()
         #: Times of the batches that were restored from a checkpoint.
         self._restored: frozenset[int] = frozenset()

@@ -38,7 +38,10 @@ class RateLimits:
             self._estimator = jvm.org.apache.spark.streaming.scheduler.rate.RateEstimator.create(jconf, duration)
 
     def batch_limit(self) -> int | None:
-        """Return the maximum number of records per batch; None for no limit. Both rates apply to the whole source."""
+        """Return the maximum number of records per batch; None for no limit.
+
+        The configured rate and the back-pressure rate both apply to the whole source.
+        """
         rates = [rate for rate in (self._configured, self._estimated) if rate > 0]
         return max(1, int(min(rates) * self._batch_s)) if rates else None
 

@@ -91,7 +91,8 @@ def _wait_for_ctrl_c() -> None:
     stopping.join(_STOP_TIMEOUT_S)
     with contextlib.suppress(OSError):  # the process that reads the output may have exited
         sys.stdout.flush()
-    os._exit(128 + signal.SIGINT)  # the main thread would print the errors of calls to a stopped context
+    # A normal exit would let the main thread print errors from calls to the stopped context.
+    os._exit(128 + signal.SIGINT)
 
 
 def _stop_contexts() -> None:

@@ -1,8 +1,8 @@
 """Sources of ``KafkaUtils`` DStreams, which plan the offset ranges of each batch.
 
 A source plans each batch once, when its ranges are first requested, and keeps the plan in a ledger. Spark's checkpoint
-contains the source and the ledger, so a batch that is re-run after a crash has the same ranges.
-Connections are not part of the checkpoint. If a batch is not run, its plan moves to a later batch time.
+contains the source and the ledger, so a batch that is re-run after a crash has the same ranges. Connections are not
+part of the checkpoint. If a batch is not run, its plan moves to a later batch time.
 
 Source: Spark 2.4 DirectKafkaInputDStream, KafkaReceiver, ReliableKafkaReceiver.
 """
@@ -36,7 +36,7 @@ from zkconsumer.spark.planning.splitting import tasks as tasks_of
 class Source:
     """Plans batches. Used by Spark's job generator thread; ``complete`` is called by the listener thread.
 
-    Checkpoints contain the attribute names.
+    Checkpoints contain the attribute names, so attributes must not be renamed.
 
     Args:
         seconds: batch interval in seconds.
@@ -112,8 +112,7 @@ class Source:
         """Complete or reschedule an earlier batch whose jobs Spark has not submitted in this process.
 
         If the jobs were submitted before the checkpoint was written, the batch was completed by then: otherwise, Spark
-        would have re-run it. In all other cases, a later batch reads the records, or the batch is
-        handled as failed.
+        would have re-run it. In all other cases, a later batch reads the records, or the batch is handled as failed.
         """
         if self._ledger.was_submitted_before_recovery(batch_ms) or not self.count_records(batch_ms):
             self.complete({batch_ms})
@@ -178,7 +177,10 @@ class DirectSource(Source):
         return self._client().tasks(ranges)
 
     def fail(self, batch_ms: int, reason: str) -> None:
-        """Continue with the next batch, as in Spark 2.4, and retain the failed batch as long as completed batches."""
+        """Continue with the next batch, as in Spark 2.4.
+
+        The failed batch is retained for as long as completed batches.
+        """
         remedy = "restart the application from its checkpoint soon to re-run the batch"
         get_logger("zkconsumer.spark").error("batch_failed", batch_time_ms=batch_ms, error=reason, remedy=remedy)
         self.complete({batch_ms})

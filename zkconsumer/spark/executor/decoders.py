@@ -58,7 +58,7 @@ class RecordDecoder(_Decoder, ABC):
         """Whether ``row`` marks the end of the stream. If so, the query ends after the current batch.
 
         The row, and later rows of the same partition in this batch, are discarded. Not called for batch reads
-        (``spark.read``), which end at the ending offsets.
+        (``spark.read``), which stop at their ending offsets.
         """
         del row
         return False
@@ -100,9 +100,9 @@ class BatchDecoder(_Decoder, ABC):
         """Return the decoded rows of a batch from one partition. The columns are cast to the types of ``schema``."""
 
     def decode_range(self, planned: PlannedRange) -> pa.RecordBatch | None:
-        """Return rows for a partition's range in a batch, even if it is empty; see the option ``plannedRanges``.
+        """Return rows for a partition's range in a batch; see the option ``plannedRanges``.
 
-        One task calls this method for all partitions of a batch.
+        One task calls this method for all partitions of a batch, including those with an empty range.
         """
         del planned
         return None
@@ -142,7 +142,7 @@ def load(name: str) -> type[Decoder]:
 
 
 def can_end_stream(decoder: type[Decoder]) -> bool:
-    """Whether a decoder class overrides ``is_end_of_stream``."""
+    """Return whether a decoder class overrides ``is_end_of_stream``."""
     return issubclass(decoder, RecordDecoder) and decoder.is_end_of_stream is not RecordDecoder.is_end_of_stream
 
 
@@ -175,12 +175,12 @@ def decode_record(decoder: RecordDecoder, record: MessageAndMetadata) -> Iterato
 def _check_rows(rows: Iterable[tuple[Any, ...]] | None) -> Iterable[tuple[Any, ...]]:
     """Return the rows of a decoder result; reject strings and mappings, whose items are not rows."""
     if isinstance(rows, str | bytes | bytearray | Mapping):
-        raise TypeError(f"decode() must return an iterable of tuples or None, got {type(rows).__name__}")
+        raise TypeError(f"decode() must return None or an iterable of tuples, got {type(rows).__name__}")
     return rows or ()
 
 
 def is_end_of_stream(decoder: RecordDecoder, row: tuple[Any, ...], record: MessageAndMetadata) -> bool:
-    """Whether the decoder considers ``row`` the end of the stream.
+    """Return whether the decoder considers ``row`` the end of the stream.
 
     Raises:
         UndecodableRecordError: the decoder raised an exception (set as ``__cause__``).

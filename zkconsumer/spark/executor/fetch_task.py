@@ -33,7 +33,7 @@ class FetchTask(InputPartition):
         check_crcs: whether to verify record batch checksums.
         fails_on_data_loss: whether to raise an error for deleted records instead of skipping them.
         unavailable_timeout_s: maximum seconds without a fetched chunk before the task fails.
-        reports: address for reports of the end of the stream and of skipped records; None to report neither.
+        reports: address to which the end of the stream and skipped records are reported; None disables the reports.
         can_end: whether the decoder can end the stream.
     """
 

@@ -33,8 +33,8 @@ from zkconsumer.spark.executor.task_reports import SkippedRange, TaskReport
 
 #: Seconds without records after which the task checks whether the missing records were deleted.
 _CHECK_AFTER_S = 5.0
-#: Seconds after which missing records are considered deleted. A broker that just started, or a new leader, may report a
-#: lower log end offset temporarily.
+#: Seconds after which missing records are considered deleted. A broker that just started, or a new leader, may
+#: temporarily report a lower log end offset.
 _DELETED_AFTER_S = 30.0
 
 #: Connections that earlier tasks of this worker left open.
@@ -111,7 +111,7 @@ class _TaskReader:
         self._skipped: Counter[TopicPartition] = Counter()
         #: Topic, partition and offset of record batches that were corrupt in one fetch.
         self._corrupt: set[tuple[str, int, int]] = set()
-        #: By partition: when its records first appeared to be deleted, in seconds after the last chunk.
+        #: Time when records first appeared to be deleted, in seconds after the last chunk, by partition.
         self._lost_since: dict[TopicPartition, float] = {}
 
     def read(self) -> Iterator[Any]:
@@ -238,7 +238,7 @@ class _LossCheck:
             deleted = {p for p in missing if topics[p.topic].state is TopicState.DELETED}
             ends, _unavailable = self._logs.look_up(missing.keys() - deleted, protocol.LATEST)
         except ZkConsumerError:
-            return {}  # unknown; the next check looks it up again
+            return {}  # unknown; the next check looks up the topics and offsets again
         found = {p: topics_deleted({p.topic}, {}) for p in deleted}
         return found | {p: end_offset_decreased(p, missing[p], end) for p, end in ends.items() if end < missing[p]}
 

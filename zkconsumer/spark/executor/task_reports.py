@@ -29,7 +29,7 @@ class SkippedRange(NamedTuple):
     Attributes:
         start: first offset of the task's range.
         lost: number of offsets that were deleted before they were read.
-        skipped: number of skipped offsets in corrupt record batches, and of records that the decoder rejected.
+        skipped: number of offsets skipped in corrupt record batches, plus number of records that the decoder rejected.
     """
 
     topic: str

@@ -24,8 +24,8 @@ from zkconsumer.spark.options.subscription import Subscription
 def check_brokers(config: ConsumerConfig) -> None:
     """Check that one of ``bootstrap.servers`` responds, if the property is set.
 
-    The request is retried for ``zookeeper.connection.timeout.ms``. A query that resumes from a checkpoint waits for
-    ``clusterUnavailableTimeout`` instead, because its addresses are known to be valid.
+    The request is retried for up to ``zookeeper.connection.timeout.ms``. A query that resumes from a checkpoint waits
+    up to ``clusterUnavailableTimeout`` instead, because its addresses are known to be valid.
 
     Raises:
         BrokerUnavailableError: no broker responds.
@@ -57,7 +57,7 @@ def check_topics(subscription: Subscription, partitions: Collection[TopicPartiti
     topics = {partition.topic for partition in partitions}
     for topic in sorted({*subscription.topics, *(partition.topic for partition in subscription.assigned)}):
         if topic not in topics:
-            raise ConfigurationError(f"topic {topic!r} does not exist; create it, or correct the subscription")
+            raise ConfigurationError(f"topic {topic!r} does not exist; check the option subscribe or assign")
     if missing := sorted(set(subscription.assigned) - set(partitions)):
         raise ConfigurationError(
             f"option assign: topic {missing[0].topic!r} has no partition {missing[0].partition}; remove the "

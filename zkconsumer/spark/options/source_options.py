@@ -24,7 +24,7 @@ from zkconsumer.spark.options.subscription import Subscription
 from zkconsumer.spark.options.table import BY_NAME, REJECTED_PROPERTIES, REJECTED_SPARK_OPTIONS
 from zkconsumer.spark.options.types import COLUMNS
 
-#: Options that Spark passes to every source, but this source ignores.
+#: Options that Spark passes to every source, but that this source ignores.
 _IGNORED = ("path",)
 
 _DECODER_PREFIX = "decoder."
@@ -41,7 +41,7 @@ class SourceOptions:
         has_zookeeper: whether the query connects to ZooKeeper, for group membership, offsets or broker discovery.
         streams: number of thread ids per topic.
         starting_offsets: options that determine where reading starts.
-        ending_offsets: options that determine where a batch read ends; unused in streams.
+        ending_offsets: options that determine where a batch read ends; unused by streaming queries.
         keeps_unsubscribed: whether to keep reading topics in the checkpoint that the subscription no longer contains.
         fails_on_data_loss: whether to fail if records were deleted before they were read, instead of skipping them.
         limits: batch limits.

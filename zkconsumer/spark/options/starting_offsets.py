@@ -1,4 +1,4 @@
-"""Determines start positions on the first start of a query, after a restart, and for newly assigned partitions.
+"""Determines start positions when a query first starts, after a restart, and for newly assigned partitions.
 
 ``StartingOffsets`` also holds the ending offsets of a batch read.
 
@@ -126,7 +126,7 @@ class StartingOffsets:
             group_offset: the group's committed offset, or -1 if there is none.
             checkpoint_offset: next offset to read according to the checkpoint; None if the checkpoint does not contain
                 the partition.
-            is_first_assignment: whether the query has no checkpoint and was never assigned partitions before.
+            is_first_assignment: whether the query has no checkpoint and has never been assigned partitions.
             is_new: whether to read from the beginning if the group has no offset, because the partition was created
                 after the topics were last listed, or its topic was re-created.
         """

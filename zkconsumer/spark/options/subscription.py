@@ -50,7 +50,7 @@ class Subscription:
         given = [name for name in NAMES if reader.given(name)]
         if not given:
             raise ConfigurationError(
-                "no topics to read: set one of the options subscribe, subscribePattern, whitelist, blacklist and assign"
+                "no topics to read: set one of the options subscribe, subscribePattern, whitelist, blacklist or assign"
             )
         if len(given) > 1:
             names = join_words(given, "and")

@@ -23,10 +23,10 @@ def _make_choice(*words: str) -> Choice:
 
 
 def _declare_offsets(name: str, where: str, default: str, default_note: str, counterpart: str) -> Declared:
-    """Return ``startingOffsets`` or ``endingOffsets``.
+    """Return the declaration of ``startingOffsets`` or ``endingOffsets``.
 
     Args:
-        where: beginning of the option's description.
+        where: first words of the option's description.
     """
     return Declared(
         name,
@@ -334,7 +334,7 @@ REJECTED_SPARK_OPTIONS = {
     "topic": "this data source is read-only",
 }
 
-#: Properties of other clients, with the counterpart in a Spark query, where it differs from the consumer property.
+#: Maps properties of other clients to their counterpart in a Spark query, if it differs from the consumer property.
 #: Names are lowercase.
 FOREIGN_OPTIONS = {
     "autocommit.enable": Counterpart(("commitOffsets",)),

@@ -1,12 +1,13 @@
 """Event-time alignment: limits how far a partition may be ahead of the others in event time (``maxAlignmentLag``).
 
 Spark's watermark follows the partition that is furthest ahead, so unread records of slower partitions become late and
-are dropped. With alignment, faster partitions wait: a batch reads each partition only up to the alignment limit, which
-is the earliest event time of any active partition's next record, plus the lag. If the ``withWatermark`` delay is at
-least the lag plus the disorder within a partition, no row is dropped because another partition is ahead.
+are dropped. With alignment, faster partitions wait: a batch reads each partition only up to the alignment limit. The
+limit is the earliest event time among the next records of all active partitions, plus the lag. If the
+``withWatermark`` delay is at least the lag plus the disorder within a partition, rows are never dropped merely because
+another partition is ahead.
 
-A partition that has no records to read for longer than ``idleTimeout`` is idle: it does not hold back other partitions
-until it receives a record.
+A partition that has had no records to read for longer than ``idleTimeout`` is idle: it does not hold back other
+partitions until it receives a record.
 
 Source: Flink 1.15 WatermarkOutputMultiplexer, WatermarksWithIdleness for the minimum and for idleness.
 """
@@ -54,12 +55,12 @@ class EventTimes:
 
     Args:
         lag_ms: ``maxAlignmentLag`` in milliseconds.
-        idle_after_s: idle timeout, in seconds.
+        idle_after_s: ``idleTimeout`` in seconds.
         clock: function that returns the current time in seconds.
         idle: partitions that were idle before a restart; each stays idle until it receives a record.
 
     Attributes:
-        idle: idle partitions as of the last ``find_limit`` call.
+        idle: partitions that were idle at the last ``find_limit`` call.
     """
 
     def __init__(
@@ -72,11 +73,11 @@ class EventTimes:
         self.idle: set[TopicPartition] = set()
 
     def find_limit(self, heads: Mapping[TopicPartition, int | None], *, closed: bool = False) -> AlignmentLimit | None:
-        """Return the alignment limit; None if all partitions are idle, or an active partition never had a record.
+        """Return the alignment limit; None if all partitions are idle, or an active partition has never had a record.
 
         Args:
-            heads: event time of each partition's next record, None if there is no next record.
-            closed: whether the query reads no later records, so that empty partitions are idle immediately.
+            heads: event time of each partition's next record; None if there is no next record.
+            closed: whether no further records will be read, so that empty partitions are idle immediately.
         """
         now = self._clock()
         self._times = {partition: head for partition, head in self._times.items() if partition in heads}
@@ -214,7 +215,7 @@ class Alignment:
     # ---- event times of the next records ----
 
     def _raise_heads(self, unread: Mapping[TopicPartition, int]) -> None:
-        """Raise the event times of partitions that were read up to a limit, because their next records are after it."""
+        """Raise the event times of partitions read up to a limit, because their next records are after the limit."""
         for partition, position in unread.items():
             time, offset = self._offsets_after.get(partition, (0, -1))
             if offset == position and partition in self._heads:
@@ -301,7 +302,7 @@ class Alignment:
 
     def _look_up(self, partitions: Mapping[TopicPartition, int], limit: AlignmentLimit) -> dict[TopicPartition, int]:
         """Return the offset of the first record after the limit in each partition, or -1 if there is none."""
-        # A result of -1 is looked up again, because a record after the limit may have been written since then.
+        # A result of -1 is looked up again, because a record after the limit may have been written in the meantime.
         wanted = [
             partition
             for partition in partitions

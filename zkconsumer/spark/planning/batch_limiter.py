@@ -1,8 +1,9 @@
 """Determines how many offsets a batch reads from each partition: limits, fair shares, and the minimum batch size.
 
 Source: Spark 4.2 KafkaMicroBatchStream for the options. The shares differ on purpose: Spark divides a batch in
-proportion to the unread offsets, so a partition with few unread offsets waits as long as the one with the most. Here
-all partitions get equal shares, and unused shares are divided among the other partitions (max-min fairness).
+proportion to the unread offsets, so a partition with few unread offsets takes as long to catch up as the one with the
+most. Here, all partitions get equal shares, and unused shares are divided among the other partitions (max-min
+fairness).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class NothingToRead:
-    """No batch: there are no unread records, or too few of them. A bounded query has then read everything."""
+    """No batch: there are no unread records, or too few of them. If the query is bounded, it has read everything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from zkconsumer.spark.planning.available_offsets import AvailableOffsets
 from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
 
-#: Minimum seconds to reuse end offsets while there are no new records, and minimum interval between two attempts to
-#: plan a batch, in seconds. Spark requests an offset about 90 times per second.
+#: Minimum time to reuse end offsets while there are no new records, and minimum interval between two attempts to plan
+#: a batch, in seconds. Spark requests an offset about 90 times per second.
 IDLE_INTERVAL_S = 0.05
 
 #: Maximum share of one core to use for lookups while there are no new records. With many partitions, end offsets are
@@ -31,7 +31,7 @@ class EndOffsets:
 
     Attributes:
         latest: last known end offsets of the partitions in the last lookup.
-        has_target: whether the query is bounded: it ends at the end offsets of its first lookup.
+        has_target: whether the query is bounded, so that it ends at the end offsets found by its first lookup.
         target: end offsets at which a bounded query ends; None until they are looked up.
         is_idle: whether the last plan found no records to read.
     """
@@ -64,7 +64,7 @@ class EndOffsets:
         self.has_target, self.target = True, None
 
     def reset_target(self) -> None:
-        """Discard the target of a bounded query, because a log was replaced; the next lookup sets it again."""
+        """Discard a bounded query's target, because a log end offset decreased; the next lookup sets a new target."""
         self.target = None
 
     def look_up(self, positions: Mapping[TopicPartition, int], *, is_ending: bool) -> Mapping[TopicPartition, int]:

@@ -15,7 +15,7 @@ lose        unassigned  unassigned  unassigned  unassigned
 
 A dash marks an event that cannot happen in that state. ``TRANSITIONS`` contains the same table.
 
-Three properties are not part of the state, because they outlive the ownership. A batch stays in flight when the
+Three properties are not part of the state, because they outlive ownership. A batch stays in flight when the
 ZooKeeper session is lost, so a partition that is claimed again may still be in that batch. The end of the last batch,
 and whether the partition existed and was assigned before, determine where the partition resumes when it is assigned
 again.
@@ -94,7 +94,7 @@ class PartitionRecord:
         stale_planned_until: ``planned_until`` of a deleted topic, until the position in the re-created topic is set. A
             committed offset up to this value may belong to the deleted topic.
         exists: whether the partition existed when partitions were last listed.
-        was_assigned: whether the partition was assigned, or in a batch, since the query started.
+        was_assigned: whether the partition has been assigned, or part of a batch, since the query started.
     """
 
     state: PartitionState = PartitionState.UNASSIGNED
@@ -198,7 +198,7 @@ class PartitionRecord:
             self.in_flight = (start, until)
 
     def finish(self, start: int, until: int, *, commits: bool, restart: str) -> None:
-        """Record that the batch with this range finished. Spark may repeat the report after the next batch is planned.
+        """Record that the batch with this range finished. Spark may report this again after the next batch is planned.
 
         Args:
             commits: whether offsets of finished batches are committed.

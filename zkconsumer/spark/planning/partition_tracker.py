@@ -39,11 +39,11 @@ class PartitionTracker:
         self._commits = commits
         self._lock = threading.Lock()
         self._records: defaultdict[TopicPartition, PartitionRecord] = defaultdict(PartitionRecord)
-        #: Whether no partition is known yet; the query then has no checkpoint.
+        #: Whether no partition is known yet, which means that the query has no checkpoint.
         self._is_new = True
         self._deleted: frozenset[str] = frozenset()
 
-    # ---- queries ----
+    # ---- state ----
 
     def states(self) -> dict[TopicPartition, PartitionState]:
         """Return the state of each owned partition."""
@@ -106,7 +106,7 @@ class PartitionTracker:
                 self._records[partition].advance(until)
 
     def plan(self, ranges: Ranges) -> tuple[Ranges, set[TopicPartition], dict[TopicPartition, int]]:
-        """Plan a batch. Partitions that were revoked since ``positions`` was called are omitted.
+        """Plan a batch. Partitions revoked since ``positions`` was called are omitted.
 
         Returns:
             The ranges of the batch, empty if they contain no offsets; all existing partitions; and the end offsets of
@@ -228,7 +228,7 @@ class PartitionTracker:
             existing: all existing partitions to which the query subscribes.
 
         Returns:
-            Number of records in this query's batches that other members also read since the session ended.
+            Number of records in this query's batches that other members have also read since the session ended.
         """
         reread = 0
         with self._lock:

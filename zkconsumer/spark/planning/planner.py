@@ -1,9 +1,9 @@
-"""Plans the batches of a query from the partitions that its group member owns.
+"""Plans a query's batches for the partitions that its group member owns.
 
 The planner runs in the process that Spark starts for a streaming source. The batch offsets in Spark's checkpoint are
-authoritative; the group's offsets in ZooKeeper are committed after a batch has finished. Spark reports this by
-requesting the end of the next batch: it calls ``latestOffset(start)`` only after the batch that ends at ``start`` is in
-its commit log.
+authoritative; the group's offsets in ZooKeeper are committed after a batch has finished. Spark signals this by
+requesting the end of the next batch: it calls ``latestOffset(start)`` only after the batch ending at ``start`` is in
+Spark's commit log.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector for the group; Spark 4.3 MicroBatchExecution for the order of calls.
 """
@@ -97,7 +97,7 @@ class Planner:
         self._logs.close()
 
     def prepare_for_available_now(self) -> None:
-        """End the query at the end offsets that the next call of ``plan`` finds (Trigger.AvailableNow)."""
+        """End the query at the end offsets that the next call to ``plan`` finds (Trigger.AvailableNow)."""
         self._ends.fix_target()
 
     def record_offset(self, offset: Mapping[str, Any]) -> None:
@@ -129,7 +129,8 @@ class Planner:
     def finish_batch(self, offset: Mapping[str, Any]) -> None:
         """Record that a batch has finished, and commit its offsets. Never raises: a later call retries a failed commit.
 
-        For a bounded query this may be the last call, so it retries for up to ``clusterUnavailableTimeout``.
+        For a bounded query, this may be the last call, so the commit is retried for up to
+        ``clusterUnavailableTimeout``.
         """
 
         def commit() -> bool:

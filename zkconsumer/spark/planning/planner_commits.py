@@ -34,7 +34,7 @@ class PlannerCommits:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a commit is still needed: offsets are uncommitted, or the last rebalance failed."""
+        """Whether a commit may still be needed, because offsets are uncommitted or the last rebalance failed."""
         return bool(self._tracker.uncommitted()) or self._member.unbalanced_since is not None
 
     def commit(self, offset: Mapping[str, Any]) -> None:

@@ -26,9 +26,9 @@ from zkconsumer.spark.planning.standalone_member import StandaloneMember
 class QueryMember(PartitionHandler):
     """Owns a query's group member and partition tracker.
 
-    After ``start``, the member thread calls the ``PartitionHandler`` methods, and Spark's thread calls the others. Both
-    use the tracker, which has a lock. Spark's thread reads ``_failure``, ``_revoked_during`` and ``_reread_records``
-    without a lock, because only the member thread writes them.
+    After ``start``, the member thread calls the ``PartitionHandler`` methods, and Spark's thread calls the others.
+    Both threads use the tracker, which has a lock. Spark's thread reads ``_failure``, ``_revoked_during`` and
+    ``_reread_records`` without a lock, because only the member thread writes them.
 
     Args:
         seen: an offset from Spark's offset log. The ranges of the last batch must be known before partitions are
@@ -61,12 +61,12 @@ class QueryMember(PartitionHandler):
         self.member = _new_member(options, self._subscription, self)
         self.log = get_logger("zkconsumer.spark", group=self.config.group_id, consumer_id=self.member.consumer_id)
 
-    # ---- Spark's thread ----
+    # ---- called by Spark's thread ----
 
     def start(self) -> None:
         """Join the group.
 
-        A query that resumes waits up to ``clusterUnavailableTimeout`` for ZooKeeper and the brokers, because it was
+        A query that resumes waits up to ``clusterUnavailableTimeout`` for ZooKeeper and the brokers, because it has
         connected to them before. A new query waits for ``zookeeper.connection.timeout.ms``, because the addresses may
         be wrong.
 
@@ -195,12 +195,12 @@ class QueryMember(PartitionHandler):
         return {}
 
     def fail(self, error: ZkConsumerError) -> None:
-        """Make the next call of ``Planner.plan`` raise the error."""
+        """Make the next call to ``Planner.plan`` raise the error."""
         self._failure = error
 
 
 def _new_member(options: SourceOptions, subscription: Subscription, handler: PartitionHandler) -> Member:
-    """Create a group member, or with ``membership=none`` a member that owns all partitions."""
+    """Create a group member, or, with ``membership=none``, a member that owns all partitions."""
     if options.is_member:
         return create_member(
             options.consumer,

@@ -29,7 +29,7 @@ class Sample:
     Attributes:
         start: first offset of the sample.
         until: next offset after the sample. Some offsets between ``start`` and ``until`` may have no record, for
-            example transaction markers.
+            example the offsets of transaction markers.
         records: the records, at least one.
     """
 
@@ -64,7 +64,7 @@ def sample(
             try:
                 records = [record for rows, _ in read_messages(chunk, max_rows=1024) for record in rows]
             except CorruptRecordError:
-                continue  # the task that reads the record reports it
+                continue  # the task that reads the corrupt record reports the error
             if records:
                 found[partition] = Sample(positions[partition], chunk.next_offset, records)
             else:  # the chunk has only transaction markers or aborted records

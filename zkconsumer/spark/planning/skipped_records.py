@@ -59,7 +59,7 @@ class SkippedRecords:
                 partition = one.topic_partition
                 start, until = self._ranges.get(partition, (0, 0))
                 if not start <= one.start < until:
-                    continue  # a late report of an earlier batch
+                    continue  # a late report from an earlier batch
                 self._of_batch[partition, one.start] = one
                 for counts, count in ((lost, one.lost), (skipped, one.skipped)):
                     if count:
@@ -76,7 +76,7 @@ class SkippedRecords:
 
     @property
     def counts(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
-        """The number of lost offsets and of skipped offsets by partition; partitions without any are omitted."""
+        """The numbers of lost and skipped offsets by partition; partitions without any are omitted."""
         with self._lock:
             return self._totals()
 

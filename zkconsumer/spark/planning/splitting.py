@@ -17,7 +17,7 @@ from zkconsumer.spark.offset import Ranges, total
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.table import MAX_TASKS
 
-#: Minimum number of offsets per task when a partition is split; a core reads about as many while Spark starts a task.
+#: Minimum number of offsets per task when a partition is split. A core reads about that many while Spark starts a task.
 _MIN_TASK_OFFSETS = 50_000
 
 
@@ -95,8 +95,8 @@ def split_ranges(
 ) -> list[Ranges]:
     """Return the ranges of each task: non-empty ranges are grouped by (broker, fetcher id), and large ones are split.
 
-    By default, there are as many tasks as cores, or as brokers times fetchers if that is higher. There are fewer tasks
-    if the partitions are too few and too small to be split into pieces of at least 50,000 offsets.
+    By default, the number of tasks is the number of cores, or brokers times fetchers, whichever is higher. There are
+    fewer tasks if the partitions are too few and too small to be split into pieces of at least 50,000 offsets.
 
     Args:
         cores: number of executor cores.
@@ -135,7 +135,7 @@ def _split_off(ranges: Ranges, max_offsets: int) -> tuple[Ranges, list[Ranges]]:
     if count > MAX_TASKS:
         raise ConfigurationError(
             f"option maxRecordsPerPartition = {max_offsets} would divide a batch of {total(ranges)} offsets into "
-            f"{count} tasks (maximum: {MAX_TASKS}); increase the option"
+            f"{count} tasks (maximum: {MAX_TASKS}); increase its value"
         )
     remaining: Ranges = {}
     pieces: list[Ranges] = []

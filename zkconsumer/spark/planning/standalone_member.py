@@ -45,7 +45,8 @@ class StandaloneMember:
         assignment: all partitions, each mapped to a placeholder thread id.
         rebalances: number of changes to the set of partitions.
         discoveries: number of times that the partitions were listed.
-        unbalanced_since: time (``time.monotonic``) at which listing partitions started to fail; None if it succeeds.
+        unbalanced_since: time (``time.monotonic``) at which attempts to list partitions started to fail; None if the
+            last one succeeded.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class StandaloneMember:
 
     @property
     def group_assignment(self) -> Mapping[TopicPartition, str]:
-        """All partitions, as for a group with one member."""
+        """All partitions, as in a group with one member."""
         return self.assignment
 
     def start(self, connect_timeout_s: float = 0.0) -> None:

@@ -82,7 +82,10 @@ class StartingPositions:
         )
 
     def _find_log_starts(self, partitions: Iterable[TopicPartition], *, is_ending: bool) -> dict[TopicPartition, int]:
-        """Return the log start offsets of available partitions; empty if none is available but others can be read."""
+        """Return the log start offsets of available partitions.
+
+        Empty if none of ``partitions`` is available, but other partitions can be read.
+        """
         try:
             return self._available_offsets.find(partitions, protocol.EARLIEST, all_=is_ending)
         except RetriableError:
@@ -96,7 +99,7 @@ class StartingPositions:
         offsets: Mapping[TopicPartition, int],
         partitions: Set[TopicPartition],
     ) -> None:
-        """Commit the offsets of ``partitions``, except partitions that were revoked since ``starts`` was read."""
+        """Commit the offsets of ``partitions``, except partitions revoked since ``starts`` was read."""
         if partitions:
             self._query.member.commit(
                 lambda: {p: offsets[p] for p in partitions & self._tracker.still_pending(starts)},

@@ -50,7 +50,7 @@ class TopicIds:
 
     @property
     def is_checked(self) -> bool:
-        """Whether topics were checked since the query started."""
+        """Whether topics have been checked since the query started."""
         return self._last is not None
 
     @property

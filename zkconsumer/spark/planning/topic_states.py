@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 from zkconsumer.metadata.topic_id import is_same_topic
 
-#: Seconds after which a missing topic is considered deleted. Brokers that just started may not list all topics yet.
+#: Seconds after which a missing topic is considered deleted. Brokers that have just started may not list all
+#: topics yet.
 GRACE_S = 5.0
 
 
@@ -94,7 +95,7 @@ class TopicChanges(NamedTuple):
     Attributes:
         deleted: topics that were deleted.
         recreated: topics that were deleted and re-created, with the previous and the current topic id.
-        reported: topics of ``recreated`` whose deletion was reported by an earlier check.
+        reported: topics in ``recreated`` whose deletion was reported by an earlier check.
     """
 
     deleted: set[str]

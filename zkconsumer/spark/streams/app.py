@@ -68,7 +68,7 @@ ExceptionHandler = Callable[[BaseException], ExceptionResponse]
 
 
 class StreamsApp:
-    """Runs a topology on Spark. After a restart, tasks, stores and offsets resume from the checkpoint.
+    """Runs a topology on Spark. After a restart, it restores tasks, stores and offsets from the checkpoint.
 
     ::
 
@@ -86,8 +86,8 @@ class StreamsApp:
         properties: consumer properties, including ``zookeeper.connect`` or ``bootstrap.servers``.
         settings: query settings.
         allow: topology changes that are allowed when the application resumes from the checkpoint.
-        max_restarts: maximum number of consecutive restarts by ``ExceptionResponse.REPLACE_QUERY`` without a processed
-            record.
+        max_restarts: maximum number of consecutive restarts after ``ExceptionResponse.REPLACE_QUERY`` if no record was
+            processed between them.
 
     Raises:
         ConfigurationError: ``max_restarts`` is negative.
@@ -245,7 +245,7 @@ class StreamsApp:
     def clean_up(self) -> list[str]:
         """Delete the checkpoint with the stores, the group's committed offsets, and the internal topics.
 
-        Other topics are not deleted. The next start processes them from their starting offsets.
+        Other topics are not deleted. After the next start, the application processes them from their starting offsets.
 
         Returns:
             Descriptions of the deleted items.

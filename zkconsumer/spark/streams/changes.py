@@ -23,11 +23,11 @@ _CODE = (
 
 
 class AllowedChange(enum.Enum):
-    """A change of the topology since the checkpoint was written."""
+    """A topology change since the checkpoint was written."""
 
     #: A sub-topology without stores was added after all existing sub-topologies.
     ADDED_SUBTOPOLOGY = "added sub-topology"
-    #: A sub-topology after all remaining sub-topologies was removed. Its state remains in the checkpoint.
+    #: A sub-topology with a higher number than all remaining ones was removed. Its state stays in the checkpoint.
     REMOVED_SUBTOPOLOGY = "removed sub-topology"
     #: A store was added. It is empty, unless it was removed before.
     ADDED_STORE = "added store"

@@ -1,4 +1,4 @@
-"""The checkpoint file with an application's tasks and declarations, which are compared at each restart."""
+"""The checkpoint file that contains an application's tasks and declarations. It is checked on each restart."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ class StoredApplication:
         before, now = normalize(self.declarations, declarations, allowed)
         if before != now:
             raise StreamsError(
-                f"{place} was written with a different topology; declare it as before, or allow the change with "
-                f"StreamsApp(allow=...). Differences:\n{_compare(before, now)}"
+                f"{place} was written with a different topology; restore the previous topology, or allow the change "
+                f"with StreamsApp(allow=...). Differences:\n{_compare(before, now)}"
             )
         self._check_added(declarations, place)
         tasks = list_tasks(subtopologies)
@@ -167,16 +167,17 @@ class StoredApplication:
         return [*known, *(store for store in _describe_stores(subtopology) if store not in known)]
 
     def _check_added(self, declarations: Mapping[str, Any], place: str) -> None:
-        """Check that a sub-topology with the number of a removed sub-topology has the same declaration."""
+        """Check that a sub-topology that reuses the number of a removed sub-topology has the same declaration."""
         for number in declarations.keys() & self.removed.keys():
             if declarations[number] != self.removed[number]:
                 raise StreamsError(
-                    f"{place} contains the state of the removed sub-topology {number}, which was declared differently; "
-                    "declare it as before, or use a new checkpoint and a new application id"
+                    f"{place} contains the state of the removed sub-topology {number}, whose declaration differs from "
+                    f"that of the current sub-topology {number}; restore the declaration, or use a new checkpoint and "
+                    "a new application id"
                 )
 
     def _find_earlier(self, declarations: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Return hashes of the earlier declarations of changed sub-topologies, which task snapshots may contain."""
+        """Return hashes of earlier declarations that task snapshots of changed sub-topologies may contain."""
         changed = [
             number
             for number, one in declarations.items()
@@ -251,7 +252,9 @@ def _open(
         return application
     text, place = file.read(), f"checkpoint {checkpoint}"
     if text is None:
-        raise StreamsError(f"{place} has batches, but no file {FILE}: another query wrote it; use a new checkpoint")
+        raise StreamsError(
+            f"{place} contains batches, but no file {FILE}: it was written by another query; use a new checkpoint"
+        )
     stored = StoredApplication.from_json(text, f"{place}/{FILE}")
     application = stored.continue_with(application_id, subtopologies, place, allowed)
     if application.to_json() != text:
@@ -288,7 +291,7 @@ def delete_checkpoint(session: Any, checkpoint: str) -> bool:
 
 @contextmanager
 def _translating_errors(place: str) -> Iterator[None]:
-    """Convert errors of Hadoop's file system to StreamsError."""
+    """Convert Hadoop file system errors to StreamsError."""
     try:
         yield
     except Py4JJavaError as error:
@@ -345,9 +348,9 @@ class _File:
         finally:
             stream.close()
         if self._files.exists(self._path) and not self._files.delete(self._path, False):
-            raise StreamsError(f"{self._path} cannot be replaced; check the permissions of the checkpoint")
+            raise StreamsError(f"{self._path} cannot be replaced; check the permissions of the checkpoint directory")
         if not self._files.rename(self._new, self._path):
-            raise StreamsError(f"{self._path} cannot be written; check the permissions of the checkpoint")
+            raise StreamsError(f"{self._path} cannot be written; check the permissions of the checkpoint directory")
 
 
 def _declare(subtopologies: Mapping[int, Subtopology]) -> dict[str, Any]:

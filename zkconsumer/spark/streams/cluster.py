@@ -70,7 +70,7 @@ class ApplicationCluster:
         self._connecting = Connecting.from_config(self.config)
 
     def complete(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Return ``properties``; without ZooKeeper, add the placeholder that ``ConsumerConfig`` requires."""
+        """Return ``properties``, with the placeholder that ``ConsumerConfig`` requires if ZooKeeper is not used."""
         return {**({} if self.has_zookeeper else {"zookeeper.connect": "none"}), **properties}
 
     def describe(self) -> ClusterState:

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-#: An exception of this library at the end of a traceback.
+#: A zkconsumer exception at the end of a traceback.
 _OWN_ERROR = re.compile(r"^zkconsumer\.[\w.]+: .*$", re.MULTILINE)
 #: A cause in a JVM stack trace.
 _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 #: File system exceptions. A java.io.IOException can also be a connection error.
 _FILE_ERROR = re.compile(r"java\.io\.FileNotFoundException\b|java\.nio\.file\.|org\.apache\.hadoop\.")
-#: Spark's error conditions for checkpoint I/O, and exceptions of Java and Hadoop, some of which Spark wraps.
+#: Spark's error conditions for checkpoint I/O, and Java and Hadoop exceptions, some of which Spark wraps.
 _IO_ERROR = re.compile(
     r"\[(CANNOT_LOAD_STATE_STORE|CANNOT_WRITE_STATE_STORE|STREAMING_CHECKPOINT_LOG_WRITE_FAILURE|FAILED_RENAME_TEMP_FILE)\b"
     rf"|java\.io\.(IO|UncheckedIO)Exception\b|{_FILE_ERROR.pattern}"

@@ -153,7 +153,7 @@ class GlobalStores:
 
 
 class GlobalStoresOfWorker:
-    """The open global stores of a worker process, which later batches reuse. Used by one thread."""
+    """The open global stores of a worker process. Later batches reuse them. Used by one thread."""
 
     def __init__(self) -> None:
         self._opened: GlobalStores | None = None
@@ -182,7 +182,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _divide(batch: pa.RecordBatch) -> list[tuple[TopicPartition, pa.RecordBatch]]:
-    """Divide the records of a batch by partition."""
+    """Split the records of a batch by partition."""
     keys = zip(batch.column("topic").to_pylist(), batch.column("partition").to_pylist(), strict=True)
     found = []
     for topic, number in sorted(set(keys)):

@@ -47,7 +47,7 @@ class InternalTopics:
     @cached_property
     def _admin(self) -> Any:
         """The admin client, which is created on first use: applications without internal topics do not need it."""
-        from confluent_kafka.admin import AdminClient  # requires the extra ``topology``
+        from confluent_kafka.admin import AdminClient  # requires the ``topology`` extra
 
         return AdminClient(dict(self._client))
 

@@ -18,9 +18,9 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.decoders import BatchDecoder, PlannedRange
 
-#: Columns of the rows that the operator receives; ``task`` is the key. There are three kinds of rows: records, in
-#: ``blob``; partitions, with the number of records after the batch in ``lag``; and ticks, without a topic. In rows
-#: without records, ``first_offset`` is the tick time or the planning time.
+#: Columns of the rows that the operator receives; ``task`` is the key. There are three kinds of rows. Record rows
+#: contain records in ``blob``, partition rows contain the partition's lag after the batch, and tick rows have no topic.
+#: In rows without records, ``first_offset`` is the tick time or the planning time.
 COLUMNS = "task int, topic string, partition int, first_offset bigint, lag bigint, blob binary"
 
 #: Format name of the sink.

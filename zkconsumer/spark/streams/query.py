@@ -197,7 +197,10 @@ class TopologyQuery:
             return True  # ``exception`` returns the error
 
     def exception(self) -> BaseException | None:
-        """Return the exception that ended the query; if the lease was lost, stop the query and return that error."""
+        """Return the exception that ended the query.
+
+        If the lease expired, stop the query and return an ``OwnershipLostError``.
+        """
         loss = self._find_loss()
         if loss is not None:
             self._query.stop()
@@ -213,7 +216,7 @@ class TopologyQuery:
             self._owner = None
 
     def find_new_topics(self, *, is_due: bool = False) -> list[str]:
-        """Return the topics with partitions that the query does not read yet, as of the last check.
+        """Return the topics that, at the last check, had new partitions that the query does not read.
 
         Args:
             is_due: whether to check immediately; otherwise, topics are checked every ``metadata.max.age.ms``.

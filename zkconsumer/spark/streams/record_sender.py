@@ -55,7 +55,7 @@ _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 
 
 class RecordKey(NamedTuple):
-    """Topic, key and value of a rejected record. A batch can contain several such records."""
+    """Topic, key and value of a rejected record. They can be the same for several records of a batch."""
 
     topic: str
     key: bytes | None
@@ -148,7 +148,7 @@ class RecordSender:
                 self._rejections.append(Rejection(error.args[0], RecordKey(topic, key, value)))
 
     def _produce_later(self, record: RecordFields) -> None:
-        """Wait until the producer queue has room, at most ``delivery.timeout.ms``, and produce ``record``."""
+        """Wait at most ``delivery.timeout.ms`` until the producer queue has room, then produce ``record``."""
         while True:
             self._serve(self.producer.poll, 0.1)
             try:

@@ -1,4 +1,4 @@
-"""Checks the packages of the extra ``topology``, which the driver and all workers need."""
+"""Checks that the packages of the ``topology`` extra can be imported. The driver and all workers need them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGES = {PROTOBUF: "protobuf", CONFLUENT_KAFKA: "confluent-kafka"}
 
 
 def check_modules(*modules: str) -> None:
-    """Check that modules of the extra ``topology`` can be imported in this process.
+    """Check that modules of the ``topology`` extra can be imported in this process.
 
     Args:
         modules: ``PROTOBUF``, ``CONFLUENT_KAFKA``, or both.

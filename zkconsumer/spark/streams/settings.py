@@ -35,8 +35,8 @@ class QuerySettings:
         tick_interval_ms: resolution of the tasks' wall clock, in milliseconds.
         partitions: number of Spark partitions of the operator, fixed at the first start. None for the number of tasks,
             or twice the number of cores if that is lower.
-        max_records_per_task: maximum number of records per task in a batch, and maximum number of records per task
-            that wait for records of other partitions.
+        max_records_per_task: maximum number of records per task in a batch, and maximum number of records that a task
+            buffers while it waits for records of other partitions.
         max_bytes_per_task: maximum size of the keys and values per task in a batch, in bytes, estimated by sampling the
             next records. A task's records and output in a batch are kept in the memory of one worker.
         purge_interval_ms: minimum interval between two deletions of processed records from internal topics, in
@@ -44,8 +44,8 @@ class QuerySettings:
         producer: librdkafka producer settings.
         processing_guarantee: ``at_least_once`` (default), or ``exactly_once_v2``, which requires Kafka 2.5 or later and
             deterministic processors.
-        sequence_headers: whether records have a header that lets readers discard repeated records. None for True with
-            ``at_least_once``, and False with ``exactly_once_v2``.
+        sequence_headers: whether records have a header that lets readers discard repeated records. None means True
+            with ``at_least_once``, and False with ``exactly_once_v2``.
         fails_on_changed_output: whether to fail if the output of a repeated batch differs from the output that was
             committed with ``exactly_once_v2``. If False, the event ``output_changed`` is logged.
 
@@ -94,5 +94,5 @@ class QuerySettings:
         return self.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
 
     def commits_to_kafka(self, *, has_zookeeper: bool) -> bool:
-        """Return whether offsets are committed to Kafka: in transactions, or because there is no ZooKeeper."""
+        """Return whether offsets are committed to Kafka, which is the case with transactions or without ZooKeeper."""
         return self.is_transactional or not has_zookeeper

@@ -21,7 +21,7 @@ from zkconsumer.spark.streams.requirements import CONFLUENT_KAFKA, check_modules
 if TYPE_CHECKING:
     from zkconsumer.spark.streams.task_writer import TaskWriters
 
-#: Commits offsets, in the Python process on the driver in which Spark calls ``commit``.
+#: Commits offsets. Used in the Python process on the driver in which Spark calls ``commit``.
 _committer = OffsetCommitter()
 
 

@@ -1,4 +1,4 @@
-"""Stores the pages of a task's stores in the state of Spark's operator."""
+"""Stores a task's store pages in the state of Spark's operator."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ class BatchInput:
     def find_time(self, *, has_ticks: bool, is_first: bool) -> int:
         """Return the time of the batch in milliseconds; 0 if the time of an earlier batch applies.
 
-        This is the time of the tick. Without a tick, it is the planning time if batches have no ticks, or if this is
-        the first batch of the task.
+        The time of the batch is the time of its tick. Without a tick, it is the planning time if batches have no ticks,
+        or if this is the first batch of the task.
         """
         if self.tick_ms is not None:
             return self.tick_ms
@@ -113,8 +113,8 @@ def run_batch(
 ) -> BatchResult:
     """Process the records of a batch, and then run the wall-clock punctuators that are due.
 
-    The wall-clock time of processors is the time of the newest tick in this or an earlier batch, or without ticks, the
-    planning time of the batch. Therefore, a batch that Spark repeats has the same results.
+    The wall-clock time of processors is the time of the newest tick in this or an earlier batch. If there are no ticks,
+    it is the planning time of the batch. Therefore, a batch that Spark repeats has the same results.
 
     Args:
         plan: the tasks of the application.

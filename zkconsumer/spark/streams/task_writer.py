@@ -118,7 +118,10 @@ class TransactionalWriter:
             self._is_started = True
 
     def _check_repeated(self, output: TaskOutput, marker: Marker) -> None:
-        """Check that the output of a repeated batch equals the committed output; the stores contain the new results."""
+        """Check that the output of a repeated batch equals the committed output.
+
+        Otherwise, the stores contain results that were not written to the output topics.
+        """
         assert self._last is not None
         # The driver commits markers without a digest: for tasks without output, and for all tasks if the guarantee is
         # ``at_least_once``.
@@ -161,7 +164,7 @@ def compute_digest(output: TaskOutput) -> int:
 
 
 class TaskWriters:
-    """The writers of a worker process, which later batches reuse. Used by one thread.
+    """The writers of a worker process. Later batches reuse them. Used by one thread.
 
     If another worker process has used a task's transactional id since the last batch, this process's writer is fenced
     and is replaced once. If the new writer is also fenced, another application uses the same application id.

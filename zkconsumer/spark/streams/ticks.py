@@ -1,4 +1,4 @@
-"""A source that emits one row per task and trigger, so that tasks without records also punctuate.
+"""A source that emits one row per task and trigger, so that punctuators also run in tasks without records.
 
 With global stores, a tick also contains the end offsets of the global store topics.
 """
@@ -58,7 +58,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"time": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Stop the query after one tick, with the current time."""
+        """Stop the query after one tick that has the current time."""
         if self._interval_ms:
             self._last = self._find_tick({})
 
@@ -125,8 +125,8 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class TickSource(DataSource):
     """The format ``zkconsumer-ticks``.
 
-    Its options are ``keys`` (JSON), ``intervalMs`` (0 for no ticks), and for global stores ``global``: JSON with
-    ``properties``, ``brokers`` (host and port) and ``partitions`` (topic and number).
+    Its options are ``keys`` (JSON) and ``intervalMs`` (0 for no ticks). With global stores, the option ``global`` is
+    JSON with ``properties``, ``brokers`` (host and port) and ``partitions`` (topic and number).
     """
 
     @classmethod
