@@ -19,7 +19,7 @@ def run() -> int:
     """Run the tool given on the command line, and return its exit code."""
     is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # False in background jobs
     if is_default:
-        signal.signal(signal.SIGINT, _exit)  # no clean-up is needed while modules are imported
+        signal.signal(signal.SIGINT, _exit)  # no cleanup is needed while modules are imported
     from zkconsumer.tools.cli import main
 
     if is_default:
@@ -35,7 +35,10 @@ def _exit(_number: int, _frame: object) -> None:
 
 
 class _Interrupts:
-    """SIGINT handler that raises KeyboardInterrupt. It ignores an immediate repetition, which would abort clean-up."""
+    """SIGINT handler that raises ``KeyboardInterrupt``.
+
+    It ignores a second SIGINT that follows immediately, because this SIGINT would abort the cleanup.
+    """
 
     def __init__(self) -> None:
         self._last_at: float | None = None

@@ -1,4 +1,4 @@
-"""Exceptions raised to applications. The class of an exception determines how to handle it.
+"""Public exceptions. The class of an exception determines how to handle it.
 
 Packages define more specific subclasses, such as ``JarsUnavailableError`` in the development cluster.
 
@@ -20,7 +20,7 @@ Packages define more specific subclasses, such as ``JarsUnavailableError`` in th
       AssignmentError               the settings of the group's members contradict each other
       MessageStreamsExistError      streams can be created only once per connector
       OffsetOutOfRangeError         carries the log start offset and the end offset
-      MessageSizeTooLargeError      a record does not fit into one fetch; the message names size, limit and property
+      MessageSizeTooLargeError      a record does not fit into one fetch; the message contains the limit and its name
       CorruptRecordError            carries the offset of the corrupt batch and the offset after it
       UnsupportedBrokerError        the broker and this client support no common version of a request
       ConsumerTimeoutError          no record arrived in time; the stream remains usable
@@ -30,7 +30,7 @@ Packages define more specific subclasses, such as ``JarsUnavailableError`` in th
         RecordRejectedError         the producer or the brokers rejected a record
         ProducerFencedError         another producer uses the transactional id
 
-Errors of kazoo, kafka-python and the operating system are mapped to these classes in ``zookeeper/connection.py``,
+Errors from kazoo, kafka-python and the operating system are mapped to these classes in ``zookeeper/connection.py``,
 ``broker/channel.py`` and ``fetcher/decode.py``.
 """
 
@@ -38,15 +38,15 @@ from __future__ import annotations
 
 
 class ZkConsumerError(Exception):
-    """Base class of all errors of this package."""
+    """Base class for all errors in this package."""
 
 
 class ConfigurationError(ZkConsumerError, ValueError):
     """A setting is missing or invalid, or contradicts another setting.
 
     Attributes:
-        problems: line number in the properties file and text of each problem, if several settings were checked. The
-            line number is 0 if the problem does not belong to a line.
+        problems: line number in the properties file and description of each problem, if several settings were
+            checked. The line number is 0 if the problem does not belong to a line.
     """
 
     problems: tuple[tuple[int, str], ...] = ()

@@ -29,7 +29,7 @@ _JOIN_TIMEOUT_S = 2.0
 GRACE_S = 1.0
 
 
-#: ``HealthReason`` codes for authorization failures, regardless of the request.
+#: ``HealthReason`` codes for authorization failures. They replace the code of the failed operation.
 TOPIC_AUTHORIZATION_FAILED = "topic_authorization_failed"
 GROUP_AUTHORIZATION_FAILED = "group_authorization_failed"
 
@@ -41,7 +41,7 @@ class HealthState(enum.IntEnum):
     HEALTHY = 0
     #: The group has been rebalancing for more than a second.
     REBALANCING = 1
-    #: Partitions are not assigned, read or committed until the cause is fixed.
+    #: Partitions cannot be assigned or read, or offsets cannot be committed, until the cause is fixed.
     STALLED = 2
     #: The lease of the ZooKeeper session ended, so no records are delivered until ZooKeeper responds.
     DISCONNECTED = 3
@@ -103,7 +103,7 @@ class Health:
 
     @property
     def state(self) -> HealthState:
-        """The worst state of any reason; ``HEALTHY`` if there are no reasons."""
+        """The worst state among the reasons; ``HEALTHY`` if there are no reasons."""
         return self.reasons[0].state if self.reasons else HealthState.HEALTHY
 
     @property
@@ -130,7 +130,7 @@ HealthListener = Callable[[Health], object]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem that prevents progress, recorded by the thread that fetches, commits or plans.
+    """A problem that prevents progress, found while fetching records, committing offsets or planning batches.
 
     Attributes:
         code: problem code, see ``HealthReason``.
@@ -221,7 +221,7 @@ class HealthMonitor:
         if self._listener is not None:
             try:
                 self._listener(health)
-            except Exception:  # an exception of the application must not stop the monitor
+            except Exception:  # an exception raised by the listener must not stop the monitor
                 self._log.error("health_listener_failed", exc_info=True)
 
 

@@ -41,7 +41,7 @@ _OK_STATES: Mapping[str, frozenset[HealthState]] = {
 
 
 class HealthSource(Protocol):
-    """An object with a health, such as a ``ZookeeperConsumerConnector`` or a ``StreamsApp``."""
+    """An object that has a ``health`` property, such as a ``ZookeeperConsumerConnector`` or a ``StreamsApp``."""
 
     @property
     def health(self) -> Health:
@@ -193,7 +193,7 @@ class _Server(ThreadingHTTPServer):
                 thread.join(max(0.0, deadline - time.monotonic()))
         self.server_close()
 
-    # ---- the thread that accepts connections ----
+    # ---- called by the thread that accepts connections ----
 
     def server_bind(self) -> None:
         """Bind the socket. ``HTTPServer`` would also look up a host name, which can block for seconds."""
@@ -227,7 +227,7 @@ class _Server(ThreadingHTTPServer):
         if error is not None and not isinstance(error, OSError):
             self._on_failure(error)
 
-    # ---- the thread of a connection ----
+    # ---- called by connection threads ----
 
     def _serve(self, request: socket.socket, client_address: Any) -> None:
         try:
@@ -268,7 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _shut_down(connection: socket.socket, how: int) -> None:
-    """Shut down a socket; a thread that is blocked in a call on it receives the end of the stream or an error."""
+    """Shut down a socket; threads that are blocked on it receive end-of-file or an error."""
     with contextlib.suppress(OSError):  # no longer connected
         connection.shutdown(how)
 

@@ -18,17 +18,19 @@ KAZOO = "zkconsumer.zookeeper.kazoo"
 #: Minimum seconds before the default handler shows the same event again.
 _REPEAT_INTERVAL = 60.0
 
-#: Maximum number of different errors with which the default handler shows an event within ``_REPEAT_INTERVAL``.
+#: Maximum number of different errors for which the default handler shows the same event within ``_REPEAT_INTERVAL``.
 _MAX_ERRORS = 10
 
-#: Maximum number of events that the default handler remembers to detect repetitions.
+#: Maximum number of events that the default handler remembers to detect repeated events.
 _MAX_REMEMBERED = 1000
 
-#: Keys whose values identify an event, so that repetitions are detected, and keys that contain an event's error.
+#: Keys whose values identify an event, so that repeated events are detected.
 _DISTINGUISHING = (
     *("event", "group", "consumer_id", "query", "topic", "topics", "partition"),
     *("path", "endpoint", "property", "method", "members"),
 )
+
+#: Keys that contain the error of an event.
 _ERRORS = ("error", "exception", "reason")
 
 
@@ -135,7 +137,7 @@ _PLAIN: list[Any] = [structlog.stdlib.filter_by_level, structlog.processors.form
 
 @dataclass(slots=True)
 class _Shown:
-    """An event that was first shown at ``since``, then once per error in ``errors``, and suppressed ``count`` times."""
+    """An event that was first shown at ``since``, once for each error in ``errors``, and suppressed ``count`` times."""
 
     since: float
     errors: set[int]
@@ -146,7 +148,7 @@ class DefaultHandler(logging.Handler):
     """Writes warnings to standard error unless another handler receives them.
 
     This is checked for each event, so an application may configure logging before or after it imports this package. A
-    repeated warning is shown when its error changes, and otherwise once a minute, with the number of repetitions.
+    repeated warning is shown if its error is new, and otherwise at most once a minute, with a repeat count.
 
     Args:
         clock: monotonic clock, in seconds.

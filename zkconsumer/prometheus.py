@@ -1,4 +1,4 @@
-"""Exposes a consumer's metrics through prometheus_client (requires the extra ``prometheus``).
+"""Exposes a consumer's metrics through prometheus_client (requires the ``prometheus`` extra).
 
 ::
 
@@ -40,7 +40,7 @@ class ConsumerCollector(Collector):  # type: ignore[misc]
                 for attribute, value in attributes.items():
                     end = "" if attribute == "Value" else f"_{attribute}"
                     plain = re.sub(r"\W", "_", f"{name.group}_{name.type}_{name.name}{end}")
-                    # A metric family has one set of labels, whereas JMX uses a name with and without optional tags.
+                    # A metric family has one set of labels, whereas the tags in a JMX name can be optional.
                     key = "/".join([plain, *(tag for tag, _ in tags)])
                     if key not in families:
                         kind = CounterMetricFamily if attribute == "Count" else GaugeMetricFamily

@@ -1,4 +1,4 @@
-"""Retrying of calls that raise ``RetriableError``, and polling until a call succeeds."""
+"""Retries calls that raise ``RetriableError``, and polls until a call returns True."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zkconsumer.errors import RetriableError
 def retrying(timeout_s: float, *, interval_s: float = 0.1, stop: threading.Event | None = None) -> Retrying:
     """Return a tenacity ``Retrying`` that repeats a call for as long as it raises ``RetriableError``.
 
-    It sleeps between two calls. When the timeout expires, it raises the last error.
+    ``Retrying`` sleeps between two calls, and raises the last error when the timeout expires.
 
     Args:
         timeout_s: seconds after which the call is no longer retried.
@@ -35,7 +35,7 @@ def retrying(timeout_s: float, *, interval_s: float = 0.1, stop: threading.Event
 def polling(timeout_s: float, *, interval_s: float, stop: threading.Event) -> Retrying:
     """Return a tenacity ``Retrying`` that repeats a call until it returns True; see ``retrying`` for the arguments.
 
-    It returns the last result. Exceptions are not retried.
+    ``Retrying`` returns the result of the last call. Exceptions are not retried.
     """
     return Retrying(
         retry=retry_if_result(lambda is_done: not is_done),

@@ -53,7 +53,7 @@ class OwnedThread:
             timeout_s: maximum seconds to wait.
 
         Returns:
-            whether the thread has terminated or was never started. A call in the thread itself does not wait, and
+            Whether the thread has terminated or was never started. A call in the thread itself does not wait, and
             returns False.
         """
         if self.is_alive and not self.is_current:

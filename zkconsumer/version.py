@@ -12,7 +12,7 @@ IS_PURE = os.environ.get("ZKCONSUMER_PURE") == "1"
 
 
 def explain_missing_module(directory: Path = Path(__file__).parents[1]) -> str:
-    """Explain why a compiled module is missing from the package in ``directory``, as an error message."""
+    """Return an error message that explains why a compiled module is missing from the package in ``directory``."""
     if (directory / "setup.py").exists():
         return (
             f"zkconsumer was imported from the source directory {str(directory)!r}, which lacks a compiled module; "

@@ -109,8 +109,8 @@ def test_consumer_perf_deletes_generated_group(
         ("/consumers/{group}/offsets/{topic}/0:9223372036854775808", "with an offset between 0 and"),
         ("/consumers/{group}/offsets/{topic}/01:7", "must be /consumers/GROUP"),
         ("/consumers/{group}/offsets/{topic}/99999999999:7", "must be /consumers/GROUP"),
-        ("/consumers/{group}/offsets/{topic}/9:7", "offsets for 1 missing partition, such as {topic}-9"),
-        ("/consumers/{group}/offsets/none-such/0:7", "1 missing partition, such as none-such-0"),
+        ("/consumers/{group}/offsets/{topic}/9:7", "offsets for 1 nonexistent partition, such as {topic}-9"),
+        ("/consumers/{group}/offsets/none-such/0:7", "1 nonexistent partition, such as none-such-0"),
         ("/consumers/{group}/offsets/{topic}/0:7\x1b[31m", r"\x1b[31m"),
     ],
     ids=["negative", "beyond long", "alias", "beyond int", "missing partition", "missing topic", "escape"],
@@ -126,7 +126,7 @@ def test_import_of_invalid_offset_writes_nothing(
 
     assert code == 1
     assert said.format(topic=name) in errors
-    assert "no offset was written" in errors
+    assert "no offsets were written" in errors
     assert stored(zk, group, name) == {}
 
 

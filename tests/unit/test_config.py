@@ -260,7 +260,7 @@ def test_illegal_id_is_rejected(name: str, character: str) -> None:
         ConsumerConfig.from_dict({**REQUIRED, name: text})
 
     assert str(raised.value) == (
-        f"property {name!r} must be a name of ASCII letters and digits, '.', '_' and '-', got {text!r}"
+        f"property {name!r} must be a name that consists of ASCII letters, digits, '.', '_' and '-', got {text!r}"
     )
 
 

@@ -147,7 +147,7 @@ def test_from_beginning_contradicts_largest_reset(refused: Refused, file: File) 
     [
         (b"group.id=g\\u12\n", "is not a Java properties file"),
         (b"group.id=g\nauto.commit.enable=yes\n", "property 'auto.commit.enable' must be 'true' or 'false', got 'yes'"),
-        (b"group.id=a group\n", "property 'group.id' must be a name of ASCII letters"),
+        (b"group.id=a group\n", "property 'group.id' must be a name that consists of ASCII letters"),
         (b"group.id=g\nauto.offset.reset=middle\n", "property 'auto.offset.reset' must be 'smallest' or"),
         (b"group.id=g\noffsets.storage=disk\n", "property 'offsets.storage' must be 'zookeeper' or"),
         (b"group.id=g\nfetch.message.max.bytes=1MB\n", "'fetch.message.max.bytes' must be an integer between 1"),

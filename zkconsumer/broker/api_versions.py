@@ -14,7 +14,7 @@ from zkconsumer.errors import UnsupportedBrokerError
 from zkconsumer.message import Endpoint
 from zkconsumer.version import __version__
 
-#: Request versions used with brokers that lack ApiVersions. Kafka 0.9 supports all request versions of 0.8.2.
+#: Request versions used with brokers that do not support ApiVersions. Kafka 0.9 supports all request versions of 0.8.2.
 BEFORE_API_VERSIONS = BrokerVersionData(broker_version=(0, 8, 2))
 
 _UNSUPPORTED_VERSION = 35
@@ -40,7 +40,7 @@ def fetch_versions(request: Callable[[Any], Any], endpoint: Endpoint) -> BrokerV
             )
         if response.error_code != _UNSUPPORTED_VERSION:
             break
-        # The error response uses the version 0 layout and contains the newest ApiVersions version of the broker.
+        # The error response has the version 0 layout and contains the broker's newest ApiVersions version.
         keys = {key.api_key: key.max_version for key in response.api_keys or ()}
         version = max(0, min(keys.get(ApiVersionsRequest.API_KEY, 0), ApiVersionsRequest.max_version))
     raise UnsupportedBrokerError(
@@ -52,11 +52,11 @@ def choose_version(request: Any, versions: BrokerVersionData, endpoint: Endpoint
     """Return the newest version of ``request`` that both the broker and the request's version range allow.
 
     Raises:
-        UnsupportedBrokerError: the broker and this client have no version of the request in common.
+        UnsupportedBrokerError: the broker and this client have no request version in common.
     """
     try:
         return int(versions.api_version(request))
     except (kafka_errors.IncompatibleBrokerVersion, kafka_errors.UnsupportedVersionError) as error:
         raise UnsupportedBrokerError(
-            f"broker {endpoint} and this client have no version of {type(request).__name__} in common: {error}"
+            f"broker {endpoint} and this client have no {type(request).__name__} version in common: {error}"
         ) from error

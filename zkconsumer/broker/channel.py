@@ -1,8 +1,8 @@
 """BrokerChannel: a blocking connection to a broker.
 
 As in the Scala consumer, one thread owns one socket, with one request in flight. Fetch responses are read field by
-field: the records of each partition are received into a separate buffer, without a copy, and each buffer can be freed
-when its records have been consumed.
+field: the records of each partition are received directly into a separate buffer, which can be freed once they have
+been consumed.
 
 Source: Kafka 1.1 kafka.network.BlockingChannel.
 """
@@ -32,7 +32,7 @@ from zkconsumer.net.host_names import Addresses, resolve
 
 #: Maximum size of a Fetch response in bytes: Kafka's size field is an int32.
 _MAX_FRAME = (1 << 31) - 1
-#: Maximum size of other responses in bytes. Metadata of a million partitions is about this large.
+#: Maximum size of other responses in bytes. A Metadata response with a million partitions is about this large.
 _MAX_RESPONSE = 100 << 20
 
 
@@ -160,7 +160,7 @@ class BrokerChannel:
                     sock.close()
                     raise ClosedError(f"the channel to {self.endpoint} is closed")
                 self._received.clear()
-                self._socket = sock  # from now on close() interrupts connect()
+                self._socket = sock  # from now on, close() interrupts connect()
             try:
                 sock.connect(address)
                 if not self._security.uses_tls:
@@ -170,7 +170,7 @@ class BrokerChannel:
                     if self._closed:
                         encrypted.close()
                         raise ClosedError(f"the channel to {self.endpoint} is closed")
-                    self._socket = encrypted  # from now on close() interrupts the handshake as well
+                    self._socket = encrypted  # from now on, close() interrupts the handshake as well
                 encrypted.settimeout(self._remaining())
                 self._security.handshake(encrypted, self.endpoint.host)
                 return
@@ -185,7 +185,7 @@ class BrokerChannel:
         with self._lock:
             if self._closed:
                 lookup.cancel()
-            self._lookup = lookup  # from now on close() cancels the lookup
+            self._lookup = lookup  # from now on, close() cancels the lookup
         try:
             return lookup.result(self._remaining())
         except CancelledError as error:

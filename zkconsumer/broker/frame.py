@@ -1,7 +1,7 @@
-"""Reading of broker responses: the receive buffer of a connection, and the response being read.
+"""ReceiveBuffer and Frame: the receive buffer of a broker connection, and the response being read.
 
-Small fields are copied from the receive buffer. The records of each partition are received into a separate buffer,
-without a copy.
+Small fields are copied from the receive buffer. The records of each partition are received directly into a separate
+buffer.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Frame:
     def _consume(self, size: int) -> None:
         if size < 0 or size > self.remaining:
             raise BrokerUnavailableError(
-                f"broker {self._endpoint} sent a malformed response: the field size is {size} bytes, but only "
-                f"{self.remaining} bytes remain"
+                f"broker {self._endpoint} sent a malformed response: a field has {size} bytes, but only "
+                f"{self.remaining} bytes are left"
             )
         self.remaining -= size
 

@@ -20,11 +20,12 @@ from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import BrokerUnavailableError, NotLeaderError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
 
-#: Maximum total seconds for requests to leaders whose previous request timed out, unless all leaders timed out.
+#: Maximum total seconds for requests to leaders whose previous request timed out. Not applied if the previous requests
+#: to all leaders timed out.
 SILENT_TIMEOUT_S = 2.0
 
 #: Minimum seconds for a request to a leader whose previous request timed out, including connection setup and
-#: authentication; capped at the whole timeout. Leaders for which no time remains are queried by a later call.
+#: authentication; capped at the shared timeout. Leaders for which no time is left are queried by a later call.
 _MIN_SILENT_TIMEOUT_S = 1.0
 
 #: Minimum fraction of the timeout for a leader whose previous request did not time out.
@@ -45,9 +46,9 @@ class LogOffsets:
         connecting: connection settings. The timeout is shared by all leaders. It is capped at ``MAX_LOOKUP_TIMEOUT_S``
             for start and end offsets, which leaders return from memory.
         read_committed: whether to treat the last stable offset as the end of a log, and fetch only committed records.
-        silent_timeout_s: maximum total seconds for requests to leaders whose previous request timed out, unless all
-            leaders timed out.
-        min_silent_timeout_s: minimum seconds for a leader whose previous request timed out, capped at the whole
+        silent_timeout_s: maximum total seconds for requests to leaders whose previous request timed out. Not applied if
+            the previous requests to all leaders timed out.
+        min_silent_timeout_s: minimum seconds for a leader whose previous request timed out, capped at the shared
             timeout.
 
     Attributes:
@@ -215,7 +216,7 @@ class LogOffsets:
         return fetched
 
     def _shares(self, leaders: Collection[Endpoint], timeout_s: float) -> Iterator[tuple[Endpoint, float | None]]:
-        """Yield each leader with its timeout in seconds, or None if the leader is skipped this time."""
+        """Yield each leader and its timeout in seconds; the timeout is None if the leader is skipped this time."""
         deadline = time.monotonic() + timeout_s
         silent = [endpoint for endpoint in self._silent if endpoint in leaders]
         others = [endpoint for endpoint in leaders if endpoint not in self._silent]

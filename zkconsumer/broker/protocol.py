@@ -1,8 +1,8 @@
 """Creates a consumer's requests and parses the responses, without network access.
 
 kafka-python's generated classes encode the requests and decode most responses. Fetch responses are parsed here, so that
-records are read from the socket without a copy. Request versions with topic ids (Fetch 13 or later) or with several
-groups per request are not used.
+records are read from the socket without being copied. Request versions with topic ids (Fetch 13 or later) or with
+several groups per request are not used.
 
 Source: the message definitions of Apache Kafka 4.3, clients/src/main/resources/common/message.
 """
@@ -172,7 +172,7 @@ def read_fetch_response(frame: ResponseReader, version: int) -> FetchResult:
 
 
 def _read_partition(fields: _FieldReader, topic: str, version: int) -> PartitionData:
-    # Unpack these fields in one call for speed, because each partition in a response has them, even without records.
+    # Unpack these fields in one call for speed: each partition in a response has them, even if it has no records.
     aborted = []
     if version >= 5:
         partition, error, high_watermark, _last_stable, _log_start = fields.unpack(_PARTITION_V5)

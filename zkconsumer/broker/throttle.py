@@ -1,4 +1,4 @@
-"""Throttle: the delay before the next request, as demanded by the broker."""
+"""Throttle: the delay before the next request, as requested by the broker."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 
 
 class Throttle:
-    """Delay demanded by a broker through ``throttle_time_ms``; as of Kafka 2.0, clients must apply it (KIP-219).
+    """Delay requested by a broker through ``throttle_time_ms``; as of Kafka 2.0, clients must apply it (KIP-219).
 
     Args:
-        max_delay_s: maximum delay in seconds, so that a corrupt value cannot stop the client for days. If the demanded
+        max_delay_s: maximum delay in seconds, so that a corrupt value cannot stop the client for days. If the requested
             delay is longer, the broker mutes the connection anyway.
     """
 

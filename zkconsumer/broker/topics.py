@@ -111,7 +111,7 @@ class TopicLookup:
         self._lookup = lookup
         self._brokers = brokers
         self._known: dict[str, Topic] = {}  # latest lookup results; existing topics only
-        self._deleted: set[str] = set()  # confirmed deletions, which need no further confirmation
+        self._deleted: set[str] = set()  # topics whose deletion has been confirmed
         self._missing_since: dict[str, float] = {}  # clock time of the first response lacking the topic or partitions
         self._replaced_at: dict[str, float] = {}  # old topic id -> clock time of the first response with a new id
 
@@ -188,7 +188,7 @@ class TopicLookup:
         return _SecondOpinion(found, is_confirmed=not needed, is_complete=self._clock() < deadline)
 
     def _ask(self, brokers: dict[str, Endpoint], names: Sequence[str], deadline: float) -> dict[str, Topic] | None:
-        """Look up topics on one broker, and remove it from ``brokers``; return None if none responds in time."""
+        """Look up topics on one of ``brokers``, and remove this broker; return None if none responds in time."""
         timeout_s = deadline - self._clock()
         if not brokers or timeout_s <= 0:
             return None

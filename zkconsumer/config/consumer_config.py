@@ -211,7 +211,7 @@ class ConsumerConfig:
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
-    """Read a Java properties file. The values carry their line numbers, for error messages of ``from_dict``.
+    """Read a Java properties file. The values carry their line numbers for the error messages of ``from_dict``.
 
     Raises:
         ConfigurationError: the file cannot be read, or is not a Java properties file.

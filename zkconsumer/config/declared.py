@@ -22,7 +22,7 @@ class Declared:
         name: name of the property or option, as the user writes it.
         type: type of the value, which parses strings and describes the valid values.
         default: default value as a user would write it; None if there is none or if it depends on other settings;
-            REQUIRED if the user must set a value.
+            ``REQUIRED`` if the user must set a value.
         meaning: description in one to three sentences, in reStructuredText.
         counterpart: corresponding property or option of Kafka or Spark, in reStructuredText.
         default_note: text that replaces ``default`` in the documentation, in reStructuredText; empty for none.

@@ -22,7 +22,7 @@ class Problems:
 
     def __init__(self, path: str = "") -> None:
         self._path = path
-        self._found: dict[str, tuple[int, str]] = {}  # line and problem by the text that is shown
+        self._found: dict[str, tuple[int, str]] = {}  # displayed text -> (line number, problem)
 
     def add(self, problem: object, value: object = None) -> None:
         """Add a problem.

@@ -278,7 +278,7 @@ PROPERTIES = (
         "zookeeper.sasl.mechanism",
         Choice(("DIGEST-MD5", "GSSAPI"), ignores_case=True),
         None,
-        "SASL mechanism for authentication with ZooKeeper; case-insensitive. Requires the extra ``sasl``.",
+        "SASL mechanism for authentication with ZooKeeper; case-insensitive. Requires the ``sasl`` extra.",
     ),
     _declare_own("zookeeper.sasl.username", Text(), None, "SASL user name for ZooKeeper."),
     _declare_own("zookeeper.sasl.password", Secret(), None, "SASL password for ZooKeeper."),

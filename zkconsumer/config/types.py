@@ -134,14 +134,14 @@ class Name:
 
     is_znode: bool = False
     name: ClassVar[str] = "string"
-    valid: ClassVar[str] = "ASCII letters and digits, ``.``, ``_`` and ``-``"
+    valid: ClassVar[str] = "ASCII letters, digits, ``.``, ``_`` and ``-``"
     is_secret: ClassVar[bool] = False
 
     def parse(self, text: str, /) -> str:
         if self.is_znode and not text.strip("."):
             raise ValueError("a name with at least one character other than '.'")
         if not _LEGAL_NAME.fullmatch(text):
-            raise ValueError("a name of ASCII letters and digits, '.', '_' and '-'")
+            raise ValueError("a name that consists of ASCII letters, digits, '.', '_' and '-'")
         return text
 
 

@@ -1,4 +1,4 @@
-"""The plain consumer: ``ZookeeperConsumerConnector`` and its streams.
+"""The consumer without Spark: ``ZookeeperConsumerConnector`` and its streams.
 
 It runs in the application's process. ``ConsumerRuntime`` connects a group member (``rebalance``) with fetcher threads
 (``fetcher``), and application threads read messages or Arrow batches from ``KafkaStream``. ``StreamPositions`` holds

@@ -154,7 +154,7 @@ class ZookeeperConsumerConnector:
     def set_health_listener(self, listener: HealthListener) -> None:
         """Set a function that is called when ``health`` changes; must be called before the streams are created.
 
-        One of the consumer's threads calls it within a second of the change. It should return quickly.
+        One of the consumer's threads calls it within a second of the change. The function should return quickly.
 
         Raises:
             MessageStreamsExistError: the streams were already created.
@@ -169,7 +169,7 @@ class ZookeeperConsumerConnector:
         """Commit the offsets of all delivered messages, including the last message of each stream.
 
         Args:
-            offsets: offsets to commit instead: the next offset to consume, by owned partition. They may be lower than
+            offsets: offsets to commit instead (the next offset to consume, by owned partition). They may be lower than
                 the committed offsets.
             retry_on_failure: whether to retry commits to Kafka, up to ``offsets.commit.max.retries`` times with a
                 back-off of ``offsets.channel.backoff.ms``. (In Kafka 1.1, this flag has the opposite effect.)
@@ -269,7 +269,7 @@ class ZookeeperConsumerConnector:
 
     @property
     def unbalanced_since(self) -> float | None:
-        """``time.monotonic()`` of the first failed rebalance or the member's failure; None if the member is balanced.
+        """``time.monotonic()`` when rebalances started to fail, or when the member failed; otherwise None.
 
         Failed rebalances are retried indefinitely. A failed member does not rejoin.
         """

@@ -34,7 +34,7 @@ class StreamPositions:
         self._committed: dict[TopicPartition, int] = {}
         self._current: DecodedItems | None = None
 
-    # ---- in the member's thread ----
+    # ---- called by the member thread ----
 
     def acquire(self, partition: TopicPartition, offset: int) -> None:
         """Add an assigned partition at the position ``offset``; -1 if it is not known yet."""
@@ -74,14 +74,14 @@ class StreamPositions:
             return {p: max(offset, self._committed.get(p, -1)) for p, offset in positions.items()}
 
     def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Treat all records below the offsets that the application committed as consumed."""
+        """Treat all records below the application's committed offsets as consumed."""
         with self._lock:
             self._committed.update({p: offset for p, offset in offsets.items() if p in self._positions})
 
     def end_lease(self) -> None:
         """Stop delivering the current items, unless the member has re-registered in the meantime.
 
-        Called in the lease thread.
+        Called by the lease thread.
         """
         with self._lock:
             current = self._current
@@ -102,7 +102,7 @@ class StreamPositions:
             self._positions[current.partition] = current.offset_of(delivered - 1)
         self._current = None
 
-    # ---- in the application's thread ----
+    # ---- called by the application thread ----
 
     def deliver(self, items: DecodedItems) -> bool:
         """Make ``items`` the current items; return False if they must not be delivered."""

@@ -88,7 +88,7 @@ class ConsumerRuntime:
             config, self.metrics, self.member, self.fetchers, self._streams.queues, lambda: self.health().state
         )
         self._health_monitor = self._create_health_monitor(health_listener)
-        #: Offset after the last delivered record, by partition whose delivery was stopped. A rebalance listener may
+        #: Offset after the last delivered record of each partition whose delivery was stopped. A rebalance listener may
         #: commit these offsets while the partitions are still owned.
         self._released_offsets: dict[TopicPartition, int] = {}
         self._log = get_logger("zkconsumer.offsets", group=config.group_id, consumer_id=self.member.consumer_id)
@@ -130,7 +130,7 @@ class ConsumerRuntime:
     # ---- offsets ----
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
-        """Commit ``offsets``, or if None, the offsets of all delivered records; return the committed offsets."""
+        """Commit ``offsets``, or the offsets of all delivered records if None; return the committed offsets."""
         if offsets is not None:
             for partition, offset in offsets.items():
                 if type(offset) is not int or not 0 <= offset < OFFSET_MAX:
@@ -141,7 +141,7 @@ class ConsumerRuntime:
             return self.member.commit(offsets, allow_lower=True)
         return self.member.commit(self._delivered_offsets, on_committed=self._streams.mark_committed)
 
-    def _delivered_offsets(self) -> dict[TopicPartition, int]:  # in the member's thread
+    def _delivered_offsets(self) -> dict[TopicPartition, int]:  # called by the member thread
         """Return the offsets of all records delivered from partitions that are still owned."""
         offsets = self._streams.offsets(include_current=True)
         owned = self.member.assignment
@@ -151,7 +151,7 @@ class ConsumerRuntime:
         }
         return _select_known_offsets(self._released_offsets | offsets, self.fetchers.infos)
 
-    # ---- PartitionHandler, in the member's thread ----
+    # ---- PartitionHandler, called by the member thread ----
 
     def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Start fetching the partitions, and delivering their records to the streams with the assigned thread ids."""
@@ -181,7 +181,7 @@ class ConsumerRuntime:
         """Stop delivering all partitions."""
         self._stop_delivery(self._streams.partitions)
 
-    def on_lease_expired(self) -> None:  # in the lease thread
+    def on_lease_expired(self) -> None:  # called by the lease thread
         """Stop delivering the records that the streams have decoded."""
         self._streams.end_lease()
 
@@ -202,7 +202,7 @@ class ConsumerRuntime:
         self._released_offsets.update({p: delivered[p] for p in partitions if delivered.get(p, -1) >= 0})
         return _select_known_offsets(self._streams.release(partitions), infos)
 
-    # ---- StreamOwner, in application threads ----
+    # ---- StreamOwner, called by application threads ----
 
     @property
     def holds_lease(self) -> bool:

@@ -83,8 +83,8 @@ class KafkaStream:
 
     - ``ConsumerTimeoutError``: no record was received within ``consumer.timeout.ms``.
     - ``CorruptRecordError``: a batch is corrupt; it is fetched again.
-    - ``ZkConsumerError``: a fetcher or the group member failed, or another thread is reading the stream. This is
-      checked once per decoded block of records, not for each message.
+    - ``ZkConsumerError``: a fetcher or the group member failed, or another thread is reading the stream. These
+      conditions are checked once per decoded block of records, not for each message.
 
     Only the application thread modifies the fields. ``positions`` is shared with the member thread.
 
@@ -115,14 +115,14 @@ class KafkaStream:
     def _set_items(self, remaining: deque[Any]) -> None:
         self._remaining = remaining
         # ``__next__`` is a consumer's hottest code path. The bound ``popleft`` makes it a single call, without a lookup
-        # of the current items and without a lock. It raises IndexError if all items were delivered or discarded.
+        # of the current items and without a lock. ``popleft`` raises IndexError if no item is left.
         self._pop_item: Callable[[], Any] = remaining.popleft
 
     def __repr__(self) -> str:
         # The representation must not consume the stream (KAFKA-1146).
         return f"<KafkaStream {self.client_id} {self.topic}>"
 
-    # ---- for the application ----
+    # ---- called by the application ----
 
     def __iter__(self) -> KafkaStream:
         return self
@@ -135,7 +135,9 @@ class KafkaStream:
         return self._advance(self._decode_messages)
 
     def has_next(self) -> bool:
-        """Wait for a message; return False if the stream has ended. The previous message then counts as consumed.
+        """Wait for a message; return False if the stream has ended.
+
+        After this call, the previous message may count as consumed.
 
         Raises:
             ZkConsumerError: see ``KafkaStream``; the method can be called again.
@@ -173,8 +175,9 @@ class KafkaStream:
         remains usable after an error, and further calls return the same iterator.
 
         Args:
-            max_rows: maximum number of rows per Arrow batch. One that contains a single record batch of the log can
-                have more rows, up to 65,536. The size is also limited to 2 MiB, unless a single record is larger.
+            max_rows: maximum number of rows per Arrow batch. An Arrow batch that contains a single record batch of the
+                log can have more rows, up to 65,536. The size is also limited to 2 MiB, unless a single record is
+                larger.
             include_headers: whether to add a column with the record headers.
         """
         if self._batches is None:
@@ -184,14 +187,14 @@ class KafkaStream:
             self._batches = _Batches(self, reader)
         return self._batches
 
-    # ---- for the runtime ----
+    # ---- called by the runtime ----
 
     def close(self) -> None:
         """End the iteration."""
         self._queue.close()
         self.positions.release_all()
 
-    # ---- the application's thread ----
+    # ---- reading and decoding ----
 
     def _advance(self, decode: Decode, *, peek: bool = False) -> Any:
         """Mark the current items as consumed, decode the next ones, and return the first of them.
@@ -251,7 +254,7 @@ class KafkaStream:
         return action
 
     def _refetch_from(self, offset: int | None) -> None:
-        """Discard the current chunk, and refetch its partition from ``offset`` (None: from the current position)."""
+        """Discard the current chunk, and refetch its partition from ``offset`` (None for the current position)."""
         assert self._chunk_source is not None
         queue, partition = self._chunk_source
         self._decoded = iter(())
@@ -261,7 +264,7 @@ class KafkaStream:
         self._owner.refetch(queue, partition, offset)
 
     def _take_item(self, decode: Decode, deadline: float | None) -> None:
-        """Wait for the next item of the queue until ``deadline``; position changes do not extend the deadline.
+        """Wait until ``deadline`` for the next item in the queue; position changes do not extend the deadline.
 
         Raises:
             StopIteration: the stream was closed.

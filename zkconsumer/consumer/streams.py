@@ -97,7 +97,7 @@ class ConsumerStreams:
         return offsets
 
     def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Treat all records below the offsets that the application committed as consumed."""
+        """Treat all records below the application's committed offsets as consumed."""
         for stream in self._streams.values():
             stream.positions.mark_committed(offsets)
 

@@ -190,11 +190,13 @@ class Admin:
                         offsets[partition] = offset
                         del pending[partition]
                 if pending:
-                    raise NotLeaderError(f"could not produce to {min(pending)}: the broker is no longer its leader")
+                    raise NotLeaderError(
+                        f"could not produce to {min(pending)}: the broker is no longer the partition leader"
+                    )
         return offsets
 
     def _produce_to(self, leader: Endpoint, records: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, int]:
-        """Produce to one leader; return the offsets of successful partitions, and discard the leaders of others."""
+        """Produce to one leader; return each partition's first offset, and discard the leader of failed partitions."""
         t = ProduceRequest.TopicProduceData
         by_topic: dict[str, list[Any]] = {}
         for (topic, number), data in records.items():

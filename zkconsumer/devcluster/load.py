@@ -1,4 +1,4 @@
-"""Bulk encoding of record batches, which is faster than a Python producer, and a steady load generator.
+"""A bulk encoder for record batches, which is faster than a Python producer, and a steady load generator.
 
 Values are decimal numbers of a fixed width. A batch can therefore be built as one NumPy array, and consumers can verify
 that they received every number.
@@ -63,7 +63,7 @@ def numbered_batch(
     for column in range(size - 1, max(-1, size - 20), -1):
         values[:, column] += (rest % 10).astype(np.uint8)
         rest //= 10
-    # The record size depends only on the varint of the offset delta, so records of equal size are built as one array.
+    # Record sizes differ only by the varint length of the offset delta. Records of equal size are built as one array.
     pieces = []
     for begin, end, width in ((0, 64, 1), (64, 8192, 2), (8192, 1 << 20, 3)):
         part = deltas[begin:end]
@@ -101,7 +101,7 @@ def _with_header(records: bytes, count: int, timestamp_ms: int | None, codec: st
 
 
 def _snappy_stream(data: bytes) -> bytes:
-    """Compress in the format of Java's SnappyOutputStream: a header, and length-prefixed blocks of 32 KiB."""
+    """Compress in snappy-java's ``SnappyOutputStream`` format: a header, and length-prefixed blocks of 32 KiB."""
     raw = pa.Codec("snappy")
     parts = [b"\x82SNAPPY\x00", struct.pack(">ii", 1, 1)]
     for start in range(0, len(data), 1 << 15):

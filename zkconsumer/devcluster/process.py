@@ -97,7 +97,7 @@ class ServerProcess:
                     stdin=reading,
                     stdout=out,
                     stderr=out,
-                    start_new_session=True,  # so that only the parent receives Ctrl-C; it stops the server
+                    start_new_session=True,  # so that Ctrl-C reaches only the parent, which stops the server
                 )
         except BaseException:
             os.close(writing)

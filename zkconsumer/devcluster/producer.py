@@ -1,4 +1,4 @@
-"""Development producer: wraps kafka-python's ``KafkaProducer`` and maps its errors."""
+"""Development producer: wraps kafka-python's ``KafkaProducer``, and translates its errors to zkconsumer errors."""
 
 from __future__ import annotations
 

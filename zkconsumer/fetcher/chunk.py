@@ -9,7 +9,7 @@ from typing import Any
 from zkconsumer.fetcher.damage import Damage
 from zkconsumer.message import TopicPartition
 
-#: Value of ``Chunk.until`` for an unlimited chunk: the largest possible offset.
+#: Value of ``Chunk.until`` for a chunk without a stop offset: the largest possible offset.
 NO_LIMIT = (1 << 63) - 1
 
 #: Default value of ``decompressed.batch.max.bytes``.
@@ -49,10 +49,10 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class PositionChanged:
-    """Announces that the next chunk of a partition starts at ``offset``, without any records before it.
+    """Announces that the reader must continue at ``offset``, where the partition's next chunk starts.
 
-    Either a fetcher looked up the start offset, or a fetcher reset an out-of-range offset, or records were deleted
-    before a Spark task could read them.
+    The item is added when the start offset was looked up, when an out-of-range offset was reset, or when records were
+    deleted before a Spark task could read them.
     """
 
     partition: TopicPartition
@@ -60,7 +60,7 @@ class PositionChanged:
 
     @property
     def nbytes(self) -> int:
-        """Always 0, because the item does not count towards queue limits."""
+        """Always 0, because the item does not count toward queue limits."""
         return 0
 
 

@@ -1,7 +1,7 @@
 """Decompression of gzip, snappy, lz4 and zstd in Kafka's framing, with pyarrow.
 
-gzip, lz4 and zstd are decompressed as streams, because their frames do not reliably contain the decompressed size. All
-errors are ``ValueError``; ``decode.py`` adds topic, partition and offset.
+gzip, lz4 and zstd are decompressed as streams, because their frames do not reliably contain the decompressed size.
+Corrupt data raises ``ValueError``; ``decode.py`` adds the topic, partition and offset to the message.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _read_snappy_size(block: memoryview) -> int:
             if size > 64 * len(block) + 64:
                 break
             return size
-    raise ValueError("implausible size of a snappy block")
+    raise ValueError("implausible snappy block size")
 
 
 def _fix_header_checksum(frame: memoryview) -> bytes:

@@ -13,7 +13,7 @@ selects the records to decode in one call. Terms used in this module and in the 
 - A *block* is the rows of one or more parts, in one set of column buffers. It becomes one Arrow batch, or one list of
   messages.
 
-Source: Kafka 1.1 kafka.consumer.ConsumerIterator; for transactions Kafka 3.9 CompletedFetch.
+Source: Kafka 1.1 kafka.consumer.ConsumerIterator; for transactions, Kafka 3.9 CompletedFetch.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from zkconsumer.fetcher.record_format import (
 )
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: Maximum number of rows and maximum record size in bytes per block; a single record may exceed them. A batch in the
-#: log is divided only if it exceeds these limits.
+#: Maximum number of rows per block, and maximum total size of its records in bytes, which a single record may exceed. A
+#: batch in the log is divided only if it exceeds these limits.
 MAX_ROWS = 65_536
 MAX_BYTES = 2 << 20
 
@@ -175,7 +175,7 @@ class ChunkReader:
     # ---- segments ----
 
     def _read_parts(self) -> Iterator[_Part]:
-        """Yield the parts that contain records for the reader."""
+        """Yield the parts that contain records to deliver."""
         max_slice_rows = self._max_slice_rows
         while (segment := self._scan_segment()) is not None:
             if not self._is_hidden(segment):
@@ -215,7 +215,7 @@ class ChunkReader:
         return None if has_first_offset and segment.base_offset >= chunk.until else segment
 
     def _slice_part(self, part: _Part) -> Iterator[_Part]:
-        """Yield a large part, divided into slices if it exceeds the limits of a block."""
+        """Yield the part, divided into slices if it exceeds the limits of a block."""
         rows, size = max(self._max_rows, self._max_slice_rows), max(self._max_bytes, MAX_BYTES)
         start, left = part.start, part.segment.rows
         if left <= rows and part.end - part.start <= size:

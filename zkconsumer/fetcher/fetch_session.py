@@ -52,8 +52,8 @@ class FetchSession:
     all partitions.
 
     Args:
-        is_requested: whether to request a session. A broker caches 1,000 sessions by default
-            (``max.incremental.fetch.session.cache.slots``), too few for fetchers that send only a few requests.
+        is_requested: whether to request a session. Fetchers that send only a few requests should not request one,
+            because a broker caches only 1,000 sessions by default (``max.incremental.fetch.session.cache.slots``).
     """
 
     def __init__(self, *, is_requested: bool) -> None:

@@ -94,7 +94,7 @@ class LeaderFinderThread:
         with self._lock:
             return set(self._no_leader)
 
-    # ---- the thread ----
+    # ---- run by the leader finder thread ----
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -118,7 +118,7 @@ class LeaderFinderThread:
             self._on_failure(info, failure)
 
     def _find_leaders(self) -> bool:
-        """Look up leaders once, and start fetching from the leaders found; return whether partitions remain."""
+        """Look up leaders once, and start fetching from them; return whether any partition still has no leader."""
         with self._lock:
             infos = dict(self._no_leader)
         if self._stop.is_set():

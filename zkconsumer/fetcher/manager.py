@@ -34,9 +34,9 @@ def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
 class ConsumerFetcherManager:
     """Owns the leader finder and the fetcher threads.
 
-    A new partition has no leader at first; the leader finder then assigns it to a fetcher. The lock guards the maps and
-    is never held during I/O or while a thread is joined. While it is held, the locks of the leader finder and the
-    fetchers may be acquired, but never the other way round.
+    The leader of a new partition is unknown at first; the leader finder then assigns the partition to a fetcher. The
+    lock guards the maps and is never held during I/O or while a thread is joined. While it is held, the locks of the
+    leader finder and the fetchers may be acquired, but never the other way round.
 
     Args:
         name: part of the thread names.
@@ -153,7 +153,7 @@ class ConsumerFetcherManager:
 
     @property
     def min_fetch_rate(self) -> float:
-        """Requests per second of the slowest fetcher; 0 without fetchers."""
+        """Requests per second of the slowest fetcher; 0 if there are no fetchers."""
         with self._lock:
             fetchers = list(self._fetchers.values())
         return min((fetcher.request_rate for fetcher in fetchers), default=0.0)

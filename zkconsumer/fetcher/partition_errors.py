@@ -15,8 +15,8 @@ from zkconsumer.fetcher.partition_map import PartitionMap
 from zkconsumer.fetcher.requests import FetchRequests
 from zkconsumer.log import Logger
 
-#: Maximum fetch size in bytes for a batch that does not fit, unless ``fetch.message.max.bytes`` is larger. By default,
-#: brokers reject larger produce requests (``socket.request.max.bytes``).
+#: Maximum bytes to which a fetch is enlarged for a large batch, unless ``fetch.message.max.bytes`` is larger. By
+#: default, brokers reject larger produce requests (``socket.request.max.bytes``).
 _MAX_ENLARGED_FETCH_BYTES = 100 << 20
 
 #: Offset field and size field of an entry.

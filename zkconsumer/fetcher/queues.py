@@ -75,7 +75,8 @@ class ByteBudget:
     def watch(self, event: threading.Event) -> None:
         """Set ``event`` once, when the budget is no longer spent.
 
-        A fetcher calls this before it checks its queues: if all its queues are empty, no reader wakes it.
+        A fetcher calls this before it checks its queues. If they are all empty, no reader takes items from them, so
+        only the budget can wake the fetcher.
         """
         with self._lock:
             self._watchers.add(event)
@@ -181,7 +182,7 @@ class PartitionQueue:
         self._capacity = capacity
         self._items: deque[QueueItem] = deque()
         self.is_closed = False
-        #: Function that is called after an item was taken; set by the fetcher that fills the queue.
+        #: Function that is called after an item is taken; set by the fetcher that fills the queue.
         self.on_room: Callable[[], object] = lambda: None
 
     @property

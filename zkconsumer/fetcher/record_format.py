@@ -29,7 +29,7 @@ _MESSAGE_HEADER = {0: 26, 1: 34}
 
 
 class MalformedError(ValueError):
-    """A record cannot be parsed, or does not fit into the column buffers."""
+    """A record cannot be parsed, or does not fit in the column buffers."""
 
 
 class Segment(NamedTuple):

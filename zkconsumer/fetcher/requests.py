@@ -108,7 +108,8 @@ class FetchRequests:
 
         Args:
             wait_ms: maximum milliseconds that the broker waits for records.
-            partition_max_bytes: minimum number of bytes to reserve from the budget for the response.
+            partition_max_bytes: default fetch size per partition in bytes. At least this size is reserved from the
+                budget.
             max_bytes: maximum size of the response in bytes. It is reserved from the budget during the request, and
                 reduced if the budget has fewer bytes left.
 

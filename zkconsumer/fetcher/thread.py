@@ -5,8 +5,9 @@ It is used by unbounded streams, and by Spark tasks, which read up to given stop
 Until it is closed, the thread repeats four steps:
 
 - ``build_fetch_request`` selects the partitions whose queues have room;
-- ``fetch`` sends the request (``FetchRequests``), after ``resolve_offsets`` has looked up unknown offsets;
-- ``process_partition_data`` puts the records of each partition into its queue (errors: ``PartitionErrors``);
+- ``fetch`` sends the request with ``FetchRequests``, after ``resolve_offsets`` has looked up unknown offsets;
+- ``process_partition_data`` puts the records of each partition into its queue, or passes errors to
+  ``PartitionErrors``;
 - ``handle_partitions_with_errors`` returns partitions that could not be fetched to the leader finder.
 
 Source: Kafka 1.1 kafka.server.AbstractFetcherThread, kafka.consumer.ConsumerFetcherThread. Deliberate differences: a
@@ -90,7 +91,7 @@ class ConsumerFetcherThread:
         self._wakeup = threading.Event()
         self._stopping = False
         self._wait_ms = settings.max_wait_ms
-        self._partition_max_bytes = settings.partition_max_bytes  # maximum bytes per partition in this request
+        self._partition_max_bytes = settings.partition_max_bytes  # maximum bytes per partition in the next request
         self._damaged: dict[TopicPartition, DamagedBatch] = {}
         self._thread = OwnedThread(self._run, name, self._report_crash)
 
@@ -135,7 +136,7 @@ class ConsumerFetcherThread:
         """The partitions of this fetcher."""
         return self._partition_map.infos()
 
-    # ---- the thread ----
+    # ---- run by the fetcher thread ----
 
     def _run(self) -> None:
         try:
@@ -204,7 +205,7 @@ class ConsumerFetcherThread:
         Partitions that returned data are moved to the end of the partition map, so that each partition is first in
         turn.
         """
-        # For a stream without records, one batch is fetched even if the budget is spent (KIP-74).
+        # For a stream without queued records, one batch is fetched even if the budget is spent (KIP-74).
         default = self._settings.partition_max_bytes
         self._partition_max_bytes = min(MIN_FETCH_BYTES, default) if self._budget.is_spent else default
         unfinished = [info for info in self._partition_map.infos() if info.fetch_offset < info.until]

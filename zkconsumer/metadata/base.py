@@ -10,10 +10,10 @@ from zkconsumer.message import Endpoint
 
 
 class FoundTopics(NamedTuple):
-    """Result of a topic id lookup. Topics in neither attribute were not found, possibly only temporarily.
+    """Result of a topic id lookup; a topic in neither attribute was not found, but its deletion is not confirmed.
 
     Attributes:
-        ids: ids by topic, for topics that exist or may exist; empty if the id is unknown. See ``topic_id``.
+        ids: ids of topics that exist or may exist, by topic; ``""`` if the id is unknown. See ``topic_id``.
         deleted: topics that do not exist.
     """
 
@@ -45,7 +45,7 @@ class Cluster(Protocol):
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
-        """Topic ids, as of the last call of ``partitions``; see ``topic_id``. May be read from any thread."""
+        """Topic ids found by the last ``partitions`` call; see ``topic_id``. May be read from any thread."""
 
     @property
     def problems(self) -> Mapping[str, Problem]:

@@ -71,7 +71,7 @@ class BootstrapCluster:
         )
 
     def _select_existing(self, found: Mapping[str, Topic]) -> list[Topic]:
-        """Return the existing topics, using the last known state of denied, unavailable and missing topics."""
+        """Return existing topics; use the last known state of ``DENIED``, ``UNAVAILABLE`` and ``MISSING`` topics."""
         kept = {
             topic.name: known
             for topic in found.values()

@@ -82,7 +82,7 @@ class ZooKeeperCluster:
         return [name for name in topics or () if registry.is_valid_topic_name(name)]
 
     def _is_new(self, skipped: str, error: str) -> bool:
-        """Return whether ``error`` is not empty, and differs from the last error for the same kind of znodes."""
+        """Return whether ``error`` is not empty, and differs from the last error for the same kind of znode."""
         is_new = bool(error) and error != self._reported.get(skipped)
         self._reported[skipped] = error
         return is_new

@@ -101,7 +101,7 @@ class Access:
 
 @contextlib.contextmanager
 def open_access(config: ConsumerConfig, connecting: Connecting, *, has_session: bool = True) -> Iterator[Access]:
-    """Context manager: connect to ZooKeeper, and to brokers on demand; close the connections on exit.
+    """Context manager that connects to ZooKeeper, and to brokers on demand, and closes the connections on exit.
 
     Args:
         config: consumer configuration.

@@ -88,7 +88,7 @@ class GroupCoordinator:
 
         Args:
             offsets: next offset to consume, by partition.
-            metadata: metadata strings to store with the offsets, by partition; "" if absent.
+            metadata: metadata string to store with the offset, by partition; "" for partitions that are absent.
 
         Returns:
             The errors of the partitions whose offsets were not committed.
@@ -131,7 +131,7 @@ class GroupCoordinator:
         return broker_error(code, failure)
 
     def _request(self, request: Any) -> Any:
-        """Send a request to the coordinator. If the coordinator is unknown, its lookup may take half of the timeout."""
+        """Send a request to the coordinator; a coordinator lookup, if required, may use up to half of the timeout."""
         deadline = time.monotonic() + self._connecting.timeout_s
         channel = self._channel
         if channel is None:

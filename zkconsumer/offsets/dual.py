@@ -56,6 +56,9 @@ class DualOffsets:
 
 
 def _choose_offset(in_kafka: int, in_zookeeper: int) -> int:
-    """Return the higher offset, or ``OF_DELETED_TOPIC`` if either storage returned it: both may be outdated."""
+    """Return the higher offset, or ``OF_DELETED_TOPIC`` if either storage returned it.
+
+    In that case, the other storage's offset may also be outdated.
+    """
     offsets = in_kafka, in_zookeeper
     return OF_DELETED_TOPIC if OF_DELETED_TOPIC in offsets else max(offsets)

@@ -159,7 +159,7 @@ class ZooKeeperOffsets:
             raise
 
     def _write(self, offsets: Mapping[TopicPartition, int], allow_lower: bool) -> dict[TopicPartition, int]:
-        """Write offsets; return those to retry, because their znodes were modified since the last read."""
+        """Write offsets; return those that must be retried because their znodes were modified after they were read."""
         chosen = self._choose_writes(offsets, allow_lower)
         self._on_commit(len(chosen))
         try:

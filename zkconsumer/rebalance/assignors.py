@@ -37,7 +37,7 @@ def group_threads_by_topic(members: Mapping[str, Registration], topics: Iterable
 
 
 def assign_range(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]) -> Assignment:
-    """Assign contiguous ranges of each topic's partitions to the subscribed threads, sorted by thread id as strings.
+    """Assign contiguous ranges of each topic's partitions to the subscribed threads, in string order of thread ids.
 
     The first ``len(partitions) % len(threads)`` threads are assigned one additional partition. The result does not
     depend on the order of the arguments' items, because every member must compute the same assignment.
@@ -90,7 +90,7 @@ def assign_roundrobin(
         raise AssignmentError(
             "Round-robin assignment is allowed only if all consumers in the group subscribe to the same topics, AND "
             "if the stream counts across topics are identical for a given consumer instance. Kafka 0.10.2 removed this "
-            "restriction: set roundrobin.order=0.10.2 if all members of the group are at least that version"
+            "restriction: set roundrobin.order=0.10.2 if all members of the group run that version or later"
         )
     all_threads = sorted({thread for ids in threads.values() for thread in ids})
     subscribers = {topic: frozenset(ids) for topic, ids in threads.items()}

@@ -171,7 +171,7 @@ class RebalanceAttempts:
         is_limit_reached = is_counted and self._failures % self._max_retries == 0
         log = self._log.error if is_limit_reached else self._log.info
         log("rebalance_failed", attempt=self._failures, error=str(error))
-        self.unbalanced_since = self.unbalanced_since or now  # only after logging, because other threads poll it
+        self.unbalanced_since = self.unbalanced_since or now  # set after logging, because other threads poll it
         self._first_rebalance.handle_failure(error, self._failures)
         # Events during the attempt do not shorten the back-off. The random factor prevents members that block each
         # other from retrying at the same time.

@@ -32,7 +32,7 @@ _MAX_CALL_S = 600.0
 #: Initial grace period, in seconds, before a partition lookup is abandoned when the group changes.
 LOOKUP_GRACE_S = 1.0
 
-#: Maximum grace period in seconds. The grace period doubles with each abandoned lookup, in case brokers are slow.
+#: Maximum grace period in seconds. The grace period doubles with each abandoned lookup, because brokers may be slow.
 _MAX_LOOKUP_GRACE_S = 4.0
 
 
@@ -163,7 +163,7 @@ class ClusterProxy:
             self._requests.start()
 
     def mark_next_lookup_as_poll(self) -> None:
-        """Treat the next lookup as a poll, because ``poll_interval_s`` has passed."""
+        """Treat the next lookup as a poll; called when ``poll_interval_s`` has passed."""
         self._is_polling = True
 
     @property

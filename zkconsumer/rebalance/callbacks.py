@@ -30,7 +30,7 @@ class ConsumerRebalanceListener:
     """
 
     def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
-        """Called after delivery of the revoked partitions has stopped, but before the partitions are released.
+        """Called after record delivery from revoked partitions has stopped, but before the partitions are released.
 
         Args:
             partitions: revoked partition numbers by topic. If ``auto.commit.enable`` is true, their offsets are already
@@ -38,17 +38,17 @@ class ConsumerRebalanceListener:
         """
 
     def before_starting_fetchers(self, consumer_id: str, assignment: Mapping[str, Mapping[int, str]]) -> None:
-        """Called after this consumer has claimed its newly assigned partitions, and before it fetches them.
+        """Called after this consumer has claimed its newly assigned partitions, and before it fetches from them.
 
         Args:
             consumer_id: id of this consumer.
-            assignment: the group's assignment: topic to partition to thread id. It contains the topics of all members
-                if the strategy is ``roundrobin``, and otherwise only this consumer's topics.
+            assignment: thread id of each partition, by topic and partition number. With the strategy ``roundrobin``,
+                it contains the topics of all members; with other strategies, only this consumer's topics.
         """
 
 
 class CallbackRunner:
-    """Runs the application's callbacks in a separate thread, so that the member thread can process commits meanwhile.
+    """Runs the application's callbacks in a separate thread, so that the member thread can still process commits.
 
     Used by the member thread.
 
@@ -98,7 +98,7 @@ class CallbackRunner:
         self._reported = assignment
 
     def forget_assignment(self) -> None:
-        """Run the callback for the next assignment even if it is unchanged, because partitions were lost."""
+        """Run the callback for the next assignment even if it is unchanged; called when partitions are lost."""
         self._reported = {}
 
     def _run(self, method: Callable[..., None], *arguments: Any) -> None:

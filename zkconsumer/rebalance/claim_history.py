@@ -86,7 +86,7 @@ class ClaimHistory:
         )
 
     def _find_new_partitions(self, offsets: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Return the new partitions without a committed offset, and those whose topic has other committed offsets."""
+        """Return partitions without a committed offset that are new, or whose topic has other committed offsets."""
         without = {partition for partition, offset in offsets.items() if offset < 0}
         created = set() if self._known is None else without - self._known
         topics = {partition.topic for partition in without}

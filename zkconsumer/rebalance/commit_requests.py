@@ -1,4 +1,4 @@
-"""CommitRequests: merges commit requests of the application that are waiting for an earlier commit."""
+"""CommitRequests: merges the application's commit requests that are waiting for an earlier commit."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class CommitRequests:
         committed: Future[Offsets] = Future()
         complete_future(committed, partial(self._commit, offsets, allow_lower=group[0].allow_lower))
         error = committed.exception()
-        # A rejected partition must fail only its own request, so retry the requests individually. Do not retry them if
-        # the coordinator does not respond, because each request would time out again.
+        # A rejected partition must not fail the other requests, so retry each request individually. Do not retry if the
+        # coordinator does not respond, because each request would time out again.
         is_separate = isinstance(error, ZkConsumerError) and not isinstance(error, BrokerUnavailableError)
         for request in group:
             if is_separate and len(group) > 1:

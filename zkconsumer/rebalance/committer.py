@@ -36,11 +36,11 @@ class OffsetCommitter:
 
     Args:
         config: consumer configuration.
-        membership: owned partitions and their session.
+        membership: owned partitions, and the session in which they are owned.
         open_offsets: function that opens an offset storage, given ``offsets.storage`` and ``dual.commit.enabled``.
         handler: handler that provides the consumed offsets.
         requests: broker request thread.
-        interval_s: interval of periodic commits of ``handler.consumed_offsets()`` in seconds; None disables them.
+        interval_s: interval in seconds at which ``handler.consumed_offsets()`` is committed; None disables this.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class OffsetCommitter:
         """Start the broker request thread."""
         self._requests.start()
 
-    # ---- the periodic commit ----
+    # ---- periodic commits ----
 
     @property
     def next_commit_at(self) -> float | None:
@@ -117,7 +117,7 @@ class OffsetCommitter:
         else:
             self._log.error("auto_commit_failed", error=repr(error), exc_info=error)
 
-    # ---- requests by the application ----
+    # ---- application requests ----
 
     def commit(
         self,
@@ -159,7 +159,7 @@ class OffsetCommitter:
         return self._offsets.commit(offsets, allow_lower=allow_lower)
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
-        """Allow the next commit to lower the partition's offset, because its position was reset."""
+        """Allow the next commit to lower the partition's offset; called when its position is reset."""
         self._requests.submit(lambda: self._offsets.allow_lower_once(partition))
 
     def switch(self, storage: str, dual_commit: bool) -> Future[dict[TopicPartition, int]]:

@@ -20,7 +20,7 @@ from zkconsumer.rebalance.topic_filter import create_filter
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
-#: Seconds for which a claim must keep failing before the cause is examined, and minimum seconds between examinations.
+#: Seconds for which a claim must keep failing before its cause is checked, and minimum seconds between two checks.
 _EXAMINE_AFTER_S = 1.0
 _EXAMINE_INTERVAL_S = 30.0
 
@@ -73,7 +73,7 @@ class AssignmentContext:
         self._paths = GroupPaths(config.group_id)
         self._log = get_logger("zkconsumer.rebalance", group=config.group_id, consumer_id=consumer_id)
         self._reported_missing: list[str] = []
-        #: Owner znode that blocked the last claim, and ``time.monotonic()`` after which the conflict is examined.
+        #: Owner znode that blocked the last claim, and ``time.monotonic()`` after which the conflict is checked.
         self._conflict_path = ""
         self._examine_at = 0.0
         self._mismatch: str | None = None
@@ -97,7 +97,7 @@ class AssignmentContext:
 
     @property
     def _known(self) -> _TopicSource:
-        """The last known topics if topics are requested from brokers and any are known; otherwise, current topics."""
+        """The last known topics if topics are requested from brokers and any are known, otherwise the current ones."""
         has_known = self._last_lookup.existing and self._cluster.poll_interval_s is not None
         return self._last_lookup if has_known else self._cluster
 
@@ -111,7 +111,7 @@ class AssignmentContext:
         return {p: t for p, t in assignment.items() if t.startswith(prefix) and t[len(prefix) :].isdigit()}
 
     def find_strategy_mismatch(self, path: str) -> str | None:
-        """Return a description of the mismatch if other members assign partitions differently, otherwise None.
+        """Return a description of the mismatch if other members use another assignment strategy, otherwise None.
 
         Called when another member does not release a partition that is assigned to this member. That is normal during a
         rebalance, and the check reads all registrations and owner znodes. Therefore, the check is done only if the same
@@ -130,7 +130,7 @@ class AssignmentContext:
 
     def _infer_mismatch(self) -> str | None:
         """Infer the other members' assignment strategy from the owner znodes; registrations do not contain it."""
-        threads, partitions = self._read_group(self._known)  # the partitions of the claim that just failed
+        threads, partitions = self._read_group(self._known)  # the metadata on which the failed claim was based
         expected = assign(self._strategy, self._order, partitions, threads)
         owners = self._read_foreign_owners(partitions)
         if not owners or all(expected.get(p) == thread for p, thread in owners.items()):
@@ -209,7 +209,7 @@ class AssignmentContext:
         return members
 
     def _resolve_filter(self, consumer_id: str, registration: Registration, topics: list[str]) -> Registration:
-        """Return the registration, with its topic filter expanded to the matching ``topics`` if it has one."""
+        """Return the registration; a topic filter is replaced with the ``topics`` that it selects."""
         path = self._paths.registration(consumer_id)
         try:
             return resolve_filter(path, registration, topics, self._exclude_internal)
@@ -221,7 +221,7 @@ class AssignmentContext:
 def resolve_filter(
     path: str, registration: Registration, topics: Sequence[str], exclude_internal: bool = True
 ) -> Registration:
-    """Return a registration, with its topic filter expanded to the selected ``topics`` if it has one.
+    """Return ``registration``; a topic filter is replaced with the ``topics`` that it selects.
 
     Args:
         path: path of the registration znode, used in the error message.
@@ -239,8 +239,8 @@ def resolve_filter(
         return Registration(dict.fromkeys(create_filter(registration).select(topics, exclude_internal), streams))
     except ConfigurationError as error:
         raise RegistrationError(
-            f"{path}: {error}. No partitions are claimed while that consumer is in the group; configure it with a list "
-            "of topics instead of the filter"
+            f"{path}: {error}. No partitions are claimed while this registration exists; configure its consumer with a "
+            "list of topics instead of the filter"
         ) from error
 
 

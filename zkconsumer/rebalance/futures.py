@@ -1,4 +1,4 @@
-"""Futures for functions that run in another thread, and waiting for them while processing events."""
+"""Completes futures with the results of functions, and waits for futures while processing events."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ class PartitionHandler(Protocol):
     ) -> Mapping[TopicPartition, int] | None:
         """Stop delivering the records of revoked partitions, and return the offsets to commit.
 
-        Returns None while the partitions cannot be released yet. It is called again after each event, and a last time
-        with ``final=True`` when ``release_timeout_s`` expires. The last call must return offsets.
+        The method returns None while the partitions cannot be released yet. It is called again after each event, and a
+        last time with ``final=True`` when ``release_timeout_s`` expires. The last call must return offsets.
         """
 
     def on_partitions_lost(self) -> None:

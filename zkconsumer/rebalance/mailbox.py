@@ -48,7 +48,7 @@ class Mailbox:
         self._is_open = False  # whether the owner thread accepts calls
         self._failure: ZkConsumerError | None = None
 
-    # ---- any thread ----
+    # ---- called by any thread ----
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
         """Run ``function`` in the owner thread; the returned future fails if the mailbox is closed first.
@@ -82,7 +82,7 @@ class Mailbox:
         self._reject_calls()
         self.wake()
 
-    # ---- the owner ----
+    # ---- called by the owner thread ----
 
     def open(self) -> None:
         """Accept calls; must be called before the owner thread starts."""
@@ -100,7 +100,7 @@ class Mailbox:
                 handles it.
 
         Returns:
-            the events that were in the queue.
+            The events that were in the queue.
         """
         events: list[Any] = []
         try:
@@ -128,7 +128,7 @@ class Mailbox:
             self._reject(call)
 
     def _reject_calls(self) -> None:
-        """Reject the calls in the queue; events and signals remain."""
+        """Reject the calls in the queue, but keep the events and signals."""
         others = []
         try:
             while True:

@@ -126,7 +126,7 @@ class GroupMember:
 
     @property
     def unbalanced_since(self) -> float | None:
-        """``time.monotonic()`` of the first failed rebalance or member failure; None if the member is balanced."""
+        """``time.monotonic()`` at which the member became unbalanced; None if it is balanced."""
         return self._attempts.unbalanced_since
 
     def health_reasons(self) -> list[HealthReason]:
@@ -167,8 +167,8 @@ class GroupMember:
         """Commit offsets of owned partitions, and return the committed offsets.
 
         Args:
-            offsets: next offset to consume, by partition; or a function that returns this mapping, which the member
-                thread calls between two rebalance steps.
+            offsets: next offset to consume, by partition; or a function that returns this mapping. The member thread
+                calls the function between two rebalance steps.
             allow_lower: whether committed offsets may be lowered.
             timeout_s: maximum seconds to wait, including the time until a running rebalance step completes; None for
                 ``release_timeout_s`` plus the ZooKeeper and coordinator timeouts.
@@ -189,7 +189,7 @@ class GroupMember:
         return self._run_in_thread(commit, timeout_s)
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
-        """Allow the next commit to lower the partition's offset, because its position was reset."""
+        """Allow the next commit to lower the partition's offset; called when its position is reset."""
         self._mailbox.submit(lambda: self._committer.allow_lower_once(partition))
 
     def switch_offsets_storage(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:

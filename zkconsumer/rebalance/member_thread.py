@@ -59,7 +59,7 @@ class MemberThread:
         self._log = get_logger("zkconsumer.rebalance", group=group, consumer_id=consumer_id)
         self._thread = OwnedThread(self._run, f"zkconsumer-{group}-rebalance-{consumer_id}", self._log_failure)
 
-    # ---- any thread ----
+    # ---- called by any thread ----
 
     def start(self) -> None:
         """Start the thread, and wait until the first rebalance completes.
@@ -81,7 +81,7 @@ class MemberThread:
         if not self._thread.join(timeout_s) and not self._thread.is_current:
             self._log.warning("leave_timed_out", timeout_s=timeout_s, owned_count=len(self._membership.assignment))
 
-    # ---- the thread ----
+    # ---- called by the member thread ----
 
     def _run(self) -> None:
         try:

@@ -49,7 +49,7 @@ class OwnershipEvent(enum.Enum):
     CLAIM = "claim"
     #: The owner znode was created, and the start offset of the partition is known.
     CONFIRM = "confirm"
-    #: The handler stopped delivering the partition, and returned the offset to commit.
+    #: The handler stopped delivering the partition's records, and returned the offset to commit.
     STOP = "stop"
     #: The member deleted the owner znode, unless it belonged to another session.
     RELEASE = "release"
@@ -125,11 +125,11 @@ class Membership:
         self._partitions: dict[TopicPartition, _Ownership] = {}
         self._assignment: Assignment = {}
 
-    # ---- the session ----
+    # ---- session ----
 
     @property
     def is_registered(self) -> bool:
-        """Whether the member has registered, and no loss of its session has been recorded since."""
+        """Whether the member is registered, and the loss of that session has not been recorded."""
         return self.session_id != 0
 
     @property
@@ -174,7 +174,7 @@ class Membership:
 
     @property
     def releasing(self) -> dict[TopicPartition, int]:
-        """The owned partitions that are no longer delivered, and the offsets to commit; -1 if there is none."""
+        """The offset to commit for each partition that is being released; -1 if there is none."""
         return {p: one.offset for p, one in self._partitions.items() if one.state is OwnershipState.RELEASING}
 
     @property
@@ -187,11 +187,11 @@ class Membership:
         self._apply(OwnershipEvent.CLAIM, dict.fromkeys(partitions, _UNOWNED))
 
     def confirm(self, partitions: Assignment) -> None:
-        """Record that the member owns partitions, given with their thread ids."""
+        """Record that the member owns ``partitions``, a mapping of partitions to thread ids."""
         self._apply(OwnershipEvent.CONFIRM, {p: _Ownership(thread_id=thread) for p, thread in partitions.items()})
 
     def stop(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Record that partitions are no longer delivered, and the offsets to commit; -1 if there is none."""
+        """Record that the partitions are being released, and the offset to commit for each; -1 if there is none."""
         changed = {p: replace(self._partitions.get(p, _UNOWNED), offset=offset) for p, offset in offsets.items()}
         self._apply(OwnershipEvent.STOP, changed)
 

@@ -1,4 +1,4 @@
-"""OwnedPartitions: claims and releases a member's partitions, and starts and stops their delivery."""
+"""OwnedPartitions: claims and releases a member's partitions, and starts and stops the delivery of their records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zkconsumer.rebalance.session_watch import SessionLostError, SessionWatch
 
 
 class OwnedPartitions:
-    """Claims, delivers, releases and loses partitions. Each step updates the ``Membership``.
+    """Claims, delivers, releases and discards partitions, and records each step in the ``Membership``.
 
     Used by the member thread.
 
@@ -67,7 +67,7 @@ class OwnedPartitions:
         return self._ownership.claim(added)
 
     def start_delivery(self, added: Assignment, assignment: Assignment) -> None:
-        """Call the application's callback, and then start delivering the claimed partitions.
+        """Call the application's callback, and then start delivering records of the claimed partitions.
 
         Args:
             added: claimed partitions; may be empty.
@@ -90,7 +90,7 @@ class OwnedPartitions:
     # ---- releasing ----
 
     def release(self, revoked: Set[TopicPartition], deadline: float) -> None:
-        """Stop delivering revoked partitions, commit their offsets, and delete their owner znodes.
+        """Stop delivering records of revoked partitions, commit their offsets, and delete their owner znodes.
 
         Args:
             revoked: owned partitions to release.
@@ -144,7 +144,7 @@ class OwnedPartitions:
         self._callbacks.forget_assignment()
 
     def lose(self, error: SessionLostError) -> None:
-        """Discard all partitions, because the session expired or may have expired."""
+        """Discard all partitions; called when the session expired or may have expired."""
         membership = self._membership
         self._log.warning(error.event, owned_count=len(membership.assignment), session_id=f"{membership.session_id:#x}")
         lost = membership.assignment
@@ -152,7 +152,7 @@ class OwnedPartitions:
         self._committer.forget(lost)
 
     def discard(self) -> None:
-        """Stop delivering all partitions immediately."""
+        """Immediately stop delivering records of all partitions."""
         self._handler.on_partitions_lost()
         self._membership.lose()
         self._callbacks.forget_assignment()

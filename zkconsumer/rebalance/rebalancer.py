@@ -26,7 +26,7 @@ _LEAVE_RETRY_TIMEOUT_S = 5.0
 
 
 class PartitionOwnedError(RetriableError):
-    """A znode of another session blocks the rebalance."""
+    """Raised when a znode of another session blocks the rebalance."""
 
 
 class ZKRebalancerListener:
@@ -63,10 +63,10 @@ class ZKRebalancerListener:
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     def lose(self, error: SessionLostError) -> None:
-        """Discard all partitions, because the session expired or may have expired."""
+        """Discard all partitions; called when the session expired or may have expired."""
         self._partitions.lose(error)
 
-    # ---- a rebalance ----
+    # ---- rebalancing ----
 
     def rebalance(self) -> Conflict | None:
         """Release partitions assigned to other members, and claim partitions assigned to this member.
@@ -136,7 +136,7 @@ class ZKRebalancerListener:
         """Create the registration znode unless it exists; return a conflict if another session created it."""
         if self._membership.is_registered:
             try:
-                self._watch.require()  # a new lease must not cover partitions claimed before it
+                self._watch.require()  # a new lease must not cover partitions that were claimed before it was acquired
             except SessionLostError as error:
                 self.lose(error)
         session = self._session.session_id
@@ -161,7 +161,8 @@ class ZKRebalancerListener:
             if self._session.is_connected:
                 self._ownership.unregister()
         except ZkConsumerError as error:
-            # ZooKeeper deletes the member's znodes when the session ends, at the latest after the process exits.
+            # ZooKeeper deletes the member's znodes when the session ends. At the latest, the session expires after the
+            # process exits.
             self._log.warning("leave_failed", error=str(error))
         finally:
             self._partitions.discard()

@@ -5,8 +5,8 @@ are translated token by token to Python's syntax, and constructs that may have a
 rejected.
 
 Any group member can register any expression. Therefore, the size of expressions is limited, and matching is aborted
-after ``MATCH_TIMEOUT_S``. The package ``regex`` supports timeouts and releases the interpreter lock; ``re`` does
-neither.
+after ``MATCH_TIMEOUT_S``. The package ``regex`` supports timeouts and releases the global interpreter lock;
+``re`` does neither.
 
 Source: Kafka 1.1 kafka.consumer.TopicFilter, Whitelist, Blacklist; java.util.regex.Pattern.
 """
@@ -128,7 +128,7 @@ class _Expression:
         )
         if time.monotonic() < self._rejected_until:
             raise too_slow
-        deadline = time.process_time() + timeout_s  # ``regex`` also measures the process CPU time
+        deadline = time.process_time() + timeout_s  # ``regex`` timeouts are also in process CPU time
         fullmatch = self._pattern.fullmatch
         try:
             return frozenset(t for t in topics if fullmatch(t, timeout=max(deadline - time.process_time(), 1e-6)))
@@ -209,7 +209,7 @@ class _Translation:
         self._lengths[-1] += length
         self._last_length = length if token[0] != "{" else length + self._last_length
         if self._lengths[-1] > max(_MAX_REPEATED_LENGTH, len(self._regex)):
-            raise self._unsupported_error(f"repetitions of more than {_MAX_REPEATED_LENGTH} characters")
+            raise self._unsupported_error(f"repetitions that expand to more than {_MAX_REPEATED_LENGTH} characters")
 
     def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self._regex, self._position)
@@ -227,7 +227,8 @@ class _Translation:
             return self._translate_group()
         if quantifier := self._take(_QUANTIFIER):
             if self._is_after_group and re.fullmatch(r"\{.*\}\+", quantifier.group()):
-                raise self._unsupported_error("a group with a possessive '{n}+'")  # ``regex`` backtracks into the group
+                # ``regex`` would backtrack into the group.
+                raise self._unsupported_error("a possessive quantifier '{n}+' after a group")
             return quantifier.group()
         if char == "{":
             raise self._unsupported_error("a '{' that is not part of a quantifier")
@@ -262,7 +263,7 @@ class _Translation:
         if char.lower() in _SETS and not inside:
             return f"[^{_SETS[char.lower()]}]"
         if self._regex.find("(?i") >= 0 and self._regex.startswith(("{Lower}", "{Upper}"), self._position):
-            raise self._unsupported_error("a lower-case or upper-case class in a case-insensitive expression")
+            raise self._unsupported_error(r"\p{Lower} or \p{Upper} in a case-insensitive expression")
         if char == "p" and (name := self._take(_CLASS_NAME)) and name[1] in _CLASSES:
             return _CLASSES[name[1]] if inside else f"[{_CLASSES[name[1]]}]"
         if char == "Q" and not inside:

@@ -1,4 +1,4 @@
-"""State file of the detached development cluster, and the lock that marks it as running."""
+"""State file of the detached development cluster, and the lock that marks the cluster as running."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _read_state(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         problem = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ZkConsumerError(
-            f"{path} does not contain the state of a development cluster ({problem}); delete it"
+            f"{path} does not contain the state of a development cluster ({problem}); delete the file"
         ) from error
     return state
 

@@ -42,8 +42,8 @@ def add_to(tools: Any) -> None:
     parser.add_argument("--zookeeper", required=True, metavar="HOSTS", help="ZooKeeper servers: host:port,.../chroot")
     topics = parser.add_mutually_exclusive_group(required=True)
     topics.add_argument("--topic", help="topic to consume")
-    topics.add_argument("--whitelist", metavar="REGEX", help="regular expression of topics to consume")
-    topics.add_argument("--blacklist", metavar="REGEX", help="regular expression of topics to exclude")
+    topics.add_argument("--whitelist", metavar="REGEX", help="regular expression that matches the topics to consume")
+    topics.add_argument("--blacklist", metavar="REGEX", help="regular expression that matches the topics to exclude")
     parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="consumer properties file")
     parser.add_argument(
         "--consumer-property",
@@ -156,7 +156,7 @@ def _print_messages(stream: KafkaStream, printer: MessagePrinter) -> None:
 def _check_znodes(config: ConsumerConfig, options: argparse.Namespace) -> None:
     """Check that brokers and the topic exist and, with ``--from-beginning``, that the group has no offset znodes.
 
-    With ``--delete-consumer-offsets``, delete the committed offsets instead.
+    With ``--delete-consumer-offsets``, delete any offset znodes instead of checking for them.
     """
     with common.access(config) as access:
         session = access.session

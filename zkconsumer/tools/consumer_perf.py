@@ -1,8 +1,8 @@
 """The tool ``consumer-perf``: measures the throughput of a single consumer.
 
-Source: Kafka 1.1 kafka.tools.ConsumerPerformance with ``--zookeeper``, with the same columns. Deliberate differences:
-a topic that does not exist is an error, the znodes of a generated group are deleted, and the measured time does not
-include the final wait for further messages.
+Source: Kafka 1.1 kafka.tools.ConsumerPerformance with ``--zookeeper``. The columns are the same. Deliberate
+differences: a topic that does not exist is an error, the znodes of a generated group are deleted, and the measured time
+does not include the final wait for further messages.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ _DESCRIPTION = """\
 Report problems of a consumer group: members, owners, assignment and offsets.
 
 The line `health` reports whether the group makes progress, according to ZooKeeper and the brokers: healthy,
-rebalancing, stalled, or failed (the group has no members). The reason codes are the same as in the health report of a
-consumer.
+rebalancing, stalled, or failed (the group has no members). The reason codes are the same as in a consumer's
+health report.
 
 The tool is read-only. The exit code is 0 if there is no problem, and 1 otherwise.
 """
@@ -84,7 +84,7 @@ def _lines(state: GroupState, health: Health, findings: Sequence[Finding]) -> It
 
 
 def _describe(health: Health) -> str:
-    """Return one line with the state and the reasons."""
+    """Return one line with the health state and its reasons."""
     reasons = "; ".join(map(_describe_reason, health.reasons))
     return health.state.name.lower() + (f" ({reasons})" if reasons else "")
 
@@ -111,7 +111,7 @@ def _examine_group(
     """Return the state of a group, the partitions of its topics, and the problems of its members and owners.
 
     Some problems also occur temporarily during a rebalance. Therefore, a group with problems that prevent progress is
-    examined twice. If the transient problems differ between the examinations, the group is rebalancing.
+    checked twice. If the transient problems differ between the two checks, the group is rebalancing.
     """
     state, partitions, findings = _read_and_check(group, access, commands)
     first = {finding for finding in findings if finding.code}
@@ -125,7 +125,7 @@ def _examine_group(
 
 
 def _confirm(finding: Finding, started: float, *, has_changed: bool) -> Finding:
-    """Return a finding of the second examination, with the code and start time that follow from both examinations."""
+    """Return a finding of the second check, with the code and start time determined by both checks."""
     if has_changed and finding.code in _TRANSIENT:
         return replace(finding, code="rebalancing", since=started)
     return replace(finding, since=started) if finding.code and finding.since is None else finding
@@ -142,7 +142,7 @@ def _read_and_check(
 def _check_group(
     state: GroupState, access: Access, commands: Commands, partitions: dict[str, list[int]]
 ) -> Iterator[Finding]:
-    """Yield the problems of members and owners, and add the partitions of the topics to ``partitions``."""
+    """Yield the problems of members and owners, and add the partitions of the group's topics to ``partitions``."""
     yield from doctor_group.check_members(state, commands)
     topics = access.cluster.topics() if any(member.is_filter for member in state.members.values()) else []
     readable: dict[str, Registration] = {}

@@ -1,4 +1,4 @@
-"""The checks of ``doctor`` for members, owners and the assignment."""
+"""Checks that ``doctor`` performs on members, owners and the assignment."""
 
 from __future__ import annotations
 

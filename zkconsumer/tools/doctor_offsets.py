@@ -1,4 +1,4 @@
-"""The checks of ``doctor`` for committed offsets."""
+"""Checks that ``doctor`` performs on committed offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zkconsumer.tools import common, group_state
 from zkconsumer.tools.findings import Commands, Finding
 from zkconsumer.tools.group_state import GroupState
 
-#: Seconds before differing offsets of a group with members are read again, because a member with
+#: Seconds to wait before differing offsets are read again if the group has members: a member with
 #: ``dual.commit.enabled`` commits to the two storages one after the other.
 _DUAL_COMMIT_S = 0.5
 
@@ -27,11 +27,13 @@ def check(
     partitions: Mapping[str, list[int]],
     stale_after_s: float,
 ) -> Iterator[Finding]:
-    """Report offsets that are negative, out of range, stale, of missing partitions, or different in the two storages.
+    """Report committed offsets that cannot be used, are stale, or differ between Kafka and ZooKeeper.
+
+    An offset cannot be used if it is negative or out of range, or if its partition does not exist.
 
     Args:
         partitions: partition numbers of each existing topic.
-        stale_after_s: age of the last commit above which a partition with lag is reported, in seconds.
+        stale_after_s: age of the last commit, in seconds, above which a partition with lag is reported.
     """
     existing = [TopicPartition(topic, number) for topic in sorted(partitions) for number in partitions[topic]]
     leaderless = list(_check_leaders(state, access, existing))
@@ -44,7 +46,7 @@ def check(
     # Owned partitions without an offset in ZooKeeper presumably have one in Kafka.
     in_kafka_only = tuple(sorted(state.owners.keys() - state.offsets.keys()))
     for note in notes:
-        remedy = "check the brokers; only the offsets in ZooKeeper were examined"
+        remedy = "check the brokers; only the offsets in ZooKeeper were checked"
         yield Finding(note, "brokers", remedy, "commit_failed" if in_kafka_only else "", in_kafka_only)
     differing = group_state.differing_offsets(state, in_kafka)
     if differing and state.sessions:

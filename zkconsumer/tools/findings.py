@@ -38,7 +38,7 @@ class Finding:
     since: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the finding as a JSON object, without the fields that affect the health."""
+        """Return the finding as a JSON object, without the fields that are used only to assess the health."""
         return {"problem": self.problem, "where": self.where, "remedy": self.remedy}
 
 

@@ -1,4 +1,4 @@
-"""Message formatters of ``console-consumer`` and ``simple-consumer-shell``, named like the classes in Kafka.
+"""Message formatters of ``console-consumer`` and ``simple-consumer-shell``, named after Kafka's classes.
 
 Source: Kafka 1.1 kafka.tools.DefaultMessageFormatter, NoOpMessageFormatter, ChecksumMessageFormatter,
 LoggingMessageFormatter.
@@ -102,7 +102,7 @@ def _checksum(properties: dict[str, str]) -> Formatter:
     prefix_topic = properties.get("topic") is not None
 
     def format_message(message: MessageAndMetadata) -> bytes:
-        # As in Kafka 1.1 ConsumerRecord.checksum: computed from the sizes, because the log has one checksum per batch.
+        # Computed from the sizes, as in Kafka 1.1 ConsumerRecord.checksum: the log has only one checksum per batch.
         sizes = (-1 if data is None else len(data) for data in (message.key, message.value))
         checksum = native.crc32c(struct.pack(">qii", message.timestamp, *sizes))
         topic = f"{properties['topic']}:" if prefix_topic else ""

@@ -16,7 +16,7 @@ from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_offset
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Node
 
-#: Maximum number of characters to which an owner znode is truncated. Thread ids are much shorter.
+#: Maximum number of characters kept from an owner znode; longer content is truncated. Thread ids are much shorter.
 _MAX_OWNER_LENGTH = 1000
 
 
@@ -32,10 +32,11 @@ class GroupState:
         owners: thread id of the owner by partition.
         owner_sessions: ZooKeeper session id of the owner znode by partition.
         offsets: committed offset by partition; -1 if the znode is empty or the offset is negative.
-        negative_offsets: znode content by partition, for offset znodes with a negative integer, which are ignored.
+        negative_offsets: content of each offset znode that contains a negative integer, by partition. These offsets are
+            ignored.
         stored_at: commit time by partition, in seconds since the epoch.
         unreadable: error message by znode path, for malformed znodes.
-        written_at: time of the last write by znode path, in seconds since the epoch.
+        written_at: time of the last write to each znode, by znode path, in seconds since the epoch.
     """
 
     group: str
@@ -156,7 +157,7 @@ def log_offsets(
 def in_kafka(
     coordinator: GroupCoordinator, partitions: Sequence[TopicPartition], *, backoff_s: float | None = 0.5
 ) -> tuple[dict[TopicPartition, int], list[str]]:
-    """Return the committed offsets of the partitions in Kafka, and a note if they could not be fetched.
+    """Return the offsets committed to Kafka for the partitions, and a note if they could not be fetched.
 
     Args:
         backoff_s: seconds between two attempts, see ``common.retrying``; None for a single attempt.
@@ -174,7 +175,7 @@ def offsets(
     """Return the committed offset of each partition: from Kafka if there is one, otherwise from ZooKeeper.
 
     Returns:
-        The offset of each partition, -1 if there is none, and a note for each offset that could not be read.
+        The offset of each partition (-1 if there is none), and a note for each offset that could not be read.
     """
     committed, notes = {}, []
     for partition in partitions:
@@ -192,14 +193,14 @@ def furthest(
 ) -> dict[TopicPartition, int]:
     """Return the higher of the committed offsets in Kafka and ZooKeeper, for each partition that has one.
 
-    After ``offsets.storage`` was changed, the previous storage contains outdated offsets.
+    If ``offsets.storage`` was changed, the previous storage contains outdated offsets.
     """
     highest = {p: max(kafka.get(p, -1), state.offsets.get(p, -1)) for p in partitions}
     return {partition: offset for partition, offset in highest.items() if offset >= 0}
 
 
 def differing_offsets(state: GroupState, kafka: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the offsets in Kafka and in ZooKeeper of each partition for which both exist and differ."""
+    """Return both committed offsets of each partition that has different offsets in Kafka and ZooKeeper."""
     both = {p: (offset, state.offsets.get(p, -1)) for p, offset in sorted(kafka.items())}
     return {p: pair for p, pair in both.items() if min(pair) >= 0 and pair[0] != pair[1]}
 

@@ -216,7 +216,7 @@ def _offsets(group: str, topic: str) -> str:
 
 
 def _delete(access: Access, group: str, topic: str | None, partition: int | None) -> str:
-    """Delete a group, or its offsets and owners for a topic; return the error message, or "" if it succeeded.
+    """Delete a group, or its offsets and owners for a topic; return the error message, or "" on success.
 
     A group that has no other topic is deleted completely. The offset of a partition that does not exist is deleted even
     if the group has members, because no member uses it.

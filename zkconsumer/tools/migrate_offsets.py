@@ -61,7 +61,7 @@ def add_to(tools: Any) -> None:
         help="Spark data source for which the checkpoint is created (default: %(default)s)",
     )
     parser.add_argument("--execute", action="store_true", help="copy the offsets; without this option, only print them")
-    parser.add_argument("--force", action="store_true", help="allow a group with live members")
+    parser.add_argument("--force", action="store_true", help="copy the offsets even if the group has live members")
     parser.add_argument("--allow-back", action="store_true", help="overwrite higher offsets in the target")
     common.add_access(parser)
     common.add_json(parser)
@@ -77,7 +77,7 @@ def _place(text: str) -> tuple[str, str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the planned copy or execute it, and return the exit code."""
+    """Print the offsets to copy, copy them if ``--execute`` is given, and return the exit code."""
     to, where = options.to
     if options.source is None:
         options.source = ("zookeeper", "") if to == "kafka" else ("kafka", "")
@@ -130,7 +130,7 @@ class _Group:
         state = self._state
         unreadable = [error for path, error in state.unreadable.items() if "/offsets/" in path]
         if unreadable:
-            raise ToolError(f"offsets could not be read, and no offset was copied: {'; '.join(unreadable)}")
+            raise ToolError(f"offsets could not be read, so no offsets were copied: {'; '.join(unreadable)}")
         return self._valid("zookeeper", state.offsets)
 
     def in_kafka(self) -> dict[TopicPartition, int]:
@@ -166,7 +166,7 @@ def _checkpoints() -> Any:
     try:
         from zkconsumer.spark import checkpoint
     except ModuleNotFoundError as error:
-        raise ToolError(f"offsets in checkpoints and JSON require pyspark: {error}") from error
+        raise ToolError(f"checkpoint:DIR and json:FILE require pyspark: {error}") from error
 
     return checkpoint
 

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         for folder in (
             package,
             package.parent / "pyspark_zkconsumer",
-        ):  # Spark discovers the source through pyspark_zkconsumer
+        ):  # Spark discovers the data source through pyspark_zkconsumer
             archive.add(folder, folder.name, filter=_without_caches)
         for name in sorted(names - {"zkconsumer"}):
             for file, packed_as in _files(name):

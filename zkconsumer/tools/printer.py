@@ -74,8 +74,8 @@ class _Output:
 class MessagePrinter:
     """Writes messages to standard output without buffering, and counts them.
 
-    A signal handler can raise an exception, such as KeyboardInterrupt, between any two steps of ``print``. Therefore,
-    the count is derived from the number of bytes written.
+    A signal handler can raise an exception, such as ``KeyboardInterrupt``, between any two steps of ``print``.
+    Therefore, the count is derived from the number of bytes written.
     """
 
     def __init__(self, options: argparse.Namespace, formatter: Formatter) -> None:

@@ -31,7 +31,9 @@ def add_to(tools: Any) -> None:
     parser = common.add_tool(tools, "simple-consumer-shell", run, "Read the messages of one partition.")
     parser.add_argument("--broker-list", required=True, metavar="HOSTS", help="brokers: host:port,...")
     parser.add_argument("--topic", required=True, help="topic to consume")
-    parser.add_argument("--partition", type=int, default=0, metavar="N", help="partition (default: %(default)s)")
+    parser.add_argument(
+        "--partition", type=int, default=0, metavar="N", help="partition to consume (default: %(default)s)"
+    )
     parser.add_argument(
         "--replica", type=int, default=-1, metavar="ID", help="broker to fetch from (default: -1, the leader)"
     )

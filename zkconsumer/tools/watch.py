@@ -150,7 +150,7 @@ def _title(group: str, members: int, rows: Sequence[tuple[Any, ...]], *, exists:
 
 
 def _live() -> Any:
-    """Return a ``rich`` live display, or None if there is no terminal or the extra ``cli`` is not installed."""
+    """Return a ``rich`` live display, or None if there is no terminal or the ``cli`` extra is not installed."""
     if not sys.stdout.isatty() or common.rich_table((), ()) is None:
         return None
     from rich.live import Live

@@ -1,9 +1,9 @@
 """The tools ``export-offsets``, ``import-offsets`` and ``update-offsets`` for the offsets in ZooKeeper.
 
 Source: Kafka 0.8.2 kafka.tools.ExportZkOffsets, ImportZkOffsets, UpdateOffsetsInZK. Deliberate differences: an import
-writes offset znodes only (Kafka's tool writes any path), it validates all lines and checks that the partitions exist
-before it writes the first offset, and a group with live members requires ``--force``. An export omits offsets that are
-empty or negative.
+writes only offset znodes (Kafka's tool writes any path). Before an import writes the first offset, it validates all
+lines and checks that the partitions exist. ``--force`` is required if a group has live members. An export omits empty
+offset znodes and negative offsets.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def add_to(tools: Any) -> None:
     imports = common.add_tool(tools, "import-offsets", run_import, "Import the offsets in a file into ZooKeeper.")
     _add_zkconnect(imports)
     imports.add_argument(
-        "--input-file", required=True, type=Path, metavar="FILE", help="file that export-offsets wrote"
+        "--input-file", required=True, type=Path, metavar="FILE", help="file written by export-offsets"
     )
-    imports.add_argument("--force", action="store_true", help="allow groups with live members")
+    imports.add_argument("--force", action="store_true", help="import the offsets even if a group has live members")
     common.add_access(imports)
     common.add_json(imports)
     update = common.add_tool(
@@ -59,7 +59,7 @@ def add_to(tools: Any) -> None:
         "config", metavar="consumer.properties", help="properties file with zookeeper.connect and group.id"
     )
     update.add_argument("topic", help="topic whose offsets are set")
-    update.add_argument("--force", action="store_true", help="allow groups with live members")
+    update.add_argument("--force", action="store_true", help="set the offsets even if the group has live members")
     common.add_json(update)
 
 
@@ -146,7 +146,7 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
         if parts is None or partition_number is None or int(parts["offset"]) > OFFSET_MAX:
             raise ConfigurationError(
                 f"{path}:{number}: must be /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET with an offset between 0 "
-                f"and {OFFSET_MAX}, got {excerpt(line)}; no offset was written"
+                f"and {OFFSET_MAX}, got {excerpt(line)}; no offsets were written"
             )
         partition = TopicPartition(parts["topic"], partition_number)
         offsets.setdefault(parts["group"], {})[partition] = int(parts["offset"])
@@ -160,8 +160,8 @@ def _check_partitions(cluster: Cluster, path: Path, offsets_by_group: Mapping[st
     if missing:
         common.check_brokers(cluster)
         raise ToolError(
-            f"{path} contains offsets for {common.count(len(missing), 'missing partition')}, such as {missing[0]}; no "
-            "offset was written; create the topics or remove these lines"
+            f"{path} contains offsets for {common.count(len(missing), 'nonexistent partition')}, such as {missing[0]}; "
+            "no offsets were written; remove these lines from the file"
         )
 
 

@@ -1,6 +1,6 @@
 """ZooKeeper: sessions and leases, znode operations, and the paths and JSON of groups and brokers.
 
-It runs in the consumer's process, in Spark's planning process, and in the tools. kazoo uses one thread for the
-connection and one for callbacks; the lease uses another thread. Other packages use ``ZooKeeperSession`` and
+This package runs in the consumer's process, in Spark's planning process, and in the tools. kazoo uses one thread for
+the connection and one for callbacks; the lease uses another thread. Other packages use ``ZooKeeperSession`` and
 ``registry``. This package does not import ``broker``.
 """

@@ -38,7 +38,7 @@ def explain(hosts: str, timeout_property: str) -> str:
 
 
 def _problem(host: str, port: int, timeout_s: float) -> str:
-    """Return a description of a server's problem; empty if it accepts connections and may be a ZooKeeper server."""
+    """Return a description of a server's problem; empty if the server accepts connections and may be ZooKeeper."""
     deadline = time.monotonic() + timeout_s
     lookup = resolve(host, port)
     try:

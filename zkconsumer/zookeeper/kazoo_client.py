@@ -44,7 +44,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_settings: object
     ) -> socket.socket:
-        """Connect to a server, and perform the TLS handshake. ``Connection.drop`` interrupts both."""
+        """Connect to a server, and perform the TLS handshake. ``Connection.drop`` can interrupt either step."""
         client = self._client
         timeout = client.attempt_timeout_s if timeout is None else min(timeout, client.attempt_timeout_s)
         connection = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
@@ -102,7 +102,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return servers
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        """Send a request during connection setup, and record the session timeout granted by the server."""
+        """Send a request during connection setup, and record the negotiated session timeout."""
         result = super()._invoke(min(timeout, self.client.attempt_timeout_s), request, xid)
         if isinstance(request, Connect) and result[0].time_out > 0:  # 0 if the session has expired
             self.client.granted_session_timeout_s = result[0].time_out / 1000

@@ -1,8 +1,8 @@
 """Lease: the time during which a member may assume that ZooKeeper has not expired its session.
 
-Only the ensemble's leader expires sessions. A follower responds to pings and reads itself, even for some time after it
-was disconnected from the leader, but it forwards each ``sync`` to the leader. Therefore, only a response to a ``sync``
-proves that the session had not expired when the request was sent.
+Only the ensemble's leader expires sessions. A follower responds to pings and reads without the leader, even for some
+time after it has lost its connection to the leader, but it forwards each ``sync`` to the leader. Therefore, only a
+response to a ``sync`` proves that the session had not expired when the request was sent.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from zkconsumer.log import get_logger
 from zkconsumer.threads import OwnedThread
 from zkconsumer.zookeeper.connection import Connection
 
-#: Lease duration as a fraction of the negotiated session timeout. A follower reports its sessions to the leader with
-#: each ping of the leader, every half ``tickTime``. That is at most a quarter of the session timeout, because the
-#: minimum session timeout is two ``tickTime`` by default.
+#: Lease duration as a fraction of the negotiated session timeout. The leader pings each follower every half
+#: ``tickTime``, and the follower then reports its sessions. This interval is at most a quarter of the session timeout,
+#: because the minimum session timeout is twice the ``tickTime`` by default.
 _LENGTH = 0.75
 
 #: Number of lease renewals per session timeout.
 _RENEWALS = 8
 
 #: Number of consecutive renewal intervals without any response after which the connection is dropped. These intervals
-#: take between three eighths and half of the session timeout, so that at least a quarter of the session timeout remains
-#: to connect to another server before the lease ends.
+#: take between three eighths and half of the session timeout, so at least a quarter of the session timeout is left to
+#: connect to another server before the lease ends.
 _MAX_SILENT_INTERVALS = 3
 
 #: Maximum seconds to wait for the renewal thread to terminate.
@@ -39,7 +39,7 @@ _JOIN_TIMEOUT_S = 5.0
 
 
 def _clock_id() -> int | None:
-    """Return the id of the monotonic clock that includes the time during system suspend; None if there is none."""
+    """Return the id of the monotonic clock that keeps running while the system is suspended; None if there is none."""
     if sys.platform == "darwin":
         return getattr(time, "CLOCK_MONOTONIC", None)
     return getattr(time, "CLOCK_BOOTTIME", None)
@@ -97,8 +97,8 @@ class Lease:
     other members may have claimed its partitions.
 
     ========  ===========================  =======================  =========================
-    state     ``acquire``                  time passes, or session  ``on_expired`` was called
-                                           expires
+    state     ``acquire``                  duration elapses, or     ``on_expired`` was called
+                                           session expires
     ========  ===========================  =======================  =========================
     IDLE      HELD
     HELD                                   EXPIRED
@@ -129,7 +129,7 @@ class Lease:
         self._state = LeaseState.IDLE
         self._ends_at = -math.inf
         self._expired_sessions = 0
-        self._renewal: _Renewal | None = None  # the renewal in flight
+        self._renewal: _Renewal | None = None  # the in-flight renewal
         self.expired_at = 0.0
         self._wakeup = threading.Event()
         self._is_closing = False
@@ -199,10 +199,10 @@ class Lease:
         return self._clock() + _LENGTH * self._connection.session_timeout_s
 
     def _update(self, now: float) -> None:  # the caller must hold the lock
-        """Extend the lease if the renewal in flight has received its response, and end it if it is over.
+        """Extend the lease if the in-flight renewal has succeeded, and end the lease if its duration has elapsed.
 
         A kazoo callback could not do this, because it may run after the result of a later request is available. A
-        response extends the lease even if it was already over, because the session existed the whole time.
+        response extends the lease even after its end time, because the session existed the whole time.
         """
         if self._renewal is not None and self._renewal.result.ready():
             if self._renewal.result.successful():
@@ -221,7 +221,7 @@ class Lease:
             self.expired_at = time.time()
         self._on_expired()
 
-    # ---- the thread ----
+    # ---- lease thread ----
 
     def _run(self) -> None:
         """Renew the lease until the session is closed, and drop the connection if the server does not respond.
@@ -255,7 +255,7 @@ class Lease:
         self._log.error("lease_renewal_failed", endpoint=self._connection.server, exc_info=error)
 
     def _time_to_next_step(self, next_at: float) -> float:
-        """Return the seconds until the next renewal is due or the lease ends."""
+        """Return the seconds until the next renewal is due or the lease ends, whichever is earlier."""
         until_renewal = max(0.0, next_at - time.monotonic())
         remaining = self.remaining_s
         return min(until_renewal, remaining) if remaining > 0.0 else until_renewal

@@ -30,7 +30,7 @@ _FIRST_WITH_API_VERSIONS = 3
 _FILTERS = ("white_list", "black_list")
 OFFSET_MAX = (1 << 63) - 1
 
-#: Maximum number of streams per member and topic, because every member lists all threads of the group.
+#: Maximum number of streams per member and topic. It bounds the list of group threads that each member builds.
 MAX_STREAMS = 1000
 
 _INT_MAX = (1 << 31) - 1
@@ -53,12 +53,12 @@ class GroupPaths:
 
     @property
     def ids(self) -> str:
-        """Path of the parent of the members' registrations."""
+        """Path of the znode whose children are the members' registrations."""
         return f"{self.root}/ids"
 
     @property
     def subtrees(self) -> tuple[str, ...]:
-        """Paths of the parents of registrations, owners and offsets, by which some monitoring tools find groups."""
+        """Paths of the ``ids``, ``owners`` and ``offsets`` znodes, by which some monitoring tools find groups."""
         return self.ids, f"{self.root}/owners", f"{self.root}/offsets"
 
     def registration(self, consumer_id: str) -> str:
@@ -66,7 +66,7 @@ class GroupPaths:
         return f"{self.ids}/{consumer_id}"
 
     def owners(self, topic: str) -> str:
-        """Return the path of the parent of a topic's owner znodes."""
+        """Return the path of the znode whose children are a topic's owner znodes."""
         return f"{self.root}/owners/{topic}"
 
     def owner(self, partition: TopicPartition) -> str:
@@ -78,11 +78,11 @@ class GroupPaths:
         return f"{self.root}/offsets/{partition.topic}/{partition.partition}"
 
     def offset_topic_id(self, partition: TopicPartition) -> str:
-        """Return the path of the znode with the topic id of a committed offset; JVM members do not use this znode."""
+        """Return the path of the znode that stores the topic id of a committed offset; JVM members do not use it."""
         return f"{self.offset_topic_ids(partition.topic)}/{partition.partition}"
 
     def offset_topic_ids(self, topic: str) -> str:
-        """Return the path of the parent of a topic's ``offset_topic_id`` znodes."""
+        """Return the path of the znode whose children are a topic's ``offset_topic_id`` znodes."""
         return f"{self.root}/zkconsumer/offset-topic-ids/{topic}"
 
 
@@ -100,7 +100,7 @@ def is_valid_topic_name(name: object) -> bool:
 
 
 def check_topic_name(name: str) -> None:
-    """Raise ConfigurationError if ``name`` is not a valid topic name."""
+    """Raise ``ConfigurationError`` if ``name`` is not a valid topic name."""
     if not is_valid_topic_name(name):
         raise ConfigurationError(
             f"topic name must consist of 1 to 249 ASCII letters, digits, '.', '_' or '-', and not be '.' or '..', got "
@@ -109,7 +109,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_stream_count(subscription: str, count: int) -> None:
-    """Raise ConfigurationError if ``count`` is not an integer between 1 and ``MAX_STREAMS``.
+    """Raise ``ConfigurationError`` if ``count`` is not an integer between 1 and ``MAX_STREAMS``.
 
     Args:
         subscription: topic or filter, used in the error message.
@@ -168,7 +168,7 @@ class Registration:
         return bool(self.subscription) and self.pattern in _FILTERS
 
     def to_json(self) -> bytes:
-        """Return JSON in the format of JVM members: the same key order, no whitespace, the timestamp as a string."""
+        """Return JSON as written by JVM members: same key order, no whitespace, and the timestamp as a string."""
         return json.dumps(
             {
                 "version": 1,
@@ -220,7 +220,7 @@ def _integer(name: str, value: object, low: int, high: int) -> int:
 def parse_partition_number(text: str) -> int | None:
     """Parse a znode name or JSON key as a partition number; return None if it is not one.
 
-    Only Kafka's own format is accepted. Otherwise, several names, such as ``1`` and ``01``, would denote one partition.
+    Only Kafka's own format is accepted. Otherwise, names such as ``1`` and ``01`` would denote the same partition.
     """
     if not re.fullmatch("0|[1-9][0-9]{0,9}", text) or int(text) > _INT_MAX:
         return None
@@ -276,7 +276,7 @@ def parse_broker(node: str, data: bytes, protocol: str) -> Endpoint:
             ``protocol``.
     """
     try:
-        if parse_partition_number(node) is None:  # broker ids have the same form
+        if parse_partition_number(node) is None:  # broker ids have the same format
             raise ValueError("the znode name is not a broker id")
         content = json.loads(data)
         protocols = content.get("listener_security_protocol_map") or {}
@@ -309,7 +309,8 @@ def _broker_address(text: str) -> Endpoint:
 def parse_offset(path: str, data: bytes | None) -> int:
     """Parse an offset znode and return the offset; -1 if ``data`` is empty or None, or if the offset is negative.
 
-    ``OFFSET_MAX`` is reduced by one, because no record can have this offset, and fetchers use it for "no stop offset".
+    An offset of ``OFFSET_MAX`` is returned as ``OFFSET_MAX - 1``: no record can have the offset ``OFFSET_MAX``, and
+    fetchers use this value for "no stop offset".
 
     Raises:
         ZkConsumerError: the znode does not contain an integer; the message includes its path and content.

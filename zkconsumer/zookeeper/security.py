@@ -13,7 +13,7 @@ from zkconsumer.net.tls import client_context
 
 
 def _require_module(name: str, remedy: str) -> None:
-    """Raise ConfigurationError if a module cannot be imported.
+    """Raise ``ConfigurationError`` if a module cannot be imported.
 
     kazoo imports the module in its connection thread; if it is missing, kazoo only reports a connection failure.
 

@@ -31,7 +31,7 @@ from zkconsumer.zookeeper.lease import Lease
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 from zkconsumer.zookeeper.znodes import Znodes
 
-#: Seconds between checks whether the session was closed or authentication failed, while ``start`` waits to connect.
+#: Seconds between checks for a closed session or failed authentication while ``start`` waits for a connection.
 _CONNECT_POLL_INTERVAL_S = 0.1
 
 #: Maximum seconds to wait for the server's response when closing the session.
@@ -41,7 +41,7 @@ _CLOSE_TIMEOUT_S = 2.0
 class EventKind(enum.Enum):
     """Kind of a session event or watch event."""
 
-    #: The session was connected to a server.
+    #: The session connected to a server.
     CONNECTED = "connected"
     #: The connection was lost.
     SUSPENDED = "suspended"
@@ -154,7 +154,7 @@ class ZooKeeperSession:
         """Start kazoo and the lease; return the event that is set when the session is connected.
 
         A signal handler may raise an exception in the calling thread at any instruction, and kazoo cannot be stopped
-        if its start was interrupted. It is therefore started in another thread.
+        if its start was interrupted. Therefore, kazoo is started in another thread.
         """
         connected: list[threading.Event] = []
         errors: list[BaseException] = []
@@ -196,8 +196,8 @@ class ZooKeeperSession:
         # kazoo resolves "/" to the chroot itself.
         if not self.znodes.exists("/"):
             raise ConfigurationError(
-                f"zookeeper.connect = {self.hosts!r}: the chroot {chroot!r} does not exist; correct the chroot, or "
-                "create it"
+                f"zookeeper.connect = {self.hosts!r}: the chroot {chroot!r} does not exist; check whether the "
+                "chroot is correct"
             )
 
     def close(self) -> None:
@@ -261,7 +261,7 @@ class ZooKeeperSession:
 
     # ---- kazoo callbacks ----
 
-    def _on_state(self, state: str) -> None:  # in kazoo's connection thread
+    def _on_state(self, state: str) -> None:  # called by kazoo's connection thread
         if state == KazooState.CONNECTED:
             self.lease.renew_soon()
         elif state == KazooState.LOST:

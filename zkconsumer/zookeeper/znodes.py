@@ -35,7 +35,7 @@ class Node:
         owner_session: id of the session that owns an ephemeral znode; 0 for a persistent znode.
         created_zxid: id of the transaction that created the znode (``czxid``).
         modified_zxid: id of the transaction that last modified the data (``mzxid``).
-        modified: time of the last modification by the server's clock, in seconds since the epoch.
+        modified: time of the last modification according to the server's clock, in seconds since the epoch.
     """
 
     data: bytes
@@ -80,11 +80,11 @@ class Znodes:
         self._acl = _CREATOR_ACL if authenticates else OPEN_ACL_UNSAFE
         self._notify = on_change
 
-    def _on_change(self, event: Any) -> None:  # in kazoo's callback thread
+    def _on_change(self, event: Any) -> None:  # called by kazoo's callback thread
         self._notify(event.path or "")
 
     def get(self, path: str, *, watch: bool = False) -> Node | None:
-        """Return a znode, or None if it does not exist. If ``watch`` is true, its next change is reported."""
+        """Return a znode, or None if it does not exist. If ``watch`` is true, the znode's next change is reported."""
         return self.get_many([path], watch=watch)[0]
 
     def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[Node | None]:
@@ -133,7 +133,7 @@ class Znodes:
             self.ensure(path, open_to_all=open_to_all)
 
     def create_ephemeral(self, path: str, data: bytes) -> None:
-        """Create an ephemeral znode and its missing parents, all writable by all clients.
+        """Create an ephemeral znode and its missing parents; all clients can write to them.
 
         Raises:
             NodeExists: the znode already exists.
@@ -149,7 +149,7 @@ class Znodes:
 
         Args:
             path: path of the child.
-            data: data of the child, in case another client reads the child between the two operations.
+            data: data of the child; another client may read it between the two operations.
         """
         transaction = self._connection.connected_client().transaction()
         transaction.create(path, data, OPEN_ACL_UNSAFE, ephemeral=True)
@@ -182,7 +182,7 @@ class Znodes:
         errors = [result for result in results if isinstance(result, Exception)]
         if errors:
             raise ZooKeeperUnavailableError(
-                f"could not create {len(nodes)} znodes, starting with {nodes[0][0]}: {errors[0]!r}"
+                f"could not create {len(nodes)} znodes, such as {nodes[0][0]}: {errors[0]!r}"
             )
         return None
 
