@@ -73,12 +73,12 @@ def test_secrets_are_masked(name: str, run: Run, file: Callable[[bytes], str]) -
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (VALID + b"consumer.id=\xfc\n", ":3: the file is not valid UTF-8: byte 0xfc"),
+        (VALID.decode().encode("utf-16"), ": not a Java properties file: line 1 contains a NUL byte"),
         (VALID + b"consumer.id=\\u12\n", ": not a Java properties file: "),
         (b"# nothing\n", ": the file contains no properties"),
         (b"", ": the file contains no properties"),
     ],
-    ids=["latin-1", "escape", "comments", "empty"],
+    ids=["utf-16", "escape", "comments", "empty"],
 )
 def test_unusable_content_is_one_sentence(content: bytes, problem: str, run: Run, file: Callable[[bytes], str]) -> None:
     path = file(content)
@@ -96,6 +96,13 @@ def test_unusable_content_is_one_sentence(content: bytes, problem: str, run: Run
 )
 def test_unreadable_file_is_usage_error(path: str, reason: str, run: Run) -> None:
     assert run("check-config", path) == (2, "", f"zkconsumer check-config: cannot read '{path}': {reason}\n")
+
+
+def test_empty_value_is_shown(run: Run, file: Callable[[bytes], str]) -> None:
+    code, output, _ = run("check-config", file(VALID + b"client.id=\n"))
+
+    assert code == 0
+    assert re.search(r"3 +client\.id +\(empty\)\n", output)
 
 
 def test_missing_argument_is_usage_error() -> None:

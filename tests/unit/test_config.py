@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import copy
 import dataclasses
 import logging
 import pickle
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -280,9 +282,9 @@ def test_legal_ids_are_accepted() -> None:
 )
 def test_invalid_choice_lists_words(name: str, words: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        ConsumerConfig.from_dict({**REQUIRED, name: "earliest"})
+        ConsumerConfig.from_dict({**REQUIRED, name: "other"})
 
-    assert str(raised.value) == f"property {name!r} must be {words}, got 'earliest'"
+    assert str(raised.value) == f"property {name!r} must be {words}, got 'other'"
 
 
 def test_socket_timeout_must_exceed_fetch_wait() -> None:
@@ -361,46 +363,65 @@ def test_repr_masks_secrets(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "text"),
+    ("properties", "texts"),
     [
         (
             {"ssl.ca.location": __file__},
-            "ssl.ca.location has no effect without security.protocol = SSL or SASL_SSL; set it, or remove "
-            "ssl.ca.location",
+            [
+                "property 'ssl.ca.location' has no effect without security.protocol = SSL or SASL_SSL; set it, or "
+                "remove ssl.ca.location"
+            ],
         ),
         (
             {"security.protocol": "SASL_PLAINTEXT", "ssl.endpoint.identification.algorithm": "https"},
-            "ssl.endpoint.identification.algorithm has no effect without security.protocol = SSL or SASL_SSL",
+            [
+                "property 'ssl.endpoint.identification.algorithm' has no effect without security.protocol = SSL or "
+                "SASL_SSL; "
+            ],
         ),
         (
             {"security.protocol": "SSL", "sasl.mechanisms": "PLAIN", "sasl.password": "hidden-from-you"},
-            "sasl.mechanism, sasl.password have no effect without security.protocol = SASL_PLAINTEXT or SASL_SSL; set "
-            "it, or remove sasl.mechanism and sasl.password",
+            [
+                "property 'sasl.mechanism' has no effect without security.protocol = SASL_PLAINTEXT or SASL_SSL; ",
+                "property 'sasl.password' has no effect without security.protocol = SASL_PLAINTEXT or SASL_SSL; ",
+            ],
         ),
         (
             {"security.protocol": "SSL", "ssl.key.location": __file__},
-            "ssl.key.location has no effect without ssl.certificate.location",
+            ["property 'ssl.key.location' has no effect without ssl.certificate.location; set it, or remove "],
         ),
         (
             {"zookeeper.ssl.ca.location": __file__, "zookeeper.ssl.client.enable": "false"},
-            "zookeeper.ssl.ca.location has no effect without zookeeper.ssl.client.enable = true",
+            ["property 'zookeeper.ssl.ca.location' has no effect without zookeeper.ssl.client.enable = true; "],
         ),
         (
             {"zookeeper.ssl.client.enable": True, "zookeeper.ssl.key.password": "hidden-from-you"},
-            "zookeeper.ssl.key.password has no effect without zookeeper.ssl.certificate.location",
+            ["property 'zookeeper.ssl.key.password' has no effect without zookeeper.ssl.certificate.location; "],
         ),
         (
             {"zookeeper.sasl.username": "alice", "zookeeper.sasl.password": "hidden-from-you"},
-            "zookeeper.sasl.username, zookeeper.sasl.password have no effect without zookeeper.sasl.mechanism = "
-            "DIGEST-MD5",
+            [
+                "property 'zookeeper.sasl.username' has no effect without zookeeper.sasl.mechanism = DIGEST-MD5; ",
+                "property 'zookeeper.sasl.password' has no effect without zookeeper.sasl.mechanism = DIGEST-MD5; ",
+            ],
+        ),
+        (
+            {"socket.timeout.ms": 50, "fetch.min.bytes": "x", "ssl.ca.location": __file__, "security.protocol": "TLS"},
+            [
+                "property 'socket.timeout.ms' must be at least fetch.wait.max.ms",
+                "property 'security.protocol' must be ",
+                "property 'fetch.min.bytes' must be ",
+            ],
         ),
     ],
 )
-def test_security_property_without_its_switch_is_rejected(properties: dict[str, object], text: str) -> None:
+def test_contradicting_properties_are_rejected(properties: dict[str, object], texts: list[str]) -> None:
     with pytest.raises(ConfigurationError) as raised:
         ConsumerConfig.from_dict({**REQUIRED, **properties})
 
-    assert str(raised.value).startswith(text)
+    problems = raised.value.problems
+    assert len(problems) == len(texts)
+    assert all(any(problem.startswith(text) for _, problem in problems) for text in texts), problems
     assert "hidden-from-you" not in str(raised.value)
 
 
@@ -566,7 +587,7 @@ def test_strict_error_lists_all_problems_with_lines(tmp_path: Path) -> None:
         ConsumerConfig.from_properties(path, {"auto.offset.reset": "earliest"}, strict=True)
 
     assert str(raised.value).splitlines() == [
-        "property 'auto.offset.reset' must be 'smallest' or 'largest', got 'earliest'",
+        "property 'auto.offset.reset' must be 'smallest' or 'largest', got 'earliest': its counterpart is 'smallest'",
         f"{path}:4: unknown property 'fetch.size'; its counterpart is 'fetch.message.max.bytes'",
         f"{path}:7: property 'fetch.min.bytes' must be an integer between 0 and 2147483647, got 'x'",
         f"{path}:8: unknown property 'GROUP.ID'; did you mean 'group.id'?",
@@ -588,17 +609,58 @@ def test_unknown_property_is_logged_with_its_line(tmp_path: Path, caplog: pytest
     ("line", "said"),
     [
         ("", ": Missing required property 'group.id'"),
-        ("group.id=g\nssl.ca.location=FILE", ": ssl.ca.location has no effect without security.protocol"),
-        ("group.id=g\nsocket.timeout.ms=50", ": property 'socket.timeout.ms' must be at least fetch.wait.max.ms"),
+        ("group.id=g\nssl.ca.location=FILE", ":3: property 'ssl.ca.location' has no effect without security.protocol"),
+        ("group.id=g\nsocket.timeout.ms=50", ":3: property 'socket.timeout.ms' must be at least fetch.wait.max.ms"),
+        (
+            "group.id=g # my group",
+            ":2: property 'group.id' must be a name that consists of ASCII letters, digits, '.', "
+            "'_' and '-', got 'g # my group': a comment must start on its own line",
+        ),
+        (
+            "group.id=g\nauto.offset.reset=latest",
+            ":3: property 'auto.offset.reset' must be 'smallest' or 'largest', got "
+            "'latest': its counterpart is 'largest'",
+        ),
     ],
 )
-def test_problem_of_whole_file_names_file(line: str, said: str, tmp_path: Path) -> None:
+def test_problem_names_file_and_line(line: str, said: str, tmp_path: Path) -> None:
     path = written(tmp_path, f"zookeeper.connect=h:2181\n{line.replace('FILE', __file__)}\n")
 
     with pytest.raises(ConfigurationError) as raised:
         ConsumerConfig.from_properties(path)
 
     assert str(raised.value).startswith(f"{path}{said}")
+
+
+@pytest.mark.parametrize(
+    ("content", "password", "is_reported"),
+    [
+        ("sasl.password=pässword".encode(), "pÃ¤ssword", True),
+        ("sasl.password=pässword".encode("iso-8859-1"), "pässword", True),
+        (b"sasl.password=p\\u00e4ssword", "pässword", False),
+        ("# für Bestellungen\nsasl.password=password".encode("iso-8859-1"), "password", False),
+        (codecs.BOM_UTF8 + "sasl.password=pässword".encode(), "pässword", False),
+    ],
+    ids=["utf-8", "iso-8859-1", "escaped", "comment", "mark"],
+)
+def test_value_with_ambiguous_encoding_is_reported(
+    content: bytes, password: str, is_reported: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "consumer.properties"
+    path.write_bytes(content + b"\ngroup.id=g\nzookeeper.connect=h:2181\nsecurity.protocol=SASL_SSL\n")
+
+    with caplog.at_level(logging.WARNING, "zkconsumer.config"):
+        assert ConsumerConfig.from_properties(path).sasl_password == password
+
+    assert ("property_encoding_unclear" in caplog.text) is is_reported
+    raises = pytest.raises(ConfigurationError, match=":1: property 'sasl.password' contains non-ASCII")
+    with raises if is_reported else nullcontext():
+        ConsumerConfig.from_properties(path, strict=True)
+
+
+def test_property_name_that_is_not_a_string_is_rejected() -> None:
+    with pytest.raises(ConfigurationError, match="property names must be strings, got 1"):
+        ConsumerConfig.from_dict({**REQUIRED, 1: "x"})  # type: ignore[dict-item]
 
 
 def test_unreadable_file_has_no_chained_traceback(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ Source: Kafka 1.1 kafka.consumer.ConsumerConfig, kafka.utils.VerifiablePropertie
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -18,7 +18,7 @@ from zkconsumer.config.pickled_lists import read_list
 from zkconsumer.config.problems import Problems
 from zkconsumer.config.properties import ALIASES, PROPERTIES, WITHOUT_EFFECT, property_names
 from zkconsumer.config.properties_file import FileValue, parse_properties
-from zkconsumer.config.security_checks import check_security
+from zkconsumer.config.security_checks import find_ineffective
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 
@@ -159,7 +159,7 @@ class ConsumerConfig:
         values: dict[str, Any] = {}
         problems = Problems(next((value.path for value in properties.values() if isinstance(value, FileValue)), ""))
         unread = {ALIASES.get(name, name): value for name, value in properties.items() if value is not None}
-        given = unread.keys() & set(property_names())
+        given = {name: unread[name] for name in property_names() if name in unread}
         for declared in PROPERTIES:
             value = unread.pop(declared.name, None)
             if value is None and declared.default is REQUIRED:
@@ -169,11 +169,13 @@ class ConsumerConfig:
                 values[declared.name] = declared.parse_default() if value is None else declared.parse(value)
             except ConfigurationError as error:
                 problems.add(error, value)
-        for name in sorted(unread):
+        for name in sorted(unread, key=str):
             _check_unknown(name, unread[name], problems if strict else None)
-        problems.check()
-        problems.attempt(check_security, values, given)
-        problems.attempt(_check_timeouts, values)
+        valid = given.keys() & values.keys()
+        for name, problem in (*find_ineffective(values, valid), *_find_short_timeout(values)):
+            problems.add(problem, given.get(name))
+        for name in valid:
+            _check_encoding(name, given[name], problems if strict else None)
         problems.check()
         values = {**values, **_derive(values)}
         return cls(**{_to_attribute(name): value for name, value in values.items()})
@@ -239,17 +241,31 @@ def _derive(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: default for name, default in defaults.items() if values[name] is None}
 
 
-def _check_timeouts(values: Mapping[str, Any]) -> None:
-    timeout, wait = values["socket.timeout.ms"], values["fetch.wait.max.ms"]
-    if timeout < wait:
-        raise ConfigurationError(
+def _find_short_timeout(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    timeout, wait = values.get("socket.timeout.ms"), values.get("fetch.wait.max.ms")
+    if timeout is not None and wait is not None and timeout < wait:
+        yield (
+            "socket.timeout.ms",
             f"property 'socket.timeout.ms' must be at least fetch.wait.max.ms = {wait}, got '{timeout}'; otherwise "
-            "each fetch that waits for records times out"
+            "each fetch that waits for records times out",
         )
 
 
-def _check_unknown(name: str, value: object, problems: Problems | None) -> None:
+def _check_encoding(name: str, value: object, problems: Problems | None) -> None:
+    """Add a value whose encoding is ambiguous to ``problems``, or log it if ``problems`` is None."""
+    if not isinstance(value, FileValue) or value.is_encoding_clear:
+        return
+    remedy = "write non-ASCII characters as \\uXXXX, because Java and zkconsumer read properties files as ISO-8859-1"
+    if problems is None:
+        _log().warning("property_encoding_unclear", property=name, path=value.place, remedy=remedy)
+    else:
+        problems.add(f"property {name!r} contains non-ASCII characters; {remedy}", value)
+
+
+def _check_unknown(name: object, value: object, problems: Problems | None) -> None:
     """Add an unknown property to ``problems``, or log it if ``problems`` is None."""
+    if not isinstance(name, str):
+        raise ConfigurationError(f"property names must be strings, got {name!r}")
     place = {"path": value.place} if isinstance(value, FileValue) else {}
     if name in WITHOUT_EFFECT:
         _log().warning("property_ignored", property=name, value=value, reason=WITHOUT_EFFECT[name], **place)
@@ -259,7 +275,7 @@ def _check_unknown(name: str, value: object, problems: Problems | None) -> None:
     remedy = hint(name, property_names(), FOREIGN_PROPERTIES)
     # A line without a separator is parsed as one long name, which may contain a password.
     start = _NOT_IN_NAME.split(name[:_MAX_NAME])[0]
-    shown = start if start == name else f"{start}..."
+    shown = start if start == name else f"{start or name[0]}..."
     if problems is None:
         _log().warning("property_unknown", property=shown, remedy=remedy.lstrip("; ") or None, **place)
     else:

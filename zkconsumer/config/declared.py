@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from zkconsumer.config.properties_file import FileValue
 from zkconsumer.config.tables import Row
 from zkconsumer.config.types import SettingType
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.excerpt import excerpt
+
+#: Pattern of a comment after a value, which is part of the value in a properties file.
+_COMMENT = re.compile(r"\s[#!]")
 
 #: Value of ``Declared.default`` for required properties.
 REQUIRED = object()
@@ -55,7 +60,10 @@ class Declared:
         try:
             return self.type.parse(text)
         except ValueError as error:
-            raise self._invalid(what, text, *error.args) from error.__cause__
+            requirement, *explanation = error.args
+            if isinstance(given, FileValue) and _COMMENT.search(given):
+                explanation = ["a comment must start on its own line"]
+            raise self._invalid(what, text, requirement, *explanation) from error.__cause__
 
     def parse_default(self) -> Any:
         """Return the parsed default value, or None if there is none."""

@@ -164,7 +164,7 @@ PROPERTIES = (
     ),
     _declare_old(
         "auto.offset.reset",
-        Choice(("smallest", "largest")),
+        Choice(("smallest", "largest"), counterparts=(("earliest", "smallest"), ("latest", "largest"))),
         "largest",
         "Where to start if a partition has no committed offset or the offset is out of range: at the log start offset "
         "(``smallest``) or the end offset (``largest``).",

@@ -17,16 +17,19 @@ class FileValue(str):
     Attributes:
         path: path of the file, as the user wrote it.
         line: line number at which the property starts.
+        is_encoding_clear: False if the property contains non-ASCII characters in a file without a byte order mark. Most
+            editors write such a file in UTF-8.
     """
 
     path: str
     line: int
+    is_encoding_clear: bool
 
     @classmethod
-    def of(cls, value: str, path: str, line: int) -> FileValue:
+    def of(cls, value: str, path: str, line: int, *, is_encoding_clear: bool = True) -> FileValue:
         """Return the value with its location."""
         placed = cls(value)
-        placed.path, placed.line = path, line
+        placed.path, placed.line, placed.is_encoding_clear = path, line, is_encoding_clear
         return placed
 
     @property
@@ -50,16 +53,17 @@ def parse_entries(content: bytes, path: str = "") -> list[tuple[str, FileValue]]
         path: path of the file, for error messages.
 
     Raises:
-        ValueError: an escape sequence is invalid.
+        ValueError: an escape sequence is invalid, or the file contains a NUL byte, like binary and UTF-16 files.
 
     Source: java.util.Properties.load.
     """
-    if content.startswith(codecs.BOM_UTF8):
-        text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8")
-    else:
-        text = content.decode("iso-8859-1")
+    if b"\0" in content:
+        line = content.count(b"\n", 0, content.index(b"\0")) + 1
+        raise ValueError(f"line {line} contains a NUL byte; save the file as ASCII text")
+    has_mark = content.startswith(codecs.BOM_UTF8)
+    text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8" if has_mark else "iso-8859-1")
     return [
-        (key, FileValue.of(value, path, number))
+        (key, FileValue.of(value, path, number, is_encoding_clear=has_mark or line.isascii()))
         for number, line in _logical_lines(text)
         for key, value in javaproperties.loads(line).items()
     ]

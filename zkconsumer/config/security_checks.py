@@ -1,19 +1,25 @@
-"""Checks that all security properties set by the user take effect."""
+"""Finds security properties that have no effect."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
-
-from zkconsumer.errors import ConfigurationError
 
 
 class _Rule(NamedTuple):
-    """Properties that take effect only if ``is_met`` returns true; ``condition`` is the text for error messages."""
+    """Properties that take effect only with certain values of another property.
+
+    Attributes:
+        properties: names of the properties.
+        switch: name of the other property.
+        is_met: function that returns whether a value of the other property lets the properties take effect.
+        required: required values for error messages; empty for any value.
+    """
 
     properties: tuple[str, ...]
-    condition: str
-    is_met: Callable[[Mapping[str, Any]], object]
+    switch: str
+    is_met: Callable[[Any], object]
+    required: str = ""
 
 
 _TLS = ("ca.location", "certificate.location", "key.location", "key.password", "endpoint.identification.algorithm")
@@ -21,56 +27,51 @@ _TLS = ("ca.location", "certificate.location", "key.location", "key.password", "
 _RULES = (
     _Rule(
         tuple(f"ssl.{name}" for name in _TLS),
-        "security.protocol = SSL or SASL_SSL",
-        lambda values: values["security.protocol"] in ("SSL", "SASL_SSL"),
+        "security.protocol",
+        lambda protocol: protocol in ("SSL", "SASL_SSL"),
+        "SSL or SASL_SSL",
     ),
     _Rule(
         ("sasl.mechanism", "sasl.username", "sasl.password"),
-        "security.protocol = SASL_PLAINTEXT or SASL_SSL",
-        lambda values: values["security.protocol"].startswith("SASL"),
+        "security.protocol",
+        lambda protocol: protocol.startswith("SASL"),
+        "SASL_PLAINTEXT or SASL_SSL",
     ),
-    _Rule(
-        ("ssl.key.location", "ssl.key.password"),
-        "ssl.certificate.location",
-        lambda values: values["ssl.certificate.location"],
-    ),
-    _Rule(
-        tuple(f"zookeeper.ssl.{name}" for name in _TLS),
-        "zookeeper.ssl.client.enable = true",
-        lambda values: values["zookeeper.ssl.client.enable"],
-    ),
+    _Rule(("ssl.key.location", "ssl.key.password"), "ssl.certificate.location", bool),
+    _Rule(tuple(f"zookeeper.ssl.{name}" for name in _TLS), "zookeeper.ssl.client.enable", bool, "true"),
     _Rule(
         ("zookeeper.ssl.key.location", "zookeeper.ssl.key.password"),
         "zookeeper.ssl.certificate.location",
-        lambda values: values["zookeeper.ssl.certificate.location"],
+        bool,
     ),
     _Rule(
         ("zookeeper.sasl.username", "zookeeper.sasl.password"),
-        "zookeeper.sasl.mechanism = DIGEST-MD5",
-        lambda values: values["zookeeper.sasl.mechanism"] == "DIGEST-MD5",
+        "zookeeper.sasl.mechanism",
+        lambda mechanism: mechanism == "DIGEST-MD5",
+        "DIGEST-MD5",
     ),
 )
 
 
-def check_security(values: Mapping[str, Any], given: Collection[str]) -> None:
-    """Check that every security property set by the user takes effect.
+def find_ineffective(values: Mapping[str, Any], given: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the security properties that have no effect, each with an error message.
 
-    Without this check, a consumer with a configured CA or password could still send everything in plaintext.
+    If these properties were ignored, a consumer with a configured CA or password could send everything in plaintext.
 
     Args:
-        values: values of all properties, by name.
+        values: values of all valid properties, by name.
         given: names of the properties set by the user.
-
-    Raises:
-        ConfigurationError: a property has no effect. The message contains its name and the setting that it requires.
     """
+    found: dict[str, str] = {}
     for rule in _RULES:
-        without_effect = [name for name in rule.properties if name in given]
-        if without_effect and not rule.is_met(values):
-            raise ConfigurationError(
-                f"{', '.join(without_effect)} {'has' if len(without_effect) == 1 else 'have'} no effect without "
-                f"{rule.condition}; set it, or remove {' and '.join(without_effect)}"
-            )
+        if rule.switch in values and not rule.is_met(values[rule.switch]):
+            condition = f"{rule.switch} = {rule.required}" if rule.required else rule.switch
+            for name in rule.properties:
+                if name in given:
+                    found.setdefault(
+                        name, f"property {name!r} has no effect without {condition}; set it, or remove {name}"
+                    )
+    yield from found.items()
 
 
-__all__ = ["check_security"]
+__all__ = ["find_ineffective"]

@@ -213,10 +213,12 @@ class Choice:
     Attributes:
         words: valid values, as shown in the documentation and as returned by ``parse``.
         ignores_case: whether values are case-insensitive.
+        counterparts: values of other Kafka clients, and the corresponding valid values.
     """
 
     words: tuple[str, ...]
     ignores_case: bool = False
+    counterparts: tuple[tuple[str, str], ...] = ()
     name: ClassVar[str] = "string"
     is_secret: ClassVar[bool] = False
 
@@ -228,7 +230,11 @@ class Choice:
         for word in self.words:
             if text == word or (self.ignores_case and text.lower() == word.lower()):
                 return word
-        raise ValueError(join_words(map(repr, self.words), "or"))
+        required = join_words(map(repr, self.words), "or")
+        for foreign, word in self.counterparts:
+            if text == foreign:
+                raise ValueError(required, f"its counterpart is {word!r}")
+        raise ValueError(required)
 
 
 @dataclass(frozen=True, slots=True)

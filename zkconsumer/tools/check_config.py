@@ -81,14 +81,6 @@ def run(options: argparse.Namespace) -> int:
 def _parse(content: bytes, path: str) -> tuple[list[tuple[str, FileValue]], list[tuple[int, str]]]:
     """Return the properties in file order, and the problems that affect the whole file."""
     try:
-        content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        byte = content[error.start]
-        return [], [
-            (line, f"the file is not valid UTF-8: byte 0x{byte:02x}; write non-ASCII characters as \\uXXXX, as in Java")
-        ]
-    try:
         entries = parse_entries(content, path)
     except ValueError as error:
         return [], [(0, f"not a Java properties file: {error}")]
@@ -126,4 +118,6 @@ def _explain(entries: list[tuple[str, FileValue]], with_problems: set[int]) -> I
 
 
 def _show_parsed(value: object) -> str:
+    if value == "":
+        return "(empty)"
     return str(value).lower() if isinstance(value, bool) else str(value)
