@@ -229,7 +229,11 @@ def gaps(cluster: DevCluster, rounds: int = 10) -> Gaps:
 def _measure_gaps(
     consumer: ZookeeperConsumerConnector, commands: Any, times: list[float], rounds: int
 ) -> tuple[list[list[float]], list[list[float]]]:
-    """Return the gaps of each second without a rebalance, and of each join and leave including the following second."""
+    """Return the times between consecutive records, in milliseconds.
+
+    The first list contains a list for each second without a rebalance, the second a list for each join or leave. A
+    join or leave is measured until a second after it.
+    """
     steady, rebalancing = [], []
     for number in range(rounds):
         first = len(times)

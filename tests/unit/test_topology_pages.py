@@ -169,7 +169,7 @@ def test_missing_page_is_reported() -> None:
     del pages[1]
 
     with pytest.raises(
-        StreamsError, match="store 's': page 1 in memory is corrupt: the page does not exist; restore it from a backup"
+        StreamsError, match="store 's': page 1 in memory is corrupt: page 1 does not exist; restore it from a backup"
     ):
         PagedMap(pages, "s").get(b"key")
 
@@ -410,7 +410,7 @@ def test_directory_with_impossible_size_is_reported() -> None:
     pages, _, _ = filled_directory(10)
     pages[0] = page_format.Header.decode(pages[0])._replace(directory_pages=(1 << 32) - 1).encode()
 
-    with pytest.raises(StreamsError, match="the directory in memory is corrupt: the page does not exist"):
+    with pytest.raises(StreamsError, match="the directory in memory is corrupt: page -2 does not exist"):
         PagedMap(pages, "s")
 
 

@@ -111,7 +111,7 @@ def run_import(options: argparse.Namespace) -> int:
 
 
 def run_update(options: argparse.Namespace) -> int:
-    """Set the offset of each partition of a topic, and return the exit code."""
+    """Set the group's offsets for a topic to the earliest or latest offsets, and return the exit code."""
     config = ConsumerConfig.from_properties(options.config)
     timestamp = protocol.EARLIEST if options.where == "earliest" else protocol.LATEST
     with common.access(config) as access:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 
-#: Number of tasks of each kind in this process. The first task of a kind loads its modules.
+#: Number of tasks started in this process, by kind. The first task of a kind loads its modules.
 _tasks: Counter[str] = Counter()
 
 

@@ -103,7 +103,7 @@ class _TaskReader:
         self._rows = task.row_schema.create_reader(check_crcs=task.check_crcs, can_end=task.can_end)
         #: End offsets of the ranges that have not been read completely.
         self._missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
-        #: Next offsets of the ranges that have not been read completely.
+        #: Next offset of each range; not updated after the range is complete.
         self._positions = {partition: start for partition, (start, _) in task.ranges.items()}
         #: Number of offsets that were deleted before they were read, by partition.
         self._lost: Counter[TopicPartition] = Counter()

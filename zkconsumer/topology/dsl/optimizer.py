@@ -1,4 +1,4 @@
-"""Combines steps of a ``StreamsBuilder`` before the topology is written.
+"""Combines steps of a ``StreamsBuilder`` before the topology is built.
 
 Source: Kafka 3.9 InternalStreamsBuilder and NodesWithRelaxedNullKeyJoinDownstream.
 """

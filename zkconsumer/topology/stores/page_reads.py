@@ -91,7 +91,7 @@ def decode_page(
         StreamsError: the page does not exist, is corrupt, or has keys outside this range.
     """
     try:
-        page = Page.decode(_require(data))
+        page = Page.decode(_require(page_id, data))
         page.check_range(first_key, stop)
     except ValueError as error:
         raise read_error(store, pages.location, f"page {page_id}", error) from error
@@ -117,13 +117,14 @@ def load_directory(pages: ReadablePages, store: str, layout: str) -> tuple[Direc
         found: list[bytes] = []
         page_ids = Directory.page_ids(header.directory_pages)
         for first in range(0, len(page_ids), _DIRECTORY_PAGES):
-            found += map(_require, read_pages(pages, store, page_ids[first : first + _DIRECTORY_PAGES]))
+            wanted = page_ids[first : first + _DIRECTORY_PAGES]
+            found += map(_require, wanted, read_pages(pages, store, wanted))
         return Directory.decode(found, header.next_id), header.entries
     except ValueError as error:
         raise read_error(store, pages.location, "the directory", error) from error
 
 
-def _require(data: bytes | None) -> bytes:
+def _require(page_id: int, data: bytes | None) -> bytes:
     if data is None:
-        raise ValueError("the page does not exist")
+        raise ValueError(f"page {page_id} does not exist")
     return data
