@@ -17,10 +17,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.registry import Collector
-
 from zkconsumer.metrics import MetricsSource
+
+try:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError as error:
+    message = f"{__name__} requires prometheus_client, which is not installed; run pip install prometheus_client"
+    raise ModuleNotFoundError(message, name=error.name) from None
 
 
 class ConsumerCollector(Collector):  # type: ignore[misc]

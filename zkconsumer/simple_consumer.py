@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from zkconsumer.argument_checks import check_integer, check_topic_partition, check_type
 from zkconsumer.broker import protocol
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.error_codes import broker_error
 from zkconsumer.broker.security import PLAINTEXT, Security
+from zkconsumer.config.types import INT_MAX, LONG_MAX
 from zkconsumer.errors import (
     BrokerUnavailableError,
     ConfigurationError,
@@ -77,6 +79,9 @@ class SimpleConsumer:
         client_id: str = "zkconsumer",
         security: Security = PLAINTEXT,
     ) -> None:
+        check_type("host", host, str, "a str")
+        check_integer("port", port, 1, 65_535)
+        check_integer("so_timeout_ms", so_timeout_ms, 1, INT_MAX)
         connecting = Connecting(client_id, so_timeout_ms / 1000, security, buffer_size)
         self._channel = connecting.channel(Endpoint(host, port))
 
@@ -119,7 +124,9 @@ class SimpleConsumer:
             MessageSizeTooLargeError: the first message is larger than ``fetch_size``, and the broker truncated it.
             CorruptRecordError: the first message is corrupt; messages before a later corrupt message are returned.
         """
-        topic_partition = TopicPartition(topic, partition)
+        topic_partition = _check_partition(topic, partition)
+        check_integer("offset", offset, -LONG_MAX, LONG_MAX)
+        check_integer("fetch_size", fetch_size, 0, INT_MAX)
         request = protocol.fetch_request(
             {topic_partition: offset},
             max_wait_ms=max_wait_ms,
@@ -173,7 +180,8 @@ class SimpleConsumer:
         Args:
             timestamp_ms: milliseconds since the epoch.
         """
-        topic_partition = TopicPartition(topic, partition)
+        topic_partition = _check_partition(topic, partition)
+        check_type("timestamp_ms", timestamp_ms, int, "an integer")
         offsets = protocol.parse_list_offsets_response(
             self._channel.request(protocol.list_offsets_request([topic_partition], timestamp_ms))
         )
@@ -188,6 +196,9 @@ class SimpleConsumer:
             offsets: next offset to consume, by partition.
             storage: ``kafka``, or ``zookeeper`` with brokers up to 3.9, which write the offset znodes for the client.
         """
+        for partition, offset in offsets.items():
+            check_topic_partition(partition)
+            check_integer(f"offset of partition {partition}", offset, 0, LONG_MAX)
         request = protocol.offset_commit_request(group, offsets, version=_request_version(storage))
         for partition, code in protocol.parse_offset_commit_response(self._channel.request(request)).items():
             self._check(code, f"commit offset {offsets[partition]} of {partition}")
@@ -196,6 +207,9 @@ class SimpleConsumer:
         self, group: str, partitions: Iterable[TopicPartition], *, storage: str = "kafka"
     ) -> dict[TopicPartition, int]:
         """Return a group's committed offsets, -1 for partitions without one; see ``commit_offsets``."""
+        partitions = list(partitions)
+        for wanted in partitions:
+            check_topic_partition(wanted)
         request = protocol.offset_fetch_request(group, partitions, version=_request_version(storage))
         committed, errors = protocol.parse_offset_fetch_response(self._channel.request(request))
         found = {partition: offset for partition, (offset, _) in committed.items()}
@@ -212,6 +226,8 @@ class SimpleConsumer:
         Raises:
             TopicAuthorizationError: the client is not authorized to describe one of the topics.
         """
+        if isinstance(topics, str):
+            raise ConfigurationError(f"topics must be a list, got {topics!r}")
         response = self._channel.request(protocol.metadata_request(topics))
         for topic in response.topics:
             if topic.error_code not in (protocol.UNKNOWN_TOPIC_OR_PARTITION, protocol.LEADER_NOT_AVAILABLE):
@@ -245,6 +261,12 @@ class SimpleConsumer:
         if not code:
             return
         raise broker_error(code, f"broker {self._channel.endpoint} could not {operation}")
+
+
+def _check_partition(topic: str, partition: int) -> TopicPartition:
+    check_type("topic", topic, str, "a str")
+    check_integer("partition", partition, 0, INT_MAX)
+    return TopicPartition(topic, partition)
 
 
 def _read_valid_messages(chunk: Chunk, check_crcs: bool) -> tuple[list[MessageAndMetadata], int]:

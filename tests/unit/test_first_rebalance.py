@@ -8,10 +8,12 @@ from clocks import Clock
 from zkconsumer import ConsumerConfig
 from zkconsumer.errors import (
     AssignmentError,
+    BrokerUnavailableError,
     ClosedError,
     ConfigurationError,
     ConsumerRebalanceFailedError,
     RetriableError,
+    TopicAuthorizationError,
     ZkConsumerError,
 )
 from zkconsumer.rebalance.first_rebalance import FirstRebalance
@@ -65,6 +67,16 @@ def test_error_after_lost_session_names_earlier_failure() -> None:
     assert has_failed(first, SessionLostError("session_expired"))
     message = "session was lost; .*. An earlier attempt failed with: still owned. To retry longer"
     with pytest.raises(ConsumerRebalanceFailedError, match=message):
+        first.wait()
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailableError("x"), TopicAuthorizationError("x"), ZkConsumerError("x")])
+def test_error_with_other_remedy_does_not_suggest_retries(error: ZkConsumerError) -> None:
+    clock = Clock()
+    first = first_rebalance(clock)
+    clock.now += 30
+    assert has_failed(first, error)
+    with pytest.raises(ConsumerRebalanceFailedError, match="in 30 s: x$"):
         first.wait()
 
 

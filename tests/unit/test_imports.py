@@ -26,6 +26,7 @@ ORDER = [
     [
         "errors",
         "excerpt",
+        "argument_checks",
         "log",
         "javahash",
         "metrics",
@@ -288,12 +289,19 @@ def test_version_equals_that_of_package() -> None:
     assert zkconsumer.__version__ == version("zkconsumer")
 
 
-def test_missing_pyspark_is_named() -> None:
+@pytest.mark.parametrize(
+    ("package", "statement", "message"),
+    [
+        ("pyspark", "import zkconsumer.spark; zkconsumer.spark.register", "zkconsumer.spark.register requires pyspark"),
+        ("prometheus_client", "import zkconsumer.prometheus", "zkconsumer.prometheus requires prometheus_client"),
+    ],
+)
+def test_missing_package_is_named(package: str, statement: str, message: str) -> None:
     program = (
-        "import sys; sys.modules['pyspark'] = None; import zkconsumer.spark\n"
-        "try: zkconsumer.spark.register\n"
+        f"import sys; sys.modules[{package!r}] = None\n"
+        f"try: {statement}\n"
         "except ModuleNotFoundError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 
-    assert done.stdout.startswith("zkconsumer.spark.register requires pyspark, which is not installed; run pip install")
+    assert done.stdout.startswith(f"{message}, which is not installed; run pip install")

@@ -182,4 +182,7 @@ def divide_timeout(timeout_s: float, brokers: Sequence[Endpoint]) -> Iterator[tu
 def _no_broker_message(failures: Mapping[Endpoint, Exception]) -> str:
     if not failures:
         return "no broker is registered in ZooKeeper; set bootstrap.servers if the cluster does not use ZooKeeper"
-    return "no broker is available: " + "; ".join(str(error) for error in failures.values())
+    return (
+        f"no broker is available: {'; '.join(str(error) for error in failures.values())}; check that the brokers are "
+        "running, and that their addresses (bootstrap.servers, or the broker znodes in ZooKeeper) are reachable"
+    )

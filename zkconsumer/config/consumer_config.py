@@ -12,6 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from zkconsumer.argument_checks import check_type
 from zkconsumer.config.declared import REQUIRED
 from zkconsumer.config.name_hints import FOREIGN_PROPERTIES, hint
 from zkconsumer.config.pickled_lists import read_list
@@ -151,7 +152,7 @@ class ConsumerConfig:
             ConfigurationError: a property is missing or invalid. The message has one line per problem, with the
                 property, its value and the valid values. Problems in a file are preceded by ``path:line``.
         """
-        if not isinstance(properties, Mapping):
+        if not isinstance(properties, Mapping):  # the value is not shown, because it may contain passwords
             kind = type(properties).__name__
             raise ConfigurationError(
                 f"properties must be a dict, got a value of type {kind}; to read a file, use from_properties"
@@ -189,6 +190,9 @@ class ConsumerConfig:
         Raises:
             ConfigurationError: the file cannot be read, or a property is missing or invalid; see ``from_dict``.
         """
+        check_type("path", path, (str, PathLike), "the path of a properties file")
+        if overrides is not None:
+            check_type("overrides", overrides, Mapping, "a dict")
         return cls.from_dict({**read_properties(path), **(overrides or {})}, strict=strict)
 
     @classmethod

@@ -14,12 +14,12 @@ from types import TracebackType
 
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
 
+from zkconsumer.argument_checks import check_function, check_methods, check_type
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.consumer.runtime import ConsumerRuntime
 from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import (
     ClosedError,
-    ConfigurationError,
     MessageStreamsExistError,
     RetriableError,
     ZooKeeperUnavailableError,
@@ -50,6 +50,7 @@ class ZookeeperConsumerConnector:
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
+        check_type("config", config, ConsumerConfig, "a ConsumerConfig, see from_dict and from_properties")
         self.config = config
         self._runtime: ConsumerRuntime | None = None
         self._is_closed = False
@@ -91,8 +92,7 @@ class ZookeeperConsumerConnector:
                 the group failed, see ``GroupMember.start``; the consumer is no longer in the group.
             ClosedError: the consumer was shut down, or was created before a fork.
         """
-        if not isinstance(topic_count, Mapping):
-            raise ConfigurationError(f"topic_count must be a dict such as {{'orders': 1}}, got {topic_count!r}")
+        check_type("topic_count", topic_count, Mapping, "a dict such as {'orders': 1}")
         return self._create_streams(Registration.static(topic_count), key_decoder, value_decoder)
 
     def create_message_streams_by_filter(
@@ -115,6 +115,7 @@ class ZookeeperConsumerConnector:
         Raises:
             ZkConsumerError: see ``create_message_streams``.
         """
+        check_type("topic_filter", topic_filter, TopicFilter, "a Whitelist or Blacklist")
         check_stream_count(f"filter {topic_filter!r}", streams)
         registration = Registration({topic_filter.regex: streams}, topic_filter.pattern)
         return self._create_streams(registration, key_decoder, value_decoder)[topic_filter.regex]
@@ -122,6 +123,8 @@ class ZookeeperConsumerConnector:
     def _create_streams(
         self, registration: Registration, key_decoder: Decoder | None, value_decoder: Decoder | None
     ) -> dict[str, list[KafkaStream]]:
+        check_function("key_decoder", key_decoder)
+        check_function("value_decoder", value_decoder)
         self._check_process()
         if self._is_closed:
             raise ClosedError("the consumer has been shut down; create a new one")
@@ -147,6 +150,13 @@ class ZookeeperConsumerConnector:
         Raises:
             MessageStreamsExistError: the streams were already created.
         """
+        check_methods(
+            "listener",
+            listener,
+            ConsumerRebalanceListener,
+            "before_releasing_partitions",
+            "before_starting_fetchers",
+        )
         if self._runtime is not None:
             raise MessageStreamsExistError("the rebalance listener must be set before the message streams are created")
         self._listener = listener
@@ -159,6 +169,7 @@ class ZookeeperConsumerConnector:
         Raises:
             MessageStreamsExistError: the streams were already created.
         """
+        check_function("listener", listener)
         if self._runtime is not None:
             raise MessageStreamsExistError("the health listener must be set before the message streams are created")
         self._health_listener = listener
@@ -225,8 +236,10 @@ class ZookeeperConsumerConnector:
 
     def _active_runtime(self) -> ConsumerRuntime:
         self._check_process()
-        if self._runtime is None or self._is_closed:
-            raise ClosedError("the consumer has no message streams, or has been shut down; offsets cannot be committed")
+        if self._is_closed:
+            raise ClosedError("offsets cannot be committed, because the consumer has been shut down")
+        if self._runtime is None:
+            raise ClosedError("offsets cannot be committed before the message streams are created")
         return self._runtime
 
     def _check_process(self) -> None:

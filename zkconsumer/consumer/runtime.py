@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Set
 
+from zkconsumer.argument_checks import check_integer, check_topic_partition, check_type
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.consumer.metrics import ConsumerMetrics
 from zkconsumer.consumer.stream import StreamSettings
 from zkconsumer.consumer.streams import ConsumerStreams
-from zkconsumer.errors import ConfigurationError, ZkConsumerError
+from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
@@ -132,12 +133,10 @@ class ConsumerRuntime:
     def commit(self, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
         """Commit ``offsets``, or the offsets of all delivered records if None; return the committed offsets."""
         if offsets is not None:
+            check_type("offsets", offsets, Mapping, "a dict such as {TopicPartition('orders', 0): 100}")
             for partition, offset in offsets.items():
-                if type(offset) is not int or not 0 <= offset < OFFSET_MAX:
-                    raise ConfigurationError(
-                        f"offset of partition {partition} must be an integer between 0 and {OFFSET_MAX - 1}, "
-                        f"got {offset!r}"
-                    )
+                check_topic_partition(partition)
+                check_integer(f"offset of partition {partition}", offset, 0, OFFSET_MAX - 1)
             return self.member.commit(offsets, allow_lower=True)
         return self.member.commit(self._delivered_offsets, on_committed=self._streams.mark_committed)
 

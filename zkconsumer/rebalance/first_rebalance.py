@@ -8,6 +8,8 @@ from concurrent.futures import Future, wait
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
+    AuthorizationError,
+    BrokerUnavailableError,
     ConfigurationError,
     ConsumerRebalanceFailedError,
     OwnershipLostError,
@@ -110,9 +112,10 @@ class FirstRebalance:
         reason = str(error)
         if self._last_failure not in (None, error):
             reason += f". An earlier attempt failed with: {self._last_failure}"
+        if is_retriable and not isinstance(error, (BrokerUnavailableError, AuthorizationError)):  # have other remedies
+            reason += ". To retry longer, increase rebalance.max.retries (in a Spark query, clusterUnavailableTimeout)"
         failure = ConsumerRebalanceFailedError(
-            f"consumer {self._consumer_id} failed to rebalance after {failures} attempts in {elapsed_s:.0f} s: "
-            f"{reason}. To retry longer, increase rebalance.max.retries (in a Spark query, clusterUnavailableTimeout)"
+            f"consumer {self._consumer_id} failed to rebalance after {failures} attempts in {elapsed_s:.0f} s: {reason}"
         )
         failure.__cause__ = error
         self.fail(failure)

@@ -20,6 +20,7 @@ from functools import lru_cache
 
 import regex
 
+from zkconsumer.argument_checks import check_type
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.excerpt import excerpt
 from zkconsumer.zookeeper.registry import Registration
@@ -56,6 +57,7 @@ class TopicFilter:
     pattern: str
 
     def __init__(self, text: str) -> None:
+        check_type("the regular expression", text, str, "a str")
         self.regex = text.strip().replace(",", "|").replace(" ", "").lstrip("\"'").rstrip("\"'")
         _compile(self.regex)
 

@@ -178,8 +178,11 @@ class Connection:
 
     def not_connected_error(self) -> ZooKeeperUnavailableError:
         """Return the exception for a call while the client is not connected."""
-        reason = f"; the last authentication failed: {self.client.login_error}" if self.client.login_error else ""
-        return ZooKeeperUnavailableError(f"not connected to ZooKeeper at {self.hosts!r}{reason}")
+        if self.client.login_error:
+            detail = f"the last authentication failed: {self.client.login_error}"
+        else:
+            detail = "reconnecting in the background; retry later"
+        return ZooKeeperUnavailableError(f"not connected to ZooKeeper at {self.hosts!r}; {detail}")
 
     def authentication_error(self) -> AuthenticationError:
         """Return the exception for failed authentication."""

@@ -96,7 +96,9 @@ class GlobalStores:
                 self._file.rollback()
                 self._update()
             else:
-                raise StreamsError(f"could not read {self._file.location}: other tasks changed it during each of {_ATTEMPTS} attempts")
+                raise StreamsError(
+                    f"could not read {self._file.location}: other tasks changed it during each of {_ATTEMPTS} attempts"
+                )
             self._tasks = self._open_tasks()
         except BaseException:
             self.close()
