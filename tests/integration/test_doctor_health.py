@@ -55,6 +55,27 @@ def test_group_without_members_has_failed(topic: Topics, group: str, zk: KazooCl
     assert (state, list(reasons)) == ("failed", ["no_members"])
 
 
+def test_group_of_running_application_is_in_use(
+    topic: Topics, group: str, zk: KazooClient, other: KazooClient, health: Health, run: Run, at: str
+) -> None:
+    """A ``StreamsApp`` has no members, but an ephemeral znode."""
+    name = topic()
+    set_offsets(zk, group, name, {0: 0})
+    other.create(f"/consumers/{group}/application", b"process 7 on host", ephemeral=True)
+
+    assert health() == ("healthy", {})
+    assert (
+        f"group {group}: 0 members, StreamsApp in process 7 on host, "
+        in run("doctor", "--zookeeper", at, "--group", group)[1]
+    )
+    code, out, _ = run("consumer-groups", "--zookeeper", at, "--delete", "--group", group)
+    assert (code, out) == (1, f"Error: Delete for group '{group}' failed because its consumers are still active.\n")
+    code, _, errors = run("migrate-offsets", "--zookeeper", at, "--group", group, "--to", "kafka", "--execute")
+    assert code == 1
+    assert "has live members: the StreamsApp in process 7 on host; stop them" in errors
+    assert zk.exists(f"/consumers/{group}/application")
+
+
 def test_malformed_registration_stalls_group_and_member(
     topic: Topics,
     consumer: Callable[..., ZookeeperConsumerConnector],

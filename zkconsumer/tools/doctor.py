@@ -76,9 +76,10 @@ def _lines(state: GroupState, health: Health, findings: Sequence[Finding]) -> It
         yield f"{finding.where}: {finding.problem}"
         yield f"    {finding.remedy}"
     yield f"health: {_describe(health)}"
-    members, owned = len(state.sessions), len(state.owners)
+    members, owned = common.count(len(state.sessions), "member"), common.count(len(state.owners), "partition")
+    application = f", StreamsApp in {state.application}" if state.application else ""
     yield (
-        f"group {state.group}: {common.count(members, 'member')}, {common.count(owned, 'partition')} owned: "
+        f"group {state.group}: {members}{application}, {owned} owned: "
         f"{common.count(len(findings), 'problem') if findings else 'no problems'} found"
     )
 
@@ -115,7 +116,7 @@ def _examine_group(
     """
     state, partitions, findings = _read_and_check(group, access, commands)
     first = {finding for finding in findings if finding.code}
-    if not first or not state.sessions:
+    if not first or not state.users:
         return state, partitions, findings
     started = time.time()
     time.sleep(_REBALANCE_S)

@@ -33,7 +33,7 @@ def check_members(state: GroupState, commands: Commands) -> Iterator[Finding]:
         yield from _check_jvm_compatibility(consumer_id, content)
         if member.is_filter:
             yield from _check_filter(consumer_id, member, content)
-    if not state.sessions:
+    if not state.users:
         yield Finding(
             "the group has no members, so nothing is consumed",
             f"group {state.group}",

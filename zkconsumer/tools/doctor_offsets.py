@@ -49,7 +49,7 @@ def check(
         remedy = "check the brokers; only the offsets in ZooKeeper were checked"
         yield Finding(note, "brokers", remedy, "commit_failed" if in_kafka_only else "", in_kafka_only)
     differing = group_state.differing_offsets(state, in_kafka)
-    if differing and state.sessions:
+    if differing and state.users:
         time.sleep(_DUAL_COMMIT_S)
         later = group_state.differing_offsets(
             group_state.read(access.session, state.group), group_state.in_kafka(coordinator, readable)[0]
@@ -175,5 +175,5 @@ def _check_lag(
                 (partition,),
                 state.stored_at[partition],
             )
-    elif not state.sessions:
+    elif not state.users:
         yield Finding(f"lag {records}, no active member", where, "start a member of the group")

@@ -28,6 +28,7 @@ class GroupState:
         group: name of the group.
         members: registration by consumer id.
         sessions: ZooKeeper session id by consumer id, including malformed registrations.
+        application: process of the running ``StreamsApp`` that uses the group for its offsets; empty if there is none.
         registrations: content of the registration znode by consumer id, even if it is malformed.
         owners: thread id of the owner by partition.
         owner_sessions: ZooKeeper session id of the owner znode by partition.
@@ -42,6 +43,7 @@ class GroupState:
     group: str
     members: dict[str, Registration] = field(default_factory=dict)
     sessions: dict[str, int] = field(default_factory=dict)
+    application: str = ""
     registrations: dict[str, bytes] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
     owner_sessions: dict[TopicPartition, int] = field(default_factory=dict)
@@ -57,6 +59,11 @@ class GroupState:
         The content is a thread id, or the consumer id itself if it was written by a client such as kafka-node.
         """
         return owner if owner in self.sessions else owner.rpartition("-")[0]
+
+    @property
+    def users(self) -> list[str]:
+        """The consumer ids of the live members, and the running ``StreamsApp``."""
+        return [*sorted(self.sessions), *([f"the StreamsApp in {self.application}"] if self.application else [])]
 
     @property
     def topics(self) -> list[str]:
@@ -83,6 +90,8 @@ def check_exists(session: ZooKeeperSession, group: str) -> None:
 def read(session: ZooKeeperSession, group: str) -> GroupState:
     """Read the znodes of a group."""
     paths, state = GroupPaths(group), GroupState(group)
+    if (owner := session.znodes.get(paths.application)) is not None:
+        state.application = owner.data.decode(errors="replace")
     for consumer_id, node in _children(session, paths.ids):
         path = paths.registration(consumer_id)
         state.written_at[path] = node.modified

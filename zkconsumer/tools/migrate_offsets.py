@@ -117,9 +117,9 @@ class _Group:
         if options.source[0] == "zookeeper":
             group_state.check_exists(access.session, options.group)
         self._state = state = group_state.read(access.session, options.group)
-        if state.sessions and not options.force and options.to[0] in _IN_CLUSTER:
+        if state.users and not options.force and options.to[0] in _IN_CLUSTER:
             raise ToolError(
-                f"group {options.group!r} has live members: {', '.join(sorted(state.sessions))}; stop them before "
+                f"group {options.group!r} has live members: {', '.join(state.users)}; stop them before "
                 "migrating (--force skips this check)"
             )
         self._kafka = access.offsets("kafka")

@@ -167,9 +167,9 @@ def _check_partitions(cluster: Cluster, path: Path, offsets_by_group: Mapping[st
 
 def _check_idle(session: ZooKeeperSession, groups: list[str], force: bool) -> None:
     for group in groups:
-        members = session.znodes.children(GroupPaths(group).ids)
-        if members and not force:
+        users = group_state.read(session, group).users
+        if users and not force:
             raise ToolError(
-                f"group {group!r} has live members: {', '.join(members)}; stop them first, because they would ignore "
+                f"group {group!r} has live members: {', '.join(users)}; stop them first, because they would ignore "
                 "and overwrite the new offsets (--force skips this check)"
             )

@@ -57,6 +57,11 @@ class GroupPaths:
         return f"{self.root}/ids"
 
     @property
+    def application(self) -> str:
+        """Path of the ephemeral znode of a running ``StreamsApp``, which contains its process."""
+        return f"{self.root}/application"
+
+    @property
     def subtrees(self) -> tuple[str, ...]:
         """Paths of the ``ids``, ``owners`` and ``offsets`` znodes, by which some monitoring tools find groups."""
         return self.ids, f"{self.root}/owners", f"{self.root}/offsets"

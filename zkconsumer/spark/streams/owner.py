@@ -16,8 +16,7 @@ from zkconsumer.zookeeper.connection import NodeExists
 from zkconsumer.zookeeper.registry import GroupPaths
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
-#: Name of the znode, which is a child of the group's znode.
-_NAME = "application"
+#: Seconds between two attempts to create the znode.
 _POLL_S = 0.2
 
 
@@ -30,7 +29,7 @@ class ApplicationOwner:
 
     def __init__(self, config: ConsumerConfig) -> None:
         self._group = config.group_id
-        self._path = f"{GroupPaths(config.group_id).root}/{_NAME}"
+        self._path = GroupPaths(config.group_id).application
         self._session = ZooKeeperSession.from_config(config)
         #: Longer than the session timeout: the znode of a killed application exists until its session expires.
         self._timeout_s = 2 * config.zookeeper_session_timeout_s
