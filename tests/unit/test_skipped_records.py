@@ -233,7 +233,7 @@ def test_malformed_message_of_driver_is_logged(caplog: pytest.LogCaptureFixture)
 class FinishedQuery:
     """Has the progress reports of a query of one source."""
 
-    def __init__(self, latest: dict[str, Any]) -> None:
+    def __init__(self, latest: Any) -> None:
         source = {"endOffset": {"group": "g", "ranges": {"t": {"0": [0, 5]}}}, "latestOffset": latest}
         self.recentProgress = [{"timestamp": "2026-01-01T00:00:00.500Z", "sources": [source]}]
 
@@ -251,9 +251,19 @@ def test_metrics_of_two_sources_are_combined_by_kind() -> None:
     assert metrics.items() >= (expected | {"OwnedPartitions": 2, "CommitAgeSeconds": 2.5, "Health": 2}).items()
 
 
+def test_replayed_batch_has_no_lag() -> None:
+    """Spark reports no latest offset for a batch that is replayed after a restart."""
+    one = FinishedQuery({"latest": {"t": {"0": 12}}})
+    replayed = FinishedQuery("null")
+    one.recentProgress = [*replayed.recentProgress, *one.recentProgress]
+
+    assert [(row.offset, row.end) for row in lag(one).rows] == [(5, 12)]
+    assert lag(replayed).rows == ()
+
+
 def test_lag_and_metrics_show_newest_counts() -> None:
     one = FinishedQuery({"consumer": "g_x", "recordsLost": {"t": {"0": 5}}, "recordsSkipped": {}})
-    assert repr(lag(one)) == "Lag(total=0, partitions=1, records_lost=5)"
+    assert repr(lag(one)) == "Lag(total=0, partitions=0, records_lost=5)"
     update("g_x", {"recordsLost": {"t": {"0": 9, "1": 1}}, "recordsSkipped": {"t": {"1": 2}}})
     shown = lag(one)
     assert (shown.records_lost, shown.records_skipped) == ({A: 9, B: 1}, {B: 2})

@@ -40,6 +40,8 @@ class PartitionLag(NamedTuple):
 class Lag:
     """The lag of a query after each batch whose progress report Spark retains.
 
+    Batches that were replayed after a restart are omitted, because their reports contain no log end offsets.
+
     Attributes:
         rows: lags ordered by time, topic and partition.
         records_lost: number of offsets deleted before they were read, by partition, since the query started.
@@ -58,7 +60,7 @@ class Lag:
 
     @property
     def total(self) -> int:
-        """The total lag after the last batch, in offsets."""
+        """The total lag after the last batch, in offsets; 0 before the first batch."""
         return sum(row.lag for row in self.latest)
 
     @property
@@ -127,8 +129,9 @@ def lag(query: Any) -> Lag:
 def _rows(time: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> Iterator[PartitionLag]:
     for topic, partitions in sorted(end.get("ranges", {}).items()):
         for number, (_, until) in sorted(partitions.items(), key=lambda item: int(item[0])):
-            log_end = latest.get("latest", {}).get(topic, {}).get(number, until)
-            yield PartitionLag(time, topic, int(number), until, log_end)
+            log_end = latest.get("latest", {}).get(topic, {}).get(number)
+            if log_end is not None:  # unknown in the report of a replayed batch
+                yield PartitionLag(time, topic, int(number), until, log_end)
 
 
 def offset_object(offset: Any) -> dict[str, Any]:
