@@ -15,6 +15,7 @@ from zkconsumer.topology import (
     ProcessorContext,
     PunctuationType,
     Record,
+    TestOutputTopic,
     TestRecord,
     Topology,
     TopologyTestDriver,
@@ -76,6 +77,9 @@ def test_read_of_empty_topic_and_unknown_topic_are_errors() -> None:
     with TopologyTestDriver(counting(), TEXT) as driver:
         with pytest.raises(LookupError, match="topic 'out' has no more records .topics with output: none"):
             driver.create_output_topic("out").read_value()
+        for read in (TestOutputTopic.read_records, TestOutputTopic.read_value, len):
+            with pytest.raises(LookupError, match="no sink writes to topic 'oout' .topics of sinks: out"):
+                read(driver.create_output_topic("oout"))
         with pytest.raises(ValueError, match="no source reads topic 'other'"):
             driver.create_input_topic("other").pipe_input("k", "v")
 

@@ -76,8 +76,7 @@ class Topology:
             topics: topic name, or a sequence of topic names.
             pattern: Java regular expression that selects topics, as an alternative to ``topics``. It must not contain
                 commas, spaces or quotation marks.
-            offset_reset: start position for partitions without a committed offset, ``earliest`` or ``latest``; None
-                uses the application's setting.
+            offset_reset: start position of a new application, ``earliest`` or ``latest``; None means ``earliest``.
             timestamp_extractor: function that returns a record's timestamp; None uses the application's default.
             key_deserializer: key deserializer; None uses the application's default.
             value_deserializer: value deserializer; None uses the application's default.

@@ -55,6 +55,11 @@ class Subtopology:
         return frozenset(node.topic for node in self.nodes if isinstance(node, SinkNode) and node.topic is not None)
 
     @property
+    def has_topic_extractor(self) -> bool:
+        """Whether a topic extractor selects the topic of a sink."""
+        return any(isinstance(node, SinkNode) and node.extractor is not None for node in self.nodes)
+
+    @property
     def offset_resets(self) -> dict[str, str]:
         """Offset reset policy (``earliest`` or ``latest``) by topic; topics whose source declares none are omitted."""
         sources = [node for node in self.nodes if isinstance(node, SourceNode) and node.offset_reset is not None]

@@ -35,6 +35,7 @@ class DriverTasks:
     Attributes:
         main: task ``0_0``.
         global_stores: global stores by name.
+        sink_topics: topics to which the sinks can write; None if a topic extractor can select any topic.
 
     Raises:
         StreamsError: a processor or store failed.
@@ -54,7 +55,13 @@ class DriverTasks:
         self._patterns: dict[TopicPartition, TopicFilter] = {}
         self._global: dict[str, GlobalTask] = {}
         self.global_stores: dict[str, StateStore] = {}
-        for one in topology.resolve().subtopologies.values():
+        subtopologies = topology.resolve().subtopologies.values()
+        self.sink_topics = (
+            None
+            if any(one.has_topic_extractor for one in subtopologies)
+            else frozenset().union(*(one.sink_topics for one in subtopologies))
+        )
+        for one in subtopologies:
             if not one.is_global:
                 continue
             [topic] = one.source_topics

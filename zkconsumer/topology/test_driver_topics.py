@@ -98,7 +98,10 @@ class TestInputTopic:
 
 
 class TestOutputTopic:
-    """Reads records from a topic of a ``TopologyTestDriver``; each record is returned only once."""
+    """Reads records from a topic of a ``TopologyTestDriver``; each record is returned only once.
+
+    All methods that read raise ``LookupError`` if no sink writes to the topic.
+    """
 
     __test__ = False
 
@@ -108,12 +111,16 @@ class TestOutputTopic:
         topic: str,
         deserializers: tuple[Deserializer, Deserializer],
         produced: Collection[str],
+        known: Collection[str | None] | None,
     ) -> None:
-        self._records, self._topic, self._produced = records, topic, produced
+        self._records, self._topic, self._produced, self._known = records, topic, produced, known
         self._deserialize_key, self._deserialize_value = deserializers
 
     def __len__(self) -> int:
         """Return the number of unread records."""
+        if self._known is not None and self._topic not in self._known and self._topic not in self._produced:
+            topics = ", ".join(sorted(filter(None, self._known))) or "none"
+            raise LookupError(f"no sink writes to topic {self._topic!r} (topics of sinks: {topics})")
         return len(self._records)
 
     def read_record(self) -> TestRecord:
@@ -123,7 +130,7 @@ class TestOutputTopic:
             LookupError: there is no unread record.
             ValueError: the record cannot be deserialized.
         """
-        if not self._records:
+        if not len(self):
             produced = ", ".join(sorted(self._produced)) or "none"
             raise LookupError(f"topic {self._topic!r} has no more records (topics with output: {produced})")
         record = self._records.popleft()
@@ -142,7 +149,7 @@ class TestOutputTopic:
 
     def read_records(self) -> list[TestRecord]:
         """Return all unread records."""
-        return [self.read_record() for _ in range(len(self._records))]
+        return [self.read_record() for _ in range(len(self))]
 
     def read_values(self) -> list[Any]:
         """Return the values of all unread records."""

@@ -72,7 +72,7 @@ class StreamsBuilder:
             key_serde: key serde; None uses the application's default.
             value_serde: value serde; None uses the application's default.
             timestamp_extractor: function that returns a record's timestamp; None uses the application's extractor.
-            offset_reset: ``earliest`` or ``latest``; None uses the application's setting.
+            offset_reset: start position of a new application, ``earliest`` or ``latest``; None means ``earliest``.
             name: name of the source.
 
         Raises:

@@ -42,7 +42,7 @@ class Consumed:
     Attributes:
         serdes: key and value serdes.
         timestamp_extractor: function that returns a record's timestamp; None uses the application's extractor.
-        offset_reset: ``earliest`` or ``latest``; None uses the application's setting.
+        offset_reset: start position of a new application, ``earliest`` or ``latest``; None means ``earliest``.
     """
 
     serdes: Serdes
