@@ -1,46 +1,80 @@
-"""Commit offsets after writing the results: ``python examples/manual_commits.py consumer.properties orders out``.
+"""Consume JSON, and commit offsets only after the results are stored; stop on SIGTERM and Ctrl-C.
 
-If the process is killed, the messages since the last commit are consumed again, and no message is lost.
+``python examples/manual_commits.py consumer.properties orders out.jsonl``. No message is lost or stored twice if the
+program is stopped. If it is killed, the messages since the last commit are stored again.
 """
 
+import json
+import signal
 import sys
-from collections.abc import Sequence
+import threading
 from pathlib import Path
 
-from zkconsumer import ConsumerConfig, MessageAndMetadata, TopicPartition, ZookeeperConsumerConnector, create_consumer
-from zkconsumer.errors import ConsumerTimeoutError, OwnershipLostError
+from zkconsumer import (
+    ConsumerConfig,
+    KafkaStream,
+    MessageAndMetadata,
+    TopicPartition,
+    ZookeeperConsumerConnector,
+    create_consumer,
+)
+from zkconsumer.errors import ConsumerTimeoutError, OwnershipLostError, RetriableError
 
 BATCH_SIZE = 10
 
 
-def write(consumer: ZookeeperConsumerConnector, messages: Sequence[MessageAndMetadata], output: Path) -> None:
-    """Append messages to a file, then commit their offsets."""
-    with output.open("ab") as file:
-        file.writelines(message.value + b"\n" for message in messages)
-    next_offsets = {TopicPartition(message.topic, message.partition): message.offset + 1 for message in messages}
+def read_batch(stream: KafkaStream, stopping: threading.Event) -> list[MessageAndMetadata]:
+    """Return the next messages; fewer than ``BATCH_SIZE`` if none arrives in time, or if the program is stopping."""
+    batch: list[MessageAndMetadata] = []
+    while len(batch) < BATCH_SIZE and not stopping.is_set():
+        try:
+            batch.append(next(stream))
+        except ConsumerTimeoutError:
+            break
+    return batch
+
+
+def store(batch: list[MessageAndMetadata], output: Path) -> None:
+    """Append the messages to a file; skip messages that are not JSON."""
+    with output.open("a") as file:
+        for message in batch:
+            try:
+                order = message.value
+            except ValueError as error:
+                print(f"skipped {message.topic}-{message.partition}@{message.offset}: {error}", file=sys.stderr)
+            else:
+                file.write(json.dumps(order) + "\n")
+
+
+def commit(consumer: ZookeeperConsumerConnector, offsets: dict[TopicPartition, int]) -> None:
+    """Commit offsets, and remove them from ``offsets``. After a failure, the next call commits them."""
+    for partition in offsets.keys() - consumer.assignment.keys():
+        del offsets[partition]  # the new owner consumes these messages again
     try:
-        consumer.commit_offsets(next_offsets)
-    except OwnershipLostError as error:
-        print(f"{error}; another member consumes these messages again", file=sys.stderr)
+        consumer.commit_offsets(offsets)
+    except (OwnershipLostError, RetriableError) as error:
+        print(f"not committed yet: {error}", file=sys.stderr)
     else:
-        print(f"{len(messages)} messages written and committed")
+        offsets.clear()
 
 
 def main(properties: str, topic: str, output: str) -> None:
-    """Write and commit ten messages at a time."""
-    config = ConsumerConfig.from_properties(properties, {"auto.commit.enable": "false"})
-    pending: list[MessageAndMetadata] = []
+    """Store and commit batches until the process receives a signal."""
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    # With the timeout, an incomplete batch is stored after a second, and a signal is handled within a second.
+    overrides = {"auto.commit.enable": "false", "consumer.timeout.ms": "1000"}
+    config = ConsumerConfig.from_properties(properties, overrides, strict=True)
+    offsets: dict[TopicPartition, int] = {}
     with create_consumer(config) as consumer:
-        [stream] = consumer.create_message_streams({topic: 1})[topic]
-        try:
-            for message in stream:
-                pending.append(message)
-                if len(pending) == BATCH_SIZE:
-                    write(consumer, pending, Path(output))
-                    pending = []
-        except ConsumerTimeoutError:
-            if pending:
-                write(consumer, pending, Path(output))
+        [stream] = consumer.create_message_streams({topic: 1}, value_decoder=json.loads)[topic]
+        while not stopping.is_set():
+            if batch := read_batch(stream, stopping):
+                store(batch, Path(output))
+                offsets |= {TopicPartition(one.topic, one.partition): one.offset + 1 for one in batch}
+            if offsets:
+                commit(consumer, offsets)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -70,10 +71,29 @@ def test_arrow_batches_are_summed(properties: Path, orders: str) -> None:
     assert run("arrow_batches.py", properties, orders) == f"20 messages, {size} bytes\n"
 
 
-def test_manual_commits_follow_writes(properties: Path, orders: str, tmp_path: Path) -> None:
-    assert run("manual_commits.py", properties, orders, tmp_path / "out") == "10 messages written and committed\n" * 2
-    assert sorted((tmp_path / "out").read_bytes().split()) == sorted(2 * numbers(0, 10))
-    assert run("manual_commits.py", properties, orders, tmp_path / "out") == ""
+def test_manual_commits_store_each_message_once(
+    zkconsumer_cluster: Cluster, properties: Path, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The program is stopped twice while it stores messages, and continues without gaps or repetitions."""
+    name, output = topic(2), tmp_path / "out"
+    for partition in range(2):
+        values = [json.dumps({"id": 1000 * partition + number}).encode() for number in range(500)]
+        produce(zkconsumer_cluster.admin, name, partition, [*values, b"{"])
+
+    def stored() -> list[int]:
+        return [json.loads(line)["id"] for line in output.read_text().splitlines()] if output.exists() else []
+
+    skipped = []
+    for count, number in ((1, signal.SIGTERM), (300, signal.SIGINT), (1000, signal.SIGTERM)):
+        command = [sys.executable, str(EXAMPLES / "manual_commits.py"), str(properties), name, str(output)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            wait_for(lambda at_least=count: len(stored()) >= at_least, what=f"{count} messages are stored")
+            process.send_signal(number)
+            skipped += process.communicate(timeout=30)[1].splitlines()
+        assert process.returncode == 0, skipped
+
+    assert sorted(stored()) == [*range(500), *range(1000, 1500)]
+    assert [line for line in skipped if line.startswith("skipped")] == skipped
 
 
 def test_rebalance_listener_stores_counts(properties: Path, orders: str, tmp_path: Path) -> None:

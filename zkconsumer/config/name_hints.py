@@ -216,7 +216,10 @@ def hint(
             if lower == key or (key.endswith("*") and lower.startswith(key[:-1])):
                 return counterpart.hint(quote)
     meant = suggest(name, candidates)
-    return f"; did you mean {quote(meant)}?" if meant else ""
+    if meant:
+        return f"; did you mean {quote(meant)}?"
+    other = suggest(name, (key for key in foreign if not key.endswith("*")))
+    return f"; did you mean {quote(other)} ({foreign[other].hint(quote).removeprefix('; ')})?" if other else ""
 
 
 def _normalize(name: str) -> str:

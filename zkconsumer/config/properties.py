@@ -293,8 +293,9 @@ PROPERTIES = (
         "rebalance.max.retries",
         Integer(1),
         4,
-        "Maximum number of attempts for the first rebalance, after which ConsumerRebalanceFailedError is raised. Later "
-        "rebalances are retried indefinitely.",
+        "Minimum number of attempts before the first rebalance fails with ConsumerRebalanceFailedError. Attempts "
+        "continue for at least this number times ``rebalance.backoff.ms``, and for at least "
+        "``zookeeper.session.timeout.ms``. Later rebalances are retried indefinitely.",
     ),
     _declare_old(
         "rebalance.backoff.ms",

@@ -331,6 +331,7 @@ REJECTED_SPARK_OPTIONS = {
     "fetchoffset.numretries": "requests to brokers are retried for clusterUnavailableTimeout",
     "fetchoffset.retryintervalms": "requests to brokers are retried for clusterUnavailableTimeout",
     "groupidprefix": "set group.id; the query joins that group",
+    "usedeprecatedoffsetfetching": "the source looks up offsets without a Kafka consumer; remove the option",
     "topic": "this data source is read-only",
 }
 
