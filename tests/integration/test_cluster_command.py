@@ -137,6 +137,23 @@ def test_detached_cluster_is_reported_used_and_stopped(run: Run, environment: di
     assert (down.returncode, down.stdout, down.stderr) == (0, "no development cluster is running\n", "")
 
 
+def check_keys_are_produced(run: Run, properties: Path) -> None:
+    assert run("topic", "keyed:2").returncode == 0
+    keyed = run("produce", "--topic=keyed", "--key-separator=::", entered="a::1::2\n::3\na::\n")
+    assert (keyed.returncode, keyed.stderr) == (0, "3 records written to topic 'keyed' (2 partitions)\n")
+    with create_consumer(ConsumerConfig.from_properties(properties, {"group.id": "keyed"})) as consumer:
+        [stream] = consumer.create_message_streams({"keyed": 1})["keyed"]
+        read = list(itertools.islice(stream, 3))
+    assert sorted((message.key, message.value) for message in read) == [(b"", b"3"), (b"a", b""), (b"a", b"1::2")]
+    assert len({message.partition for message in read if message.key == b"a"}) == 1
+    missing = run("produce", "--topic=keyed", "--key-separator=:", entered="a:1\nb\n")
+    assert missing.returncode == 1
+    assert "line 2 does not contain the key separator ':': b'b'" in missing.stderr
+    both = run("produce", "--topic=keyed", "--key-separator=:", "--count=1")
+    assert both.returncode == 1
+    assert "cannot be combined with --count" in both.stderr
+
+
 def check_produced_records_are_consumed(run: Run, environment: dict[str, str]) -> None:
     """Follow the first steps: produce numbers and lines, and consume them with the printed properties."""
     numbers = run("produce", "--topic=orders", "--count=100", "--rate=1000")
@@ -157,6 +174,7 @@ def check_produced_records_are_consumed(run: Run, environment: dict[str, str]) -
     again = run("topic", "more:2")
     assert again.returncode == 1
     assert "already exists" in again.stderr
+    check_keys_are_produced(run, file)
     missing = run("produce", "--topic=order", "--count=1")
     assert missing.returncode == 1
     assert "topic 'order' does not exist; check its name, or create it with `zkconsumer cluster topic order`" in (

@@ -99,7 +99,7 @@ def test_filter_program_reads_matching_topic(start: Start, topic: Callable[..., 
 
     output, errors = start("Whitelist(", name).communicate(timeout=60)
 
-    assert output == f"{name} 0 0\n", errors
+    assert output == f"{name} 0 0\nno message arrived for five seconds\n", errors
 
 
 def test_processes_divide_partitions(start: Start, topic: Callable[..., str], admin: Any) -> None:

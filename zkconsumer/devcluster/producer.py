@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
+from typing import TypeAlias
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
@@ -15,12 +16,18 @@ from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
 #: Maximum seconds to wait for metadata, and for pending records on exit.
 _TIMEOUT_S = 10.0
 
+#: Key and value of a record; the key may be None.
+KeyValue: TypeAlias = tuple[bytes | None, bytes]
+
 #: Interval between two bursts of records if the rate is limited, in seconds.
 _TICK_S = 0.05
 
 
 class Producer:
-    """Sends records to the partitions of a topic, round-robin.
+    """Sends records to a topic.
+
+    The key of a record determines its partition, as in Kafka's default partitioner; records without keys are sent to
+    the partitions round-robin.
 
     Exiting the ``with`` block waits until all records are acknowledged.
 
@@ -71,19 +78,20 @@ class Producer:
         if kind is None:
             self._check()
 
-    def send(self, values: Iterable[bytes], *, rate: int | None = None) -> None:
-        """Send one record per value.
+    def send(self, records: Iterable[KeyValue], *, rate: int | None = None) -> None:
+        """Send records.
 
         Args:
-            values: record values.
+            records: keys and values.
             rate: maximum number of records per second; None for no limit.
 
         Raises:
             ZkConsumerError: a record could not be written.
         """
-        for value in values if rate is None else _limit_rate(values, rate):
+        for key, value in records if rate is None else _limit_rate(records, rate):
+            partition = next(self._partitions) if key is None else None
             try:
-                future = self._producer.send(self._topic, value, partition=next(self._partitions))
+                future = self._producer.send(self._topic, value, key, partition=partition)
             except KafkaError as error:  # for example, the record is too large
                 raise self._failure(error) from error
             future.add_callback(self._count)
@@ -104,12 +112,12 @@ class Producer:
         return ZkConsumerError(f"could not write to topic {self._topic!r}: {error}")
 
 
-def _limit_rate(values: Iterable[bytes], rate: int) -> Iterator[bytes]:
+def _limit_rate(records: Iterable[KeyValue], rate: int) -> Iterator[KeyValue]:
     due = time.monotonic()
-    for value in values:
+    for record in records:
         now = time.monotonic()
         due = max(due, now - _TICK_S)  # do not catch up after a pause in the input
         if due - now > _TICK_S:
             time.sleep(due - now)
-        yield value
+        yield record
         due += 1 / rate

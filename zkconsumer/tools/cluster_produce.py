@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.security import PLAINTEXT
-from zkconsumer.devcluster.producer import Producer
+from zkconsumer.devcluster.producer import KeyValue, Producer
 from zkconsumer.devcluster.servers import numbers
+from zkconsumer.errors import ConfigurationError
+from zkconsumer.excerpt import excerpt
 from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.tools import cluster_state, common
 from zkconsumer.tools.common import ToolError
@@ -21,7 +23,7 @@ _TIMEOUT_S = 10.0
 
 _DESCRIPTION = """\
 Write each line of standard input, or each number from 0 to N - 1, as a record to a topic of the detached cluster.
-The records are distributed evenly among the partitions.
+Records without keys are distributed evenly among the partitions.
 """
 
 
@@ -33,6 +35,11 @@ def add_to(actions: Any) -> None:
     parser.add_argument("--topic", required=True, help="topic to write to; it must exist")
     parser.add_argument(
         "--count", type=common.positive, metavar="N", help="write the numbers from 0 to N - 1 instead of input lines"
+    )
+    parser.add_argument(
+        "--key-separator",
+        metavar="TEXT",
+        help="text between the key and the value in each input line (default: records have no keys)",
     )
     parser.add_argument(
         "--rate", type=common.positive, metavar="N", help="maximum number of records per second (default: no limit)"
@@ -47,6 +54,8 @@ def add_to(actions: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the records and return the exit code."""
+    if options.key_separator is not None and (options.count is not None or not options.key_separator):
+        raise ConfigurationError("--key-separator requires a non-empty text, and cannot be combined with --count")
     if options.bootstrap_server:
         servers, version = options.bootstrap_server, None
     else:
@@ -55,11 +64,17 @@ def run(options: argparse.Namespace) -> int:
     partitions = _partitions(servers, options.topic)
     if options.count is None and sys.stdin.isatty():
         common.echo("each line becomes a record; end with Ctrl-D", file=sys.stderr)
-    values = _lines() if options.count is None else (b"%d" % number for number in range(options.count))
+    records: Iterable[KeyValue]
+    if options.count is not None:
+        records = ((None, b"%d" % number) for number in range(options.count))
+    elif options.key_separator is not None:
+        records = _split_lines(options.key_separator)
+    else:
+        records = ((None, line) for line in _lines())
     producer = Producer(servers, options.topic, partitions, kafka=version)
     try:
         with producer:
-            producer.send(values, rate=options.rate)
+            producer.send(records, rate=options.rate)
     finally:
         written = f"{common.count(producer.acknowledged, 'record')} written to topic {options.topic!r}"
         common.echo(f"{written} ({common.count(len(partitions), 'partition')})", file=sys.stderr)
@@ -83,6 +98,19 @@ def _partitions(servers: str, topic: str) -> list[int]:
             f"topic {topic!r} does not exist; check its name, or create it with `zkconsumer cluster topic {topic}`"
         )
     return found
+
+
+def _split_lines(separator: str) -> Iterator[KeyValue]:
+    """Yield the key and value of each line of standard input.
+
+    Raises:
+        ToolError: a line does not contain the separator.
+    """
+    for number, line in enumerate(_lines(), 1):
+        key, found, value = line.partition(separator.encode())
+        if not found:
+            raise ToolError(f"line {number} does not contain the key separator {separator!r}: {excerpt(line)}")
+        yield key, value
 
 
 def _lines() -> Iterator[bytes]:
