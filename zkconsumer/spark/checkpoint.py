@@ -32,6 +32,8 @@ def read(folder: Path) -> dict[TopicPartition, int]:
         ConfigurationError: the directory is not a checkpoint, has no finished batch, has no Kafka source, or was
             written by a later zkconsumer release.
     """
+    if not folder.is_dir():
+        raise ConfigurationError(f"checkpoint directory {str(folder)!r} does not exist")
     batch = max(_numbers(folder / "commits"), default=None)
     if batch is None:
         raise ConfigurationError(
