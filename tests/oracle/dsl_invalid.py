@@ -87,7 +87,7 @@ def _grace_without_versions(rng: random.Random) -> tuple[list[Json], str]:
     return [
         table,
         {"op": "join_table", "in": "s", "other": "t", "kind": kind, "grace": 100},
-    ], "requires a table with"
+    ], "requires a versioned table with"
 
 
 def _versioned_global_table(_rng: random.Random) -> tuple[list[Json], str]:

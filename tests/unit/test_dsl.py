@@ -477,7 +477,10 @@ def test_invalid_steps_are_rejected(builder: StreamsBuilder) -> None:
         (lambda: stream.join(builder.global_table("g"), join), "a join with a global table requires key"),
         (lambda: stream.outer_join(table, join), "is not supported with a table; use left_join"),  # type: ignore[arg-type]
         (lambda: stream.join("in", join), "must be a KStream, KTable or GlobalKTable, got 'in'"),  # type: ignore[arg-type]
-        (lambda: stream.join(table, join, grace_ms=5), "requires a table with history_ms of at least 5, got None"),
+        (
+            lambda: stream.join(table, join, grace_ms=5),
+            "requires a versioned table with history_ms of at least 5, got None",
+        ),
         (
             lambda: stream.join(table, join, windows=JoinWindows(before_ms=0, after_ms=1)),
             "'windows' is not supported by",

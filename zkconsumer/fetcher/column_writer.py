@@ -68,7 +68,7 @@ class BytesColumn:
 
 
 class ColumnWriter:
-    """Writes the columns in one call of ``decode``.
+    """Writes the rows of a single ``decode`` call to the columns.
 
     ``counters`` is a working copy of ``state``; ``save`` writes it back.
     """

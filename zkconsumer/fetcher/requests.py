@@ -121,7 +121,7 @@ class FetchRequests:
         try:
             return self._fetch(positions, wait_ms, partition_max_bytes, reserved)
         finally:
-            self._budget.release(reserved)  # queued chunks are added to the budget separately
+            self._budget.release(reserved)  # queued chunks are counted against the budget separately
 
     def _fetch(
         self, positions: Mapping[TopicPartition, Position], wait_ms: int, partition_max_bytes: int, max_bytes: int

@@ -181,9 +181,8 @@ class Znodes:
                 raise self._connection.access_denied_error(path) from result
         errors = [result for result in results if isinstance(result, Exception)]
         if errors:
-            raise ZooKeeperUnavailableError(
-                f"could not create {len(nodes)} znodes, such as {nodes[0][0]}: {errors[0]!r}"
-            )
+            others = f" and {len(nodes) - 1} more in the same transaction" if len(nodes) > 1 else ""
+            raise ZooKeeperUnavailableError(f"could not create znode {nodes[0][0]}{others}: {errors[0]!r}")
         return None
 
     def delete(self, path: str, version: int = -1) -> None:

@@ -109,10 +109,11 @@ class Source:
         raise NotImplementedError
 
     def settle_unknown(self, batch_ms: int) -> None:
-        """Complete or reschedule an earlier batch whose jobs Spark has not submitted in this process.
+        """Complete, reschedule or fail an earlier batch whose jobs Spark has not submitted in this process.
 
-        If the jobs were submitted before the checkpoint was written, the batch was completed by then: otherwise, Spark
-        would have re-run it. In all other cases, a later batch reads the records, or the batch is handled as failed.
+        If the jobs were submitted before the checkpoint was written, they had finished by then; otherwise, Spark would
+        have re-run the batch. Such a batch is completed, and so is a batch without records. Any other batch is
+        rescheduled, so that a later batch reads its records, or handled as failed.
         """
         if self._ledger.was_submitted_before_recovery(batch_ms) or not self.count_records(batch_ms):
             self.complete({batch_ms})

@@ -215,7 +215,7 @@ class Alignment:
     # ---- event times of the next records ----
 
     def _raise_heads(self, unread: Mapping[TopicPartition, int]) -> None:
-        """Raise the event times of partitions read up to a limit, because their next records are after the limit."""
+        """For partitions read up to an alignment limit, raise the event time of the next record above the limit."""
         for partition, position in unread.items():
             time, offset = self._offsets_after.get(partition, (0, -1))
             if offset == position and partition in self._heads:

@@ -187,8 +187,8 @@ class PartitionRecord:
     def mark_in_flight(self, start: int, until: int) -> None:
         """Record the range of a batch that is about to run: a new batch, or one that is replayed after a restart.
 
-        The next batch starts where a replayed batch ends. If the committed offset is outside the replayed range,
-        another member or a tool changed it, and ``resumeFrom`` determines where the next batch starts.
+        The next batch starts where a replayed batch ends. If the committed offset is outside the replayed range, for
+        example because earlier commits failed or a tool set the offset, ``resumeFrom`` determines where it starts.
         """
         pending = self.start
         if pending is not None and pending.source is StartSource.GROUP and start <= pending.offset <= until:

@@ -99,7 +99,9 @@ class ApplicationPlan:
             StreamsError: the topic did not exist when the application started.
         """
         if topic not in self.partition_counts:
-            raise StreamsError(f"sink topic {topic!r} did not exist at startup; restart the application")
+            raise StreamsError(
+                f"sink topic {topic!r} did not exist at startup; create it if needed, then restart the application"
+            )
         return self.partition_counts[topic]
 
     @property

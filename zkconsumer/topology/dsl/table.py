@@ -224,8 +224,8 @@ class KTable:
         """
         if self.history_ms is None or self.history_ms < grace_ms:
             raise TopologyError(
-                f"grace_ms={grace_ms} requires a table with history_ms of at least {grace_ms}, got {self.history_ms} "
-                f"for table {self.name!r}"
+                f"table {self.name!r}: a join with grace_ms={grace_ms} requires a versioned table with history_ms of "
+                f"at least {grace_ms}, got {self.history_ms}"
             )
 
     def _filter(self, predicate: Predicate, is_negated: bool, store: StoreSettings, name: str | None) -> KTable:

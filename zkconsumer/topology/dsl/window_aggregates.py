@@ -106,7 +106,7 @@ class WindowedAggregate(Processor, Generic[W]):
 
     @abstractmethod
     def _update(self, record: Record) -> None:
-        """Update the windows that contain the record, which has a key."""
+        """Update the windows that contain the record. Its key is not None."""
 
     @property
     @abstractmethod

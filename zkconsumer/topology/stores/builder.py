@@ -1,4 +1,4 @@
-"""Builders, which declare state stores.
+"""Builders that declare state stores.
 
 Source: Kafka 3.9 org.apache.kafka.streams.state.Stores and StoreBuilder.
 """
