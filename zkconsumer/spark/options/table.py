@@ -309,7 +309,7 @@ OPTIONS = (
         "2m",
         "Maximum time that brokers may be unreachable before the query fails. The first rebalance may take this long "
         "plus ``revokeTimeout``. A query that resumes from a checkpoint also waits this long for a connection to "
-        "ZooKeeper; a new query waits for ``zookeeper.connection.timeout.ms``.",
+        "ZooKeeper; a new query waits up to ``zookeeper.connection.timeout.ms``.",
         "Spark ``kafkaConsumer.pollTimeoutMs``, ``fetchOffset.numRetries``",
     ),
 )
