@@ -226,7 +226,7 @@ class Session:
 
 
 def memory(cluster: DevCluster, topic: str, seconds: float, rounds: int) -> dict[str, Any]:
-    """Compare reading eight and seven of eight partitions, first a backlog, then a load of 100,000 records/s.
+    """Compare reading all eight partitions with reading seven of them: first a backlog, then 100,000 records/s.
 
     Args:
         seconds: duration of the load in the last round; it is 5 s in earlier rounds.

@@ -1,11 +1,11 @@
-"""Memory usage and isolation while one of eight partitions is not read.
+"""Measures memory usage and throughput while all of eight partitions are read, or all except one.
 
 ``python -m bench.memory MODE ZOOKEEPER WARM TOPIC RECORDS SECONDS``, with MODE ``all`` or ``seven``, prints JSON.
 
-Eight streams read one partition each. They first read the small topic WARM, which loads all code and starts all
+Each stream reads one partition. The streams first read the small topic WARM, which loads all code and starts all
 threads; the resident memory after that is the baseline. Then they read RECORDS records per partition of TOPIC at full
-speed, in batches of 2048 rows, and continue for SECONDS under a steady load. The resident memory is sampled every
-100 ms.
+speed, in batches of at most 2048 rows, and continue for SECONDS under a steady load. The resident memory is sampled
+every 100 ms.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def wait_for(condition: Callable[[], object], what: str, timeout: float = 120) -
 
 
 def measure(cluster: DevCluster, zk: KazooClient, kind: str, partitions: int, members: int, rounds: int) -> list[float]:
-    """Return the median time without records after a join and after a kill, in seconds."""
+    """Return the median times without records after a join and after a kill, in seconds."""
     joins, deaths = [], []
     topic = cluster.create_topic(f"{TOPIC}-{uuid.uuid4().hex[:8]}", partitions, config=NO_INDEX)
     load = Load(cluster, topic, partitions)
@@ -171,7 +171,7 @@ class Gaps:
     Attributes:
         p99: 99th percentile without a rebalance.
         steady: largest gap in each second without a rebalance.
-        rebalancing: largest gap while a member joins or leaves, including the following second.
+        rebalancing: largest gap during each join or leave, including the following second.
     """
 
     p99: float

@@ -114,7 +114,7 @@ def whole(stream: Any, case: Case) -> dict[str, float]:
 
 
 def batches(stream: Any, case: Case) -> dict[str, float]:
-    """Return the median duration of small batches, excluding the first third as warm-up."""
+    """Return the median batch duration in milliseconds, excluding the first third of the batches as warm-up."""
     with tempfile.TemporaryDirectory() as checkpoint:
         query = stream.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
         while len(progress := [p for p in query.recentProgress if p["numInputRows"]]) < case["count"]:

@@ -154,7 +154,7 @@ class Input:
         self._keys, self._rng, self._offset = keys, random.Random(1), 0
 
     def fill(self) -> Iterator[Any]:
-        """Yield batches that contain each key once."""
+        """Yield batches that together contain each key once."""
         for first in range(0, self._keys, COMMIT_RECORDS):
             yield self._batch(range(first, min(first + COMMIT_RECORDS, self._keys)))
 

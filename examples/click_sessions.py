@@ -1,7 +1,7 @@
 """Groups the clicks of each user into sessions with a session store.
 
-A session ends when its user has not clicked for 30 minutes of event time. Clicks that are up to 15 minutes late extend
-or merge earlier sessions. Clicks that arrive even later are dropped and counted.
+A session ends when its user has not clicked for 30 minutes of event time, and closes 15 minutes later. Until then, late
+clicks extend or merge sessions. Clicks of closed sessions are dropped and counted.
 ``python -m pytest examples/test_click_sessions.py`` runs its tests.
 """
 
@@ -16,7 +16,7 @@ WINDOWS = SessionWindows(gap_ms=30 * MINUTE, grace_ms=15 * MINUTE)
 
 
 class Sessions(Processor):
-    """Counts the clicks of each session, and forwards ended sessions."""
+    """Counts the clicks of each session, and forwards closed sessions."""
 
     def init(self, context: ProcessorContext) -> None:
         """Get the store."""
@@ -25,10 +25,10 @@ class Sessions(Processor):
         self._next_check_ms = 0
 
     def process(self, record: Record) -> None:
-        """Add a click, and merge the sessions within the gap. Once per event-time minute, forward ended sessions first.
+        """Add a click, and merge sessions within the gap. Once per event-time minute, forward closed sessions first.
 
         A punctuator would run after the click. If the click is much later than the previous one, the store has
-        removed the ended sessions by then.
+        removed the closed sessions by then.
         """
         now_ms = self._context.current_stream_time_ms
         if now_ms >= self._next_check_ms:

@@ -24,7 +24,7 @@ BATCH_SIZE = 10
 
 
 def read_batch(stream: KafkaStream, stopping: threading.Event) -> list[MessageAndMetadata]:
-    """Return the next messages; fewer than ``BATCH_SIZE`` if none arrives in time, or if the program is stopping."""
+    """Return the next ``BATCH_SIZE`` messages, or fewer if no message arrives in time or the program is stopping."""
     batch: list[MessageAndMetadata] = []
     while len(batch) < BATCH_SIZE and not stopping.is_set():
         try:
@@ -47,7 +47,7 @@ def store(batch: list[MessageAndMetadata], output: Path) -> None:
 
 
 def commit(consumer: ZookeeperConsumerConnector, offsets: dict[TopicPartition, int]) -> None:
-    """Commit offsets, and remove them from ``offsets``. After a failure, the next call commits them."""
+    """Commit the offsets of owned partitions, and clear ``offsets``. After a failure, the next call commits them."""
     for partition in offsets.keys() - consumer.assignment.keys():
         del offsets[partition]  # the new owner consumes these messages again
     try:

@@ -71,8 +71,8 @@ class Application:
         processes: number of processes.
         share: fraction of the records that the application processes.
         variants: values of ``Run.cached`` with which the application runs.
-        changelog: suffix of the changelog topic, if the topic must exist before the application starts. Otherwise,
-            Faust fails to process the first records and skips them.
+        changelog: suffix of the changelog topic, if the topic must exist before the application starts. If Faust's
+            changelog topic does not exist yet, Faust fails to process the first records and skips them.
     """
 
     command: Callable[[Run], Sequence[str | Path]]
@@ -190,7 +190,7 @@ class Running:
         return self._log.read()
 
     def kill(self) -> None:
-        """Kill the processes and their children."""
+        """Kill the processes and their descendants."""
         tree = [process for pid in self.pids for process in list_tree(pid)]
         for process in tree:
             with contextlib.suppress(psutil.NoSuchProcess):

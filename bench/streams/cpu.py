@@ -20,7 +20,7 @@ ENDED = "ended"
 
 
 class CpuSampler:
-    """Samples the CPU time of processes and their children in a thread, until ``stop``.
+    """Samples the CPU time of processes and their descendants in a thread, until ``stop`` is called.
 
     Args:
         roots: process ids of the application.
@@ -78,7 +78,7 @@ class CpuSampler:
 
 
 def measure_tree(root: int) -> Counter[str]:
-    """Return the CPU seconds of a process and its children since they started, by kind of process."""
+    """Return the CPU seconds of a process and its descendants since they started, by kind of process."""
     used: Counter[str] = Counter()
     for process in list_tree(root):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -98,7 +98,7 @@ def measure_memory(root: int) -> Counter[str]:
 
 
 def list_tree(root: int) -> Iterator[psutil.Process]:
-    """Yield a process and its children, if the process exists."""
+    """Yield a process and its descendants, if the process exists."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(root)
         yield process

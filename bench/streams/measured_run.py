@@ -44,7 +44,7 @@ def measure_run(
 ) -> dict[str, Any]:
     """Run an application over all records of a topic, check the counts, and return the figures.
 
-    Figures per million refer to the records in the measurement window; see ``Output.find_window``.
+    Rates, and figures per million records, refer to the measurement window; see ``Output.find_window``.
     """
     name = f"bench-{uuid.uuid4().hex[:8]}"
     sink = output.create_topic(cluster, f"{name}-out")

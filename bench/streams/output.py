@@ -18,8 +18,8 @@ from bench.streams.workload import PARTITIONS
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster
 
-#: Range, as fractions of all records, in which the longest output pause is located. The measurement window starts at
-#: the beginning of that pause.
+#: Part of the run in which the longest output pause is searched for, as fractions of all records. The measurement
+#: window starts at the beginning of that pause.
 START_FRACTIONS = 0.1, 0.3
 
 _CONFIG = {"message.timestamp.type": "LogAppendTime"}

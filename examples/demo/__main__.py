@@ -29,7 +29,7 @@ from zkconsumer.devcluster import DevCluster  # noqa: E402
 
 
 def clean_up(cluster: DevCluster, folder: Path) -> None:
-    """Kill all child processes, and delete all files. If a call is interrupted, the function can be called again."""
+    """Kill all child processes, and delete ``folder``. If a call is interrupted, the function can be called again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     children = psutil.Process().children(recursive=True)  # Spark, its workers, and the plain process
     for child in children:

@@ -135,7 +135,7 @@ def test_invalid_checkpoint_is_rejected(migrate: Migrate, folder: Path) -> None:
         (f"checkpoint:{folder / 'none'}", "json:-", "none' does not exist"),
         (f"checkpoint:{broken}", "json:-", "contains no offsets of a Kafka source"),
         (f"checkpoint:{newer}", "json:-", "the checkpoint has offset format version 99"),
-        (f"json:{folder / 'odd'}", "zookeeper", 'must contain offsets such as {"topic":{"0":23}}'),
+        (f"json:{folder / 'odd'}", "zookeeper", 'could not read offsets of the form {"topic":{"0":23}}'),
         (f"json:{folder / 'none'}", "zookeeper", "No such file"),
         ("zookeeper", "zookeeper", "--from and --to must differ"),
     ):

@@ -29,8 +29,8 @@ def read(folder: Path) -> dict[TopicPartition, int]:
     If two sources of the query read the same partition, the lower offset is returned.
 
     Raises:
-        ConfigurationError: the directory is not a checkpoint, has no finished batch, has no Kafka source, or was
-            written by a later zkconsumer release.
+        ConfigurationError: the checkpoint does not exist or cannot be read, has no finished batch, has no Kafka source,
+            or was written by a later zkconsumer release.
     """
     if not folder.is_dir():
         raise ConfigurationError(f"checkpoint directory {str(folder)!r} does not exist")

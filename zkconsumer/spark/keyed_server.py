@@ -29,7 +29,7 @@ _KEY_BYTES = 32
 _MAX_BYTES = 8 << 20
 #: Maximum number of pending connections that the server has not accepted yet.
 _BACKLOG = 128
-#: Timeout of ``accept`` and pause after an error, in seconds. ``close`` may not interrupt ``accept``.
+#: Timeout of ``accept`` and pause after an error, in seconds. On some systems, ``close`` does not interrupt ``accept``.
 _ACCEPT_INTERVAL_S = 0.5
 
 

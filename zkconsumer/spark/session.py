@@ -52,7 +52,7 @@ def _listener_of(spark: Any) -> QueryListener:
 
 
 def _check_worker_python(executable: str) -> None:
-    """Log a warning if Spark's workers do not use the driver's Python: zkconsumer may not be installed in theirs."""
+    """Log a warning if Spark's workers use another Python than the driver: zkconsumer may not be installed in it."""
     found = shutil.which(executable)
     if "PYSPARK_PYTHON" in os.environ or (found and Path(found).parent == Path(sys.executable).parent):
         return

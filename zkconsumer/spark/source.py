@@ -150,11 +150,11 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return ReadMaxRows(SourceOptions.parse(self._raw_options).limits.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Stop the query at the log end offsets that the next call of ``latestOffset`` finds."""
+        """Stop the query at the log end offsets that the next call to ``latestOffset`` finds."""
         self._is_bounded = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Record that the batch that ends at ``start`` has finished, and plan the next one."""
+        """Record that the batch that ends at ``start`` has finished, and plan the next one or end the query."""
         if start.get("ended"):
             self.stop()
             return start
@@ -167,7 +167,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return planner.plan(start, is_last=True)  # Trigger.Once ignores the limits
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the end offsets, the lag and the member's state, for Spark's progress events."""
+        """Return the end offsets, the lag and the member's state for progress events; None before the first batch."""
         return self._planner.latest() if self._planner is not None else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

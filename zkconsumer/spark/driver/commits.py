@@ -117,7 +117,7 @@ class DriverCommits:
         return bool(self._threads_of(uncommitted))
 
     def commit(self, uncommitted: UncommittedBatches, timeout_s: float) -> None:
-        """Commit the batches of a query in a new thread, which first waits for unfinished commits of the same groups.
+        """Commit the batches of a query in a new thread, which first waits for unfinished commits for the same groups.
 
         Args:
             timeout_s: maximum seconds to retry while ZooKeeper or the brokers are unreachable.
@@ -178,9 +178,10 @@ def commit_batch(
 ) -> dict[TopicPartition, int]:
     """Commit those offsets of a batch that are higher than the group's committed offsets.
 
-    Skips partitions that another member owns, and partitions whose offset was written after the batch was completed,
-    for example by an offset reset. With ``resumeFrom=group``, also skips partitions whose committed offset is below the
-    start of the batch: that offset may have been reset before a restart, so that the query resumes from it.
+    Skips partitions that another member owns, partitions of re-created topics, and partitions whose offset znode was
+    modified after the batch was completed, for example by an offset reset. With ``resumeFrom=group``, also skips
+    partitions whose committed offset is below the start of the batch: that offset may have been set before a restart to
+    make the query resume from it.
 
     Args:
         consumer_ids: consumer ids of the query.
@@ -244,7 +245,9 @@ def _drop_written_since(
     time_s: float,
     committed: Mapping[TopicPartition, int],
 ) -> list[TopicPartition]:
-    """Return the partitions whose offset znode was not modified after ``time_s``, or contains the ``committed`` offset.
+    """Return the partitions whose offset znode was not modified by another process after ``time_s``.
+
+    A znode that contains the ``committed`` offset was modified by the driver.
 
     Args:
         time_s: time in seconds since the epoch.

@@ -3,8 +3,8 @@
 The planning process learns that a batch is completed only when Spark requests the next one. With a long trigger
 interval this is late, and with ``Trigger.Once`` or a stop between two triggers it never happens. The listener therefore
 commits the offsets of a completed batch if the planning process does not do so within a second, and immediately when
-the query ends. It commits only partitions that no other member owns, and never lowers an offset. It also stops queries
-whose decoder detected the end of the stream.
+the query ends. It commits offsets only for partitions that no other member owns, and never lowers an offset. It also
+stops queries whose decoder detected the end of the stream.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COMMIT_DELAY_S = 1.0
 #: Seconds before a failed commit is retried.
 _RETRY_INTERVAL_S = 10.0
 
-#: Maximum seconds to retry a query's last commit while ZooKeeper is unreachable.
+#: Maximum seconds to retry a query's last commit while ZooKeeper or the brokers are unreachable.
 _LAST_COMMIT_TIMEOUT_S = 30.0
 
 #: Maximum seconds to wait for the last commits, and for the thread that starts them.
@@ -68,9 +68,9 @@ class _Query:
 
     Attributes:
         sources: options of the query's ``format("zkconsumer")`` sources.
-        due: time (``time.monotonic``) at which to commit the query's batches; None if there are no batches.
-        reported: by source, the number of the last report to the planning process, and the reported batch.
-        progress: the last progress report.
+        due: time (``time.monotonic``) of the next attempt to commit the query's batches; None if none is scheduled.
+        reported: number of the last report to the planning process, and the reported batch, by source index.
+        progress: last progress report; None before the first one.
     """
 
     name: str
@@ -140,7 +140,7 @@ class QueryListener(StreamingQueryListener):
         return self._thread.is_alive
 
     def observes(self, spark: Any) -> bool:
-        """Return whether this listener observes the session of ``spark``, which can have several PySpark objects."""
+        """Return whether ``spark`` belongs to the observed session; several PySpark objects can share one session."""
         own = self._spark
         return own.sparkContext is spark.sparkContext and bool(own._jsparkSession == spark._jsparkSession)
 
@@ -339,7 +339,7 @@ def _read_sources(query: Any) -> Iterator[SourceOptions]:
 
 
 def _find_completion_time(progress: Mapping[str, Any]) -> float:
-    """Return when a batch was completed, in seconds since the epoch. Its progress report may arrive later."""
+    """Return a batch's completion time in seconds since the epoch. Its progress report may arrive later."""
     started = datetime.fromisoformat(progress["timestamp"])
     return started.timestamp() + float(progress["durationMs"].get("triggerExecution", 0)) / 1000
 

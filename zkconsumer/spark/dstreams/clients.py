@@ -1,4 +1,4 @@
-"""Each source's connections to brokers and to its consumer group. Checkpoints do not contain these connections."""
+"""Each source's connections to brokers and to ZooKeeper. Checkpoints do not contain these connections."""
 
 from __future__ import annotations
 
@@ -130,9 +130,7 @@ class ClientsBySource:
 
     def _check_open(self, key: str) -> None:
         if key in self._closed:
-            raise ClosedError(
-                "the stream was closed; records after the last committed offset will be read again after a restart"
-            )
+            raise ClosedError("the stream was closed, because its streaming context stopped")
 
 
 def _close(client: Future[Client]) -> None:
@@ -148,7 +146,7 @@ clients = ClientsBySource()
 
 
 def consumer_config(params: Mapping[str, Any]) -> ConsumerConfig:
-    """Return the consumer configuration for ``kafkaParams``, written for Kafka's old or new consumer."""
+    """Return the consumer configuration for ``kafkaParams``, which can be written for the old or the new consumer."""
     known = {key: value for key, value in params.items() if key != "metadata.broker.list"}
     if str(known.get("auto.offset.reset", "")).lower() in ("earliest", "latest"):
         known["auto.offset.reset"] = {"earliest": "smallest"}.get(known["auto.offset.reset"].lower(), "largest")

@@ -23,7 +23,7 @@ class Follower(StreamingListener):
     """
 
     class Java:
-        """The Java interfaces of this class, for py4j."""
+        """The Java interfaces that ``Follower`` implements, for py4j."""
 
         implements = ["org.apache.spark.streaming.api.java.PythonStreamingListener"]
 
@@ -70,7 +70,7 @@ class Follower(StreamingListener):
         return int(self._ssc._jssc.ssc().graph().getMaxInputStreamRememberDuration().milliseconds())
 
     def _settle_earlier(self, time_ms: int) -> None:
-        """Mark earlier batches as completed or failed if their completion was not reported to this listener.
+        """Complete, reschedule or fail earlier batches whose completion was not reported to this listener.
 
         The context's own progress listener received the events that this listener missed. It receives each event
         first, so if a batch is not completed there, its completion will be reported to this listener. Batches are

@@ -228,9 +228,10 @@ class KafkaUtils:
         """Return a stream of ``(key, message)`` pairs that uses neither a consumer group nor ZooKeeper.
 
         Args:
-            topics: topics to read, with all their partitions.
+            topics: topics to read.
             kafkaParams: consumer properties, including ``metadata.broker.list`` or ``bootstrap.servers``.
-            fromOffsets: starting offset of each partition; by default, ``auto.offset.reset`` applies.
+            fromOffsets: starting offsets of the partitions to read; by default, all partitions are read, and
+                ``auto.offset.reset`` determines where they start.
             keyDecoder: function that decodes keys.
             valueDecoder: function that decodes messages.
             messageHandler: function that converts records; its results replace the pairs.
@@ -276,7 +277,8 @@ class KafkaUtils:
             messageHandler: function that converts records; its results replace the pairs.
 
         Raises:
-            ConfigurationError: ``kafkaParams`` contains no brokers, or a range is not completely in its log.
+            ConfigurationError: ``kafkaParams`` contains no brokers, or a range is not completely in its log or ends
+                before it starts.
         """
         if not isinstance(kafkaParams, dict):
             raise TypeError("kafkaParams should be dict")
@@ -323,8 +325,8 @@ def _stream(ssc: StreamingContext, source: Source, convert: _Convert) -> KafkaDS
         spans = [OffsetRange(p.topic, p.partition, *span) for p, span in sorted(ranges.items())]
         return _rdd(sc, source.tasks(ranges), spans, convert)
 
-    # The parent stream calls ``batch`` once per batch. It is a file stream, because other streams either need an
-    # external system or cannot be recovered from a checkpoint.
+    # Spark calls ``batch`` for each batch time of the parent stream. The parent is a file stream, because other streams
+    # either need an external system or cannot be recovered from a checkpoint.
     folder = tempfile.mkdtemp(prefix="zkconsumer-tick-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     tick = ssc.textFileStream(folder)

@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-#: Maximum number of completed batches to keep. Usually ``forget_before`` removes them earlier.
+#: Maximum number of plans to keep, unless the oldest one is not committable. Usually, ``forget_before`` removes plans
+#: earlier.
 _RETAINED_BATCHES = 1000
 
 

@@ -1,7 +1,7 @@
 """Runs unmodified scripts that contain ``from pyspark.streaming.kafka import KafkaUtils``.
 
 The command is ``python -m zkconsumer.spark.shim SCRIPT``. A program that is started in another way must call
-``install()`` before it imports the module.
+``install()`` before it imports ``pyspark.streaming.kafka``.
 """
 
 from __future__ import annotations

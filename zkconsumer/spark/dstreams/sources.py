@@ -34,7 +34,7 @@ from zkconsumer.spark.planning.splitting import tasks as tasks_of
 
 
 class Source:
-    """Plans batches. Used by Spark's job generator thread; ``complete`` is called by the listener thread.
+    """Plans batches in Spark's job generator thread. The listener bus thread marks them as completed or failed.
 
     Checkpoints contain the attribute names, so attributes must not be renamed.
 
@@ -44,8 +44,7 @@ class Source:
     Attributes:
         key: unique id of the source in this process; a recovered source has a new key.
         seconds: batch interval in seconds.
-        has_failed: whether a batch failed, so that no further batches are planned before a restart. Not stored in
-            checkpoints.
+        has_failed: whether planning stopped after a failed batch, until a restart. Not stored in checkpoints.
     """
 
     has_failed = False
@@ -71,7 +70,7 @@ class Source:
         return RateLimits(sc, self.seconds, self._RATE_PROPERTY)
 
     def ranges_at(self, time_ms: int) -> Ranges:
-        """Return the ranges for a batch time, which are planned by the first call. Nothing is planned after a failure.
+        """Return the ranges for a batch time. The first call plans them, unless ``has_failed`` is set.
 
         A new batch time takes over the ranges of a batch that was not run, if there is one.
 
@@ -93,7 +92,7 @@ class Source:
         return sum(total(self.planned_ranges(time_ms)) for time_ms in self._ledger.times(batch_ms))
 
     def uncompleted(self) -> set[int]:
-        """Return the times of planned batches that are not known to be completed, in milliseconds."""
+        """Return the times, in milliseconds, of batches that are neither rescheduled nor known to be completed."""
         return self._ledger.uncompleted()
 
     def submit(self, batch_ms: int) -> None:
@@ -123,7 +122,7 @@ class Source:
             self.fail(batch_ms, "the batch was not run, because planning of another stream failed")
 
     def forget_before(self, time_ms: int) -> None:
-        """Forget completed batches that are no longer needed, to keep checkpoints small."""
+        """Remove the plans before ``time_ms``, up to the first uncommittable one, to keep checkpoints small."""
         self._ledger.forget_before(time_ms)
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
@@ -140,12 +139,14 @@ class Source:
 
 
 class DirectSource(Source):
-    """Reads all partitions that exist when the stream is created, without a consumer group or ZooKeeper.
+    """Reads a fixed set of partitions without a consumer group or ZooKeeper.
 
     Args:
         seconds: batch interval in seconds.
         params: the user's ``kafkaParams``.
-        positions: starting offsets; None to use ``auto.offset.reset``.
+        topics: topics to read if ``positions`` is None.
+        positions: starting offsets of the partitions to read; None to read all partitions that exist when the stream is
+            created, starting as configured by ``auto.offset.reset``.
     """
 
     _RATE_PROPERTY = "spark.streaming.kafka.maxRatePerPartition"

@@ -55,7 +55,7 @@ class RecordDecoder(_Decoder, ABC):
         """
 
     def is_end_of_stream(self, row: tuple[Any, ...]) -> bool:
-        """Whether ``row`` marks the end of the stream. If so, the query ends after the current batch.
+        """Return whether ``row`` marks the end of the stream. If so, the query ends after the current batch.
 
         The row, and later rows of the same partition in this batch, are discarded. Not called for batch reads
         (``spark.read``), which stop at their ending offsets.

@@ -34,7 +34,7 @@ class FetchTask(InputPartition):
         fails_on_data_loss: whether to raise an error for deleted records instead of skipping them.
         unavailable_timeout_s: maximum seconds without a fetched chunk before the task fails.
         reports: address to which the end of the stream and skipped records are reported; None disables the reports.
-        can_end: whether the decoder can end the stream.
+        can_end: whether to call the decoder's ``is_end_of_stream``.
     """
 
     ranges: Ranges

@@ -46,9 +46,11 @@ def read(task: FetchTask) -> Iterator[Any]:
 
     Raises:
         OffsetOutOfRangeError: an offset of a range is not in the log, and ``failOnDataLoss`` is true.
-        CorruptRecordError: a record batch was corrupt in two fetches, or the broker cannot read it.
+        CorruptRecordError: a record batch was corrupt in two fetches and cannot be skipped (see
+            ``RowReader.read_corrupt``), or the broker cannot read it.
         UndecodableRecordError: the decoder rejected a record, and ``corrupt.record.policy`` is ``raise``.
         BrokerUnavailableError: no records arrived for ``task.unavailable_timeout_s`` seconds.
+        TopicAuthorizationError: no records arrived in this time, because reading the topic is not authorized.
     """
     freeze_modules("source")
     manager = ConsumerFetcherManager(
@@ -169,7 +171,7 @@ class _TaskReader:
             self._manager.refetch(queue, partition, next_offset)
 
     def _check_missing(self, silence: float) -> None:
-        """Fail the task, or skip records that were deleted.
+        """Check whether the missing records were deleted; after a timeout, skip them or fail the task.
 
         Args:
             silence: seconds since the last chunk.
@@ -229,6 +231,8 @@ class _LossCheck:
 
     def losses(self, missing: Mapping[TopicPartition, int]) -> dict[TopicPartition, DataLossError]:
         """Return an error for each partition whose topic was deleted, or whose log ends before the end of its range.
+
+        The result is empty if the brokers do not respond.
 
         Args:
             missing: end offset of each partition's range.

@@ -71,7 +71,7 @@ class RowSchema:
 
         Args:
             check_crcs: whether to verify record batch checksums.
-            can_end: whether the decoder can end the stream; if not, ``is_end_of_stream`` is not called.
+            can_end: whether to call the decoder's ``is_end_of_stream``.
         """
         if self.decoder is None:
             return _ColumnReader(self, check_crcs)

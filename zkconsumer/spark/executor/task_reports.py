@@ -138,6 +138,8 @@ class ReportListener:
 def local_address() -> tuple[str, str | None]:
     """Return this machine's host name and the address to listen on, for use if the driver's host is unknown.
 
+    If the host name has no IPv4 address, or is not resolved in time, the loopback address is returned.
+
     Source: Spark 4.2 Utils.localCanonicalHostName, which also reads SPARK_LOCAL_HOSTNAME.
     """
     host = os.environ.get("SPARK_LOCAL_HOSTNAME") or os.environ.get("SPARK_LOCAL_IP") or socket.gethostname()

@@ -46,7 +46,7 @@ class OptionReader:
         return declared.parse_default() if default is None else default
 
     def given(self, name: str) -> bool:
-        """Whether the user set option or property ``name``."""
+        """Return whether the user set option or property ``name``."""
         return name.lower() in self._given
 
     def with_prefix(self, prefix: str) -> dict[str, str]:

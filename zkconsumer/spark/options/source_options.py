@@ -150,7 +150,7 @@ class SourceOptions:
         """Return the schema of the rows that tasks create.
 
         Args:
-            schema: DataFrame schema as passed by Spark; None for the columns of Spark's Kafka source.
+            schema: DataFrame schema as passed by Spark; None for the schema of the columns in ``columns``.
         """
         if schema is None:
             return RowSchema.from_columns(self.columns)
@@ -231,7 +231,7 @@ def _read_columns(reader: OptionReader) -> tuple[str, ...]:
 
 
 def _read_consumer(reader: OptionReader, use: GroupUse | None, problems: Problems) -> ConsumerConfig | None:
-    """Return the consumer properties: all options that are not data source options."""
+    """Return the consumer properties, which are all options except data source options; None if one is invalid."""
     known = property_names()
     properties = {}
     for name, text in sorted(reader.unread().items()):

@@ -31,7 +31,7 @@ class StartSource(enum.Enum):
     CHECKPOINT = "checkpoint"
     GROUP = "group"
     AUTO_OFFSET_RESET = "auto.offset.reset"
-    #: The partition was created after the topics were last listed.
+    #: The partition was created after the topics were last listed, or its topic was re-created.
     NEW_PARTITION = "new partition"
     #: The records at the position were lost; reading restarts at the log start offset.
     RECORDS_LOST = "records lost"
@@ -50,8 +50,8 @@ class StartPosition(NamedTuple):
     Attributes:
         source: what determined the position.
         offset: next offset to read, or -1 if it must be looked up.
-        timestamp: timestamp to look up: ``protocol.EARLIEST``, ``protocol.LATEST``, or milliseconds since the epoch;
-            None to use ``auto.offset.reset``.
+        timestamp: timestamp to look up if ``offset`` is -1: ``protocol.EARLIEST``, ``protocol.LATEST``, or milliseconds
+            since the epoch; None to use ``auto.offset.reset``.
         strict: whether to fail if the partition has no record at or after ``timestamp``.
     """
 
@@ -66,7 +66,8 @@ class StartingOffsets:
     """Determines where reading starts in each partition.
 
     Attributes:
-        mode: ``group``, ``earliest`` or ``latest``; applies to partitions that ``named`` does not contain.
+        mode: ``group``, ``earliest`` or ``latest``; applies to partitions that ``named`` does not contain, unless
+            ``timestamp`` is set.
         named: mapping from topic or Java regular expression to one value, or to values by partition. With
             ``timestamps``, a value is a timestamp in milliseconds since the epoch; otherwise, it is a mode, an offset
             or a marker (-1 or -2). Topic names take precedence over regular expressions.
@@ -147,7 +148,7 @@ class StartingOffsets:
         return StartPosition(StartSource.AUTO_OFFSET_RESET)
 
     def _start_first(self, partition: TopicPartition, group_offset: int, is_new: bool) -> StartPosition:
-        """Return the start position that the starting options determine."""
+        """Return the start position of a partition in the first assignment, according to the starting options."""
         wanted = self._find_named(partition)
         timestamp = int(wanted) if self.timestamps and wanted is not None else self.timestamp
         if timestamp is not None:
@@ -170,7 +171,7 @@ class StartingOffsets:
 
 
 def matches(expression: str, topic: str) -> bool:
-    """Whether ``expression``, a topic or Java regular expression in a starting option, matches ``topic``."""
+    """Return whether ``expression``, a topic or Java regular expression in a starting option, matches ``topic``."""
     return Whitelist(expression).is_topic_allowed(topic, exclude_internal_topics=False)
 
 

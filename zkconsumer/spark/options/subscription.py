@@ -69,7 +69,7 @@ class Subscription:
         return Registration.static({topic: self.threads.get(topic, streams) for topic in self.topics})
 
     def wants(self, topic: str, exclude_internal: bool) -> bool:
-        """Whether the query reads ``topic`` or some of its partitions."""
+        """Return whether the query reads ``topic`` or some of its partitions."""
         if self.filter is not None:
             return self.filter.is_topic_allowed(topic, exclude_internal)
         return topic in self.topics or any(partition.topic == topic for partition in self.assigned)

@@ -2,9 +2,9 @@
 
 Spark's watermark follows the partition that is furthest ahead, so unread records of slower partitions become late and
 are dropped. With alignment, faster partitions wait: a batch reads each partition only up to the alignment limit. The
-limit is the earliest event time among the next records of all active partitions, plus the lag. If the
-``withWatermark`` delay is at least the lag plus the disorder within a partition, rows are never dropped merely because
-another partition is ahead.
+limit is the earliest event time among the next records of all active partitions, plus the lag; a partition without a
+next record counts with its last one. If the ``withWatermark`` delay is at least the lag plus the disorder within a
+partition, rows are never dropped merely because another partition is ahead.
 
 A partition that has had no records to read for longer than ``idleTimeout`` is idle: it does not hold back other
 partitions until it receives a record.
@@ -26,7 +26,8 @@ from zkconsumer.spark.executor.decoders import RecordDecoder, open_decoder
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning.sampling import SAMPLE_BYTES, sample
 
-#: Maximum number of partitions to sample at once, and per batch unless the batch would otherwise be empty.
+#: Maximum number of partitions to sample at once. Per batch, more are sampled only if they have never been sampled, or
+#: if the batch would otherwise be empty.
 _SAMPLED = 64
 
 #: Maximum number of bytes to scan, per partition and in total, if brokers cannot look up the first offset after the
@@ -43,7 +44,7 @@ class AlignmentLimit(NamedTuple):
 
     Attributes:
         max_event_time_ms: latest event time, inclusive, in milliseconds since the epoch.
-        slowest_partition: partition whose next record determines the limit.
+        slowest_partition: partition whose event time determines the limit.
     """
 
     max_event_time_ms: int
@@ -110,10 +111,10 @@ class Alignment:
         self._times = times
         self._logs = logs
         self._event_time = event_time
-        #: Position and event time of each partition's last sampled record. Until the next sample, this time is a lower
-        #: bound for the records that follow.
+        #: Position and event time of each partition's last sampled record. Until the next sample, this time is used as
+        #: a lower bound for the records that follow.
         self._heads: dict[TopicPartition, tuple[int, int]] = {}
-        #: Positions at which no record could be sampled, for example because it is corrupt.
+        #: Positions at which no record could be sampled, for example because the record is corrupt.
         self._unreadable: dict[TopicPartition, int] = {}
         #: By partition: an event-time limit, and the offset of the first later record (-1 if there was none).
         self._offsets_after: dict[TopicPartition, tuple[int, int]] = {}
@@ -143,7 +144,7 @@ class Alignment:
         return frozenset(self._times.idle)
 
     def state(self) -> dict[str, Any]:
-        """Return the progress report entries: the partition that holds back the others, and the idle partitions."""
+        """Return the progress report entries: whether alignment is on, the slowest partition, and idle partitions."""
         return {
             "eventTimeAlignment": "off" if self._is_disabled else "on",
             "eventTimeHeldBackBy": str(self._held_by) if self._held_by is not None else None,
@@ -228,7 +229,7 @@ class Alignment:
         return sorted(stale, key=lambda partition: (self._heads.get(partition, (-1, 0))[1], partition))
 
     def _sample_heads(self, unread: Mapping[TopicPartition, int], partitions: list[TopicPartition]) -> None:
-        """Sample the next records of ``partitions``. If records have no event time, disable alignment."""
+        """Sample the next records of ``partitions``. If a sample contains no event time, disable alignment."""
         for first in range(0, len(partitions), _SAMPLED):
             positions = {p: unread[p] for p in partitions[first : first + _SAMPLED]}
             samples = sample(self._logs, positions)
@@ -259,7 +260,8 @@ class Alignment:
             topic=partition.topic,
             partition=partition.partition,
             offset=offset,
-            remedy="set a decoder that implements event_time(), because the record has no timestamp (pre-0.10 format)",
+            remedy="set a decoder whose event_time() returns the record's event time; without event_time(), the record "
+            "needs a timestamp, which the pre-0.10 format does not have",
         )
 
     def _time(self, record: MessageAndMetadata) -> int | None:
@@ -279,7 +281,7 @@ class Alignment:
     def _find_bounds_after(
         self, bounds: Mapping[TopicPartition, int], readable: Mapping[TopicPartition, int], limit: AlignmentLimit
     ) -> dict[TopicPartition, int]:
-        """Return reduced bounds for partitions that have a record after the limit but before their current bound."""
+        """Return new bounds: the first offset after the limit, or the end of the scan, at most the current bound."""
         found: dict[TopicPartition, int] = {}
         scanned = dict(readable)
         if self._event_time is None:

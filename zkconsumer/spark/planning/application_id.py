@@ -15,7 +15,7 @@ def with_application(config: ConsumerConfig, application: int | None) -> Consume
     """Return ``config`` with a new consumer id that ends in ``-spark<application>``.
 
     Args:
-        application: application number, unique on this host; None to keep the consumer id.
+        application: number of the Spark application, unique on this host; None to keep the consumer id.
     """
     if application is None:
         return config

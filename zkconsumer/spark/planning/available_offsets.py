@@ -18,7 +18,7 @@ _RETRY_FACTOR = 10.0
 
 
 class AvailableOffsets:
-    """Looks up offsets, and omits partitions whose leaders do not respond. Used by Spark's thread.
+    """Looks up offsets, and omits partitions without a responding leader. Used by Spark's thread.
 
     Args:
         clock: monotonic clock, in seconds.
@@ -35,7 +35,7 @@ class AvailableOffsets:
 
     @property
     def unavailable(self) -> list[TopicPartition]:
-        """The partitions whose leaders do not respond; ``find`` returns no offsets for them."""
+        """The partitions that had no responding leader at their last lookup."""
         return sorted(self._unavailable)
 
     def health_reasons(self) -> list[HealthReason]:

@@ -30,12 +30,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class NothingToRead:
-    """No batch: there are no unread records, or too few of them. If the query is bounded, it has read everything."""
+    """No batch: no records can be read now, or too few of them. If the query is bounded, it has read everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanAgain:
-    """No batch yet: it is unknown whether there are unread records, or a limit delays reading them."""
+    """No batch yet: it is unknown whether there are unread records, a limit delays them, or partitions were revoked."""
 
 
 class BatchPlanner:
@@ -70,7 +70,7 @@ class BatchPlanner:
 
         Raises:
             DataLossError: records were deleted, and ``failOnDataLoss`` is set.
-            ZkConsumerError: ZooKeeper or the brokers did not respond.
+            ZkConsumerError: planning failed, for example because ZooKeeper or the brokers did not respond.
         """
         is_ending = self._ends.has_target or is_last
         self._topics.check()
@@ -93,7 +93,7 @@ class BatchPlanner:
         return self._create_batch(start, ranges, ends if self._stores_lags else {})
 
     def _plan_without_positions(self) -> NothingToRead | PlanAgain:
-        """Determine whether a bounded query that has no positions has read everything.
+        """Determine whether an ending query that has no positions has read everything.
 
         Raises:
             ZooKeeperUnavailableError: the query may own partitions again after the next rebalance.

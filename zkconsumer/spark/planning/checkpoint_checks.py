@@ -19,7 +19,7 @@ def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> 
 
     Raises:
         ConfigurationError: the checkpoint was written for another group or other topics, by another data source, or by
-            a later release.
+            a later release; or ``ignoreUnsubscribedTopics=false`` requires the option ``subscribe``.
     """
     check_format(offset)
     subscription, last = options.subscription, BatchOffset.from_json(offset)
@@ -34,8 +34,8 @@ def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> 
     if unsubscribed and options.keeps_unsubscribed:
         if not subscription.topics:
             raise ConfigurationError(
-                "option ignoreUnsubscribedTopics=false requires the option subscribe; the checkpoint also contains the "
-                f"topics {', '.join(unsubscribed)}"
+                "option ignoreUnsubscribedTopics=false requires the option subscribe, because the checkpoint contains "
+                f"other topics: {', '.join(unsubscribed)}"
             )
         return Subscription(topics=(*subscription.topics, *unsubscribed))
     if unsubscribed and len(unsubscribed) == len(topics):

@@ -13,8 +13,8 @@ from zkconsumer.spark.planning.available_offsets import AvailableOffsets
 from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
 
-#: Minimum time to reuse end offsets while there are no new records, and minimum interval between two attempts to plan
-#: a batch, in seconds. Spark requests an offset about 90 times per second.
+#: Minimum seconds to reuse end offsets while there are no new records, and seconds between retries of planning,
+#: topic checks and commits. Spark requests an offset about 90 times per second.
 IDLE_INTERVAL_S = 0.05
 
 #: Maximum share of one core to use for lookups while there are no new records. With many partitions, end offsets are
@@ -31,7 +31,7 @@ class EndOffsets:
 
     Attributes:
         latest: last known end offsets of the partitions in the last lookup.
-        has_target: whether the query is bounded, so that it ends at the end offsets found by its first lookup.
+        has_target: whether the query is bounded, so that it ends at ``target``.
         target: end offsets at which a bounded query ends; None until they are looked up.
         is_idle: whether the last plan found no records to read.
     """
@@ -70,10 +70,10 @@ class EndOffsets:
     def look_up(self, positions: Mapping[TopicPartition, int], *, is_ending: bool) -> Mapping[TopicPartition, int]:
         """Return the end offsets for the next batch; they can include partitions that are not in ``positions``.
 
-        Partitions whose leaders do not respond are omitted, unless the query is ending and must read all partitions.
+        Unavailable partitions are omitted, unless the query is ending and must read all partitions.
 
         Raises:
-            RetriableError: no leader responded, or the query is ending and a leader did not respond.
+            RetriableError: no partition is available, or the query is ending and a partition is unavailable.
         """
         if self.target is not None:
             return self.target

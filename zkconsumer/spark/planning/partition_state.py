@@ -1,4 +1,4 @@
-"""State of one partition of a query: its ownership, its next position and the batch that contains it.
+"""State of a query's partition: its ownership, its next position and the batch that contains it.
 
 Ownership states and transitions:
 
@@ -15,7 +15,7 @@ lose        unassigned  unassigned  unassigned  unassigned
 
 A dash marks an event that cannot happen in that state. ``TRANSITIONS`` contains the same table.
 
-Three properties are not part of the state, because they outlive ownership. A batch stays in flight when the
+Some properties are not part of the ownership state, because they outlive ownership. A batch stays in flight when the
 ZooKeeper session is lost, so a partition that is claimed again may still be in that batch. The end of the last batch,
 and whether the partition existed and was assigned before, determine where the partition resumes when it is assigned
 again.
@@ -42,7 +42,8 @@ class PartitionState(enum.Enum):
     CLAIMED = "claimed"
     #: Owned, with a position; the next batch may contain it.
     READY = "ready"
-    #: Owned, but another member is waiting for it. Released when its batch is finished and committed.
+    #: Owned, but another member is waiting for it. Released when its batch is finished and committed, or
+    #: when ``revokeTimeout`` expires.
     REVOKING = "revoking"
 
 
@@ -94,7 +95,7 @@ class PartitionRecord:
         stale_planned_until: ``planned_until`` of a deleted topic, until the position in the re-created topic is set. A
             committed offset up to this value may belong to the deleted topic.
         exists: whether the partition existed when partitions were last listed.
-        was_assigned: whether the partition has been assigned, or part of a batch, since the query started.
+        was_assigned: whether the partition was assigned to the query, or part of a batch, since the query started.
     """
 
     state: PartitionState = PartitionState.UNASSIGNED
@@ -230,7 +231,7 @@ class PartitionRecord:
             self.stale_planned_until, self.planned_until, self.was_assigned = self.planned_until, None, False
 
     def _was_set_back(self, start: int, until: int, restart: str) -> bool:
-        """Whether the position was reset below the end of a finished batch, so that the batch must not be committed."""
+        """Return whether the position was reset below the end of a finished batch, which must not be committed then."""
         if self.start is not None:  # the next position is not resolved yet
             is_reset = self.start.source is StartSource.RECORDS_LOST
             is_group_rewound = self.start.source is StartSource.GROUP and restart == "group"

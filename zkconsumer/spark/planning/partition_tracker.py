@@ -76,7 +76,7 @@ class PartitionTracker:
             }
 
     def is_moving(self) -> bool:
-        """Whether a partition is being released, or was acquired and has no position yet."""
+        """Return whether a partition is being released, or was acquired and has no position yet."""
         with self._lock:
             return any(
                 record.state is PartitionState.REVOKING
@@ -174,7 +174,7 @@ class PartitionTracker:
             }
 
     def still_pending(self, starts: Mapping[TopicPartition, StartPosition]) -> set[TopicPartition]:
-        """Return the partitions of ``starts`` that were neither lost nor reassigned after ``pending_starts``."""
+        """Return the partitions of ``starts`` whose start positions did not change after ``pending_starts``."""
         with self._lock:
             return {partition for partition, start in starts.items() if self._records[partition].start is start}
 
@@ -255,13 +255,13 @@ class PartitionTracker:
     def release(
         self, partitions: Set[TopicPartition], *, final: bool
     ) -> tuple[dict[TopicPartition, int], Ranges] | None:
-        """Release partitions.
+        """Release partitions, unless one of them has a batch that is in flight or not committed.
 
         Args:
             final: whether to release them even if a batch is in flight or not committed.
 
         Returns:
-            None if a batch is in flight or not committed; otherwise the offsets to commit, and the in-flight ranges.
+            None if they were not released; otherwise the offsets to commit, and the in-flight ranges.
         """
         with self._lock:
             records = {partition: self._records[partition] for partition in partitions}

@@ -1,9 +1,9 @@
 """Plans a query's batches for the partitions that its group member owns.
 
-The planner runs in the process that Spark starts for a streaming source. The batch offsets in Spark's checkpoint are
-authoritative; the group's offsets in ZooKeeper are committed after a batch has finished. Spark signals this by
-requesting the end of the next batch: it calls ``latestOffset(start)`` only after the batch ending at ``start`` is in
-Spark's commit log.
+The planner of a streaming query runs in the process that Spark starts for its source; that of ``KafkaUtils`` runs in
+the driver. The batch offsets in Spark's checkpoint are authoritative; the group's offsets are committed after a batch
+has finished. Spark signals this by requesting the end of the next batch: it calls ``latestOffset(start)`` only after
+the batch ending at ``start`` is in Spark's commit log.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector for the group; Spark 4.3 MicroBatchExecution for the order of calls.
 """
@@ -40,7 +40,7 @@ from zkconsumer.spark.planning.topic_states import TopicStates
 class Planner:
     """Plans batches for Spark.
 
-    Spark's thread calls the methods. The ``DriverLink`` thread calls only ``finish_reported_batch``, and the
+    Spark's thread calls all methods except ``finish_reported_batch``, which the ``DriverLink`` thread calls. The
     ``ReportListener`` threads use only ``skipped``.
 
     Attributes:
@@ -49,7 +49,7 @@ class Planner:
 
     Args:
         seen: an offset from Spark's offset log.
-        application: application number, unique on this host; None if it is unknown.
+        application: number of the Spark application, unique on this host; None if it is unknown.
 
     Raises:
         ConfigurationError: the checkpoint belongs to another query.
@@ -152,7 +152,7 @@ class Planner:
         return not self._commits.is_pending and from_offset(offset).keys() <= owned
 
     def plan(self, start: dict[str, Any], max_offsets: int | None = None, *, is_last: bool = False) -> dict[str, Any]:
-        """Return the end of the next batch, or ``start`` if there is nothing to read.
+        """Return the end of the next batch, or ``start`` if no batch can be planned now.
 
         Args:
             max_offsets: maximum number of offsets in the batch; None for no limit.

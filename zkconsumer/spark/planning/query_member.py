@@ -33,7 +33,7 @@ class QueryMember(PartitionHandler):
     Args:
         seen: an offset from Spark's offset log. The ranges of the last batch must be known before partitions are
             claimed, so that their release waits for the batch.
-        application: application number, unique on this host; None if it is unknown.
+        application: number of the Spark application, unique on this host; None if it is unknown.
 
     Attributes:
         config: consumer properties, with a consumer id that contains the application number.
@@ -67,7 +67,7 @@ class QueryMember(PartitionHandler):
         """Join the group.
 
         A query that resumes waits up to ``clusterUnavailableTimeout`` for ZooKeeper and the brokers, because it has
-        connected to them before. A new query waits for ``zookeeper.connection.timeout.ms``, because the addresses may
+        connected to them before. A new query waits up to ``zookeeper.connection.timeout.ms``, because the addresses may
         be wrong.
 
         Raises:
@@ -114,7 +114,7 @@ class QueryMember(PartitionHandler):
         self.member.close()
 
     def wants(self, topic: str) -> bool:
-        """Whether the query subscribes to ``topic``."""
+        """Return whether the query subscribes to ``topic``."""
         return self._subscription.wants(topic, self.config.exclude_internal_topics)
 
     def _find_existing(self) -> set[TopicPartition]:
@@ -142,7 +142,7 @@ class QueryMember(PartitionHandler):
             raise ClosedError("the query was stopped; no further batches will be planned")
 
     def is_reassigning(self) -> bool:
-        """Whether partitions were revoked in an unfinished rebalance, or were acquired and have no position yet."""
+        """Return whether partitions were revoked in an unfinished rebalance, are being released, or lack a position."""
         # The order matters: the second check sees partitions that are acquired after the first check.
         return self._is_rebalancing() or self.tracker.is_moving()
 

@@ -51,7 +51,7 @@ class SkippedRecords:
             self._ranges, self._of_batch = dict(ranges), {}
 
     def record(self, ranges: Iterable[SkippedRange]) -> None:
-        """Log and count the records that were skipped in ranges of the current batch."""
+        """Log and count the records that were lost or skipped in ranges of the current batch."""
         lost: dict[str, int] = {}
         skipped: dict[str, int] = {}
         with self._lock:

@@ -38,7 +38,7 @@ def tasks(
         leaders: broker id and endpoint of each known leader, by partition.
         brokers: brokers to which tasks may send metadata requests.
         cores: number of executor cores.
-        row_schema: schema of the rows; None for the columns of Spark's Kafka source.
+        row_schema: schema of the rows; None for the schema of ``options.columns``.
         reports: address to which tasks report the end of the stream and skipped records; None to report neither.
         can_end: whether the decoder can end the stream. Records after the end must not be read, so each partition is
             read by one task.
@@ -101,7 +101,8 @@ def split_ranges(
     Args:
         cores: number of executor cores.
         min_tasks: minimum number of tasks, even if the ranges are small; None for the default.
-        max_offsets: maximum number of offsets that a task reads from one partition; None for no limit.
+        max_offsets: maximum number of offsets that a task reads from one partition; None for no limit. Ignored unless
+            ``may_split`` is set.
         may_split: whether several tasks may read one partition.
 
     Raises:
@@ -130,7 +131,7 @@ def split_ranges(
 
 
 def _split_off(ranges: Ranges, max_offsets: int) -> tuple[Ranges, list[Ranges]]:
-    """Split off pieces of ``max_offsets`` from each range; return the remaining ranges, and the pieces."""
+    """Split off pieces of ``max_offsets`` offsets from each range; return the remaining ranges and the pieces."""
     count = sum(-(-max(0, until - start) // max_offsets) for start, until in ranges.values())
     if count > MAX_TASKS:
         raise ConfigurationError(

@@ -45,16 +45,15 @@ class StartingPositions:
     def resolve(self, *, is_ending: bool) -> None:
         """Look up the offsets of pending start positions, and check that the logs contain them.
 
-        A start position that comes neither from the checkpoint nor from the group is committed immediately. If the
-        partition moves to another member before its first batch has finished, that member must find this offset: its
-        own ``auto.offset.reset`` could skip the batch's records.
+        With ``commitOffsets``, a start position that comes neither from the checkpoint nor from the group is committed
+        immediately. If the partition moves to another member before its first batch has finished, that member must find
+        this offset: its own ``auto.offset.reset`` could skip the batch's records.
 
-        Partitions whose leaders do not respond remain pending while other partitions can be read, unless the query is
-        ending.
+        Unavailable partitions remain pending while other partitions can be read, unless the query is ending.
 
         Raises:
-            DataLossError: a log starts after a start position, and ``failOnDataLoss`` is set. It is raised before the
-                range is written to Spark's offset log, because otherwise every restart would fail.
+            DataLossError: records were deleted before they were read, and ``failOnDataLoss`` is set. It is raised
+                before the range is written to Spark's offset log, because otherwise every restart would fail.
             ZkConsumerError: an offset could not be looked up or committed.
         """
         pending = self._tracker.pending_starts()
@@ -99,7 +98,7 @@ class StartingPositions:
         offsets: Mapping[TopicPartition, int],
         partitions: Set[TopicPartition],
     ) -> None:
-        """Commit the offsets of ``partitions``, except partitions revoked since ``starts`` was read."""
+        """Commit the offsets of ``partitions``, except those whose start position changed since ``starts`` was read."""
         if partitions:
             self._query.member.commit(
                 lambda: {p: offsets[p] for p in partitions & self._tracker.still_pending(starts)},

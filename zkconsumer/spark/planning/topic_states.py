@@ -1,4 +1,4 @@
-"""State of each topic of a query: whether it exists, and its id.
+"""State of each topic that a query reads: whether it exists, and its id.
 
 States and transitions:
 
@@ -143,12 +143,12 @@ class TopicStates:
     def update(
         self, wanted: Collection[str], found: Mapping[str, str], absent: Mapping[str, bool], now: float
     ) -> TopicChanges:
-        """Record the result of a lookup.
+        """Record the result of a lookup, and return the changes.
 
         Args:
             wanted: topics that the query reads.
             found: ids of the topics that were found; an id is empty if the topic has none.
-            absent: topics that were not found, and whether their absence is certain.
+            absent: topics that were not found, mapped to whether their absence is certain.
             now: time (``time.monotonic``) of the lookup.
         """
         changes = TopicChanges(set(), {}, set())

@@ -29,7 +29,8 @@ from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle, StateList
 
 #: Seconds between two checks of the query.
 _POLL_S = 0.5
-#: Maximum seconds to wait for the query to stop after its last batch.
+#: Maximum seconds to wait for the current batch before the query is restarted to read new partitions, and for the query
+#: to stop after its last batch.
 _STOP_TIMEOUT_S = 60.0
 #: Maximum seconds to wait between a failure and the restart.
 _MAX_PAUSE_S = 60.0
@@ -138,7 +139,7 @@ class StreamsApp:
         return self._lifecycle.state
 
     def set_state_listener(self, listener: StateListener | None) -> None:
-        """Set a function that is called with the new and the old state. Its errors are logged.
+        """Set a function that is called with the new and the old state; None removes it. Its errors are logged.
 
         Raises:
             StreamsError: the application was already started.
@@ -146,7 +147,7 @@ class StreamsApp:
         self._lifecycle.set_listener(None if listener is None else partial(self._notify, listener))
 
     def set_progress_listener(self, listener: ProgressListener | None) -> None:
-        """Set a function that is called with the ``Progress`` after each batch. Its errors are logged.
+        """Set a function that is called with the ``Progress`` after each batch; None removes it. Its errors are logged.
 
         It is called in the thread that monitors the query, so it must return quickly.
 
@@ -167,7 +168,7 @@ class StreamsApp:
 
     @property
     def task_metrics(self) -> dict[str, dict[str, int]]:
-        """Metric totals since the start, by task id and metric name, updated per batch; see ``StreamTask.metrics``."""
+        """Metric totals from the start to the last batch, by task id and metric name; see ``StreamTask.metrics``."""
         return self._reports.task_metrics()
 
     @property
@@ -201,10 +202,11 @@ class StreamsApp:
         """Start the query. Errors in its first batch are raised by ``wait``.
 
         Raises:
-            StreamsError: the application was already started, or the checkpoint belongs to another application
-                or topology.
-            ConfigurationError: a property is invalid.
-            TopologyError: the topology has no source or cannot be pickled, or a source topic does not exist.
+            StreamsError: the application was already started, another instance of it is running, the checkpoint belongs
+                to another application or topology, or an internal topic cannot be used.
+            ConfigurationError: a property or setting is invalid, or a required package is not installed.
+            TopologyError: the topology has no source or cannot be pickled, a source topic does not exist, or
+                co-partitioned topics have different partition counts.
             RetriableError: ZooKeeper or the brokers are unreachable.
         """
         with self._starting:
@@ -251,7 +253,7 @@ class StreamsApp:
             Descriptions of the deleted items.
 
         Raises:
-            StreamsError: the application is running.
+            StreamsError: the application is running, or the checkpoint was not written by an application.
             RetriableError: ZooKeeper or the brokers are unreachable.
         """
         with self._starting:

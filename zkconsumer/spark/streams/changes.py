@@ -9,7 +9,7 @@ from typing import Any
 #: Declaration of a sub-topology; see ``Subtopology.fingerprint``.
 Declaration = Mapping[str, Any]
 
-#: Fields of a node or store declaration that contain the name of a function or class.
+#: Fields of a node declaration that contain the name of a function or class.
 _CODE = (
     "supplier",
     "key_serializer",
@@ -60,7 +60,7 @@ def normalize(
         old = {number: one for number, one in old.items() if number in new}
     for number in old.keys() & new.keys():
         of_both = set(allowed)
-        if _has_moved_names(old[number], new[number]):  # otherwise, a node would take over another node's state
+        if _has_moved_names(old[number], new[number]):  # no node may take over another node's state
             of_both.discard(AllowedChange.RENAMED_NODE)
         old[number], new[number] = (_simplify(one, of_both) for one in (old[number], new[number]))
         names = [{store["name"] for store in one["stores"]} for one in (old[number], new[number])]

@@ -26,7 +26,8 @@ def clean_up(spark: Any, checkpoint: str, cluster: ApplicationCluster, internal:
         internal: internal topics of the application.
 
     Raises:
-        StreamsError: the application is running. This is not detected without ZooKeeper.
+        StreamsError: the application is running (not detected without ZooKeeper), or the checkpoint was not
+            written by an application.
         RetriableError: ZooKeeper or the brokers did not respond.
     """
     with ExitStack() as closing:

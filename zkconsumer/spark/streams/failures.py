@@ -20,10 +20,10 @@ _IO_ERROR = re.compile(
 
 
 def describe_error(error: BaseException, checkpoint: str) -> str:
-    """Return the message of an error; for a Spark exception, the message of the Python exception in the worker.
+    """Return the message of an error; for a Spark exception, the message of zkconsumer's exception in the worker.
 
-    If there is no Python exception, the root cause in the JVM is appended, for example a full disk. For I/O errors, a
-    remedy that names the checkpoint is appended.
+    If there is none, the root cause in the JVM is appended, for example a full disk. For I/O errors, a remedy that
+    names the checkpoint is also appended.
 
     Args:
         error: the error.

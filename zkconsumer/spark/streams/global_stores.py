@@ -32,7 +32,7 @@ from zkconsumer.topology.task_runtime import TaskRuntime
 
 #: Name under which the file stores the processed offsets.
 _OFFSETS = "offsets"
-#: Maximum number of attempts to read the file at the requested offsets, because other tasks may update it.
+#: Maximum number of attempts to read the file at the requested offsets. An attempt fails if another task updates it.
 _ATTEMPTS = 10
 
 

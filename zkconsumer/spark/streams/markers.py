@@ -31,7 +31,7 @@ class Marker(NamedTuple):
     Attributes:
         query: query id, which the checkpoint contains.
         batch: batch number.
-        digest: checksum of the task's output in the batch; 0 without output.
+        digest: checksum of the task's output in the batch; 0 if the driver committed the offset.
     """
 
     query: str
@@ -87,7 +87,8 @@ class MarkedOffsets:
             own: marker of the current batch.
 
         Raises:
-            StreamsError: another query committed an offset, or a batch after the current one was committed.
+            StreamsError: another query committed an offset, a batch after the current one was committed, or the
+                current batch was committed with another offset.
             BrokerUnavailableError: the brokers did not respond.
         """
         found: Marker | None = None

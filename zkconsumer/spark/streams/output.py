@@ -46,7 +46,7 @@ class TaskOutput(NamedTuple):
 class ProcessingGuarantee(enum.Enum):
     """Delivery guarantee for output records. Source: Kafka 3.9 StreamsConfig ``processing.guarantee``."""
 
-    #: A repeated batch writes its output again, with the same sequence numbers in a header.
+    #: A repeated batch writes its output again. The sequence headers, if enabled, are the same.
     AT_LEAST_ONCE = "at_least_once"
     #: One transaction per task and batch: consumers with ``isolation.level=read_committed`` read each record once.
     EXACTLY_ONCE_V2 = "exactly_once_v2"
@@ -62,7 +62,7 @@ class SinkSettings:
         client: librdkafka connection settings.
         producer: additional librdkafka producer settings.
         has_sequence_headers: whether to add a header with the task id and sequence number to records.
-        internal_topics: internal topics. Their records get no sequence header, because only the application reads them.
+        internal_topics: names of internal topics. Only the application reads them, so they get no sequence headers.
         commits_to_kafka: whether offsets are committed to Kafka.
         fails_on_changed_output: see ``QuerySettings``.
         handler: ``ApplicationConfig.production_handler``.

@@ -62,7 +62,7 @@ class ApplicationOwner:
         )
 
     def close(self) -> None:
-        """Delete the znode."""
+        """Close the ZooKeeper session, which deletes the znode."""
         self._session.close()
 
     def _create(self) -> bool:

@@ -95,7 +95,7 @@ class RecordPacker(BatchDecoder):
         self._keys: dict[str, list[int]] = json.loads(options[KEYS_OPTION])
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Return one row with all records of a batch."""
+        """Return one row with all records of a batch; None if the batch is empty."""
         if not batch.num_rows:
             return None
         topic, partition, first = (batch.column(name)[0].as_py() for name in ("topic", "partition", "offset"))

@@ -39,7 +39,7 @@ class Progress:
         lag: number of unread records in the source topics after the last batch.
         dropped: number of records that were dropped since the start.
         restored_ms: time taken to load the state of the tasks in the last batch, in milliseconds.
-        health: health of the source, such as ``healthy``.
+        health: name of the source's ``HealthState``, in lower case.
     """
 
     batch: int

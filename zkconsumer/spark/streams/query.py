@@ -41,7 +41,7 @@ _CONF = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Otherwise, a second query with the same checkpoint would stop the first one without an error.
+    # With the default, true, a second query with the same checkpoint would stop the first one without an error.
     "spark.sql.streaming.stopActiveRunOnRestart": "false",
     "spark.sql.streaming.stopTimeout": "30s",
 }
@@ -95,9 +95,13 @@ class TopologyQuery:
         """Start the query from the checkpoint.
 
         Raises:
-            StreamsError: the checkpoint belongs to another application or topology, or is used by an active query.
-            ConfigurationError: a property is invalid, or ``zookeeper.connect`` and ``bootstrap.servers`` are missing.
-            TopologyError: a source topic does not exist, or a part of the topology cannot be pickled.
+            StreamsError: another instance of the application is running, the checkpoint belongs to another application
+                or topology or is used by an active query, or an internal topic cannot be used.
+            ConfigurationError: a property or setting is invalid, ``zookeeper.connect`` and ``bootstrap.servers`` are
+                missing, or a required package is not installed.
+            TopologyError: a source topic does not exist, co-partitioned topics have different partition counts, or a
+                part of the topology cannot be pickled.
+            RetriableError: ZooKeeper or the brokers did not respond.
         """
         check_modules(PROTOBUF, CONFLUENT_KAFKA)
         self._new_topics = []
@@ -143,7 +147,8 @@ class TopologyQuery:
 
         Raises:
             StreamsError: a topic could not be created.
-            TopologyError: a source topic does not exist, or a part of the topology cannot be pickled.
+            TopologyError: a source topic does not exist, co-partitioned topics have different partition counts, or a
+                part of the topology cannot be pickled.
         """
         state, config = cluster.describe(), self._config
         resolved = self._topology.resolve(state.partition_counts)
@@ -170,7 +175,7 @@ class TopologyQuery:
         return InternalTopics(client, application, names, self._settings.purge_interval_ms)
 
     def purge(self, report: Mapping[str, Any]) -> None:
-        """Delete all internal topic records up to the end of a batch.
+        """Delete the internal topic records up to the end of a batch, at most once per purge interval.
 
         Args:
             report: progress report of the batch, which Spark sends after committing the batch.
@@ -197,7 +202,7 @@ class TopologyQuery:
             return True  # ``exception`` returns the error
 
     def exception(self) -> BaseException | None:
-        """Return the exception that ended the query.
+        """Return the exception that ended the query, or None if it ended without an error.
 
         If the lease expired, stop the query and return an ``OwnershipLostError``.
         """

@@ -50,7 +50,8 @@ class QuerySettings:
             committed with ``exactly_once_v2``. If False, the event ``output_changed`` is logged.
 
     Raises:
-        ConfigurationError: a number is not positive, or the processing guarantee is unknown.
+        ConfigurationError: a number is not a positive integer, the processing guarantee is unknown, or ``producer``
+            contains a setting that users cannot change.
     """
 
     trigger_ms: int = 1_000

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 def handling_signals(signalled: threading.Event) -> Iterator[None]:
     """Set ``signalled`` on SIGINT or SIGTERM, instead of calling the previous signal handler.
 
-    A second SIGINT raises KeyboardInterrupt.
+    After either signal, SIGINT raises KeyboardInterrupt.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 

@@ -169,7 +169,7 @@ def _open_global_stores(plan: ApplicationPlan, ends: str) -> Mapping[str, StateS
     if plan.global_stores is None:
         return {}
     if not ends:
-        raise StreamsError("the first batch of a task has no tick, so the offsets of global stores are unknown")
+        raise StreamsError("global stores cannot be opened: the task has received no tick with their end offsets")
     return _global_stores.open(plan.global_stores, decode_offsets(ends))
 
 

@@ -118,9 +118,9 @@ class TransactionalWriter:
             self._is_started = True
 
     def _check_repeated(self, output: TaskOutput, marker: Marker) -> None:
-        """Check that the output of a repeated batch equals the committed output.
+        """Raise or log an error if the output of a repeated batch differs from the committed output.
 
-        Otherwise, the stores contain results that were not written to the output topics.
+        The stores then contain results that were not written to the output topics.
         """
         assert self._last is not None
         # The driver commits markers without a digest: for tasks without output, and for all tasks if the guarantee is

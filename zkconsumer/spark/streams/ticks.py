@@ -42,7 +42,7 @@ class TickPartition(InputPartition):
 
 
 class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads ticks. The offset is the wall-clock time in milliseconds, so a repeated batch has the same tick."""
+    """Reads ticks. The offset contains the time and end offsets of the tick, so a repeated batch has the same tick."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._keys: list[int] = json.loads(options["keys"])
