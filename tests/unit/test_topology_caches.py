@@ -721,7 +721,7 @@ def test_caching_is_part_of_fingerprint_but_not_of_layout() -> None:
 
 
 def test_other_kinds_cannot_be_cached() -> None:
-    with pytest.raises(TopologyError, match="store 's': a VersionedKeyValueStore cannot be cached"):
+    with pytest.raises(TopologyError, match="store 's': caching is not supported for "):
         StoreBuilder("s", stores.VersionedKeyValueStore, caching=True)
 
 

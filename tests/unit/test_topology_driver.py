@@ -78,7 +78,7 @@ def test_read_of_empty_topic_and_unknown_topic_are_errors() -> None:
         with pytest.raises(LookupError, match="topic 'out' has no more records .topics with output: none"):
             driver.create_output_topic("out").read_value()
         for read in (TestOutputTopic.read_records, TestOutputTopic.read_value, len):
-            with pytest.raises(LookupError, match="no sink writes to topic 'oout' .topics of sinks: out"):
+            with pytest.raises(LookupError, match="no sink writes to topic 'oout' .sink topics: out"):
                 read(driver.create_output_topic("oout"))
         with pytest.raises(ValueError, match="no source reads topic 'other'"):
             driver.create_input_topic("other").pipe_input("k", "v")

@@ -31,7 +31,7 @@ _loop: Any = importlib.import_module("zkconsumer.topology._loop")
 
 ROOT = Path(__file__).resolve().parents[2]
 NEVER = (1 << 63) - 1
-TOO_LARGE = "the output of a task must be less than 2 GiB; commit more often"
+TOO_LARGE = "the keys and the values in a task's output must each be less than 2 GiB; commit more often"
 
 
 @pytest.fixture(params=[_loop, loop_py], ids=["c", "python"])

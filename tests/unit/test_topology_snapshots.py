@@ -202,7 +202,7 @@ def test_columns_of_arrow_are_processed(kind: pa.DataType) -> None:
     assert [(one.timestamp, one.key, one.headers) for one in owner.sent] == [
         (number, [b"k", None, b""][number % 3], (("h", b"1"),) if number % 3 == 1 else ()) for number in range(1, 3_000)
     ]
-    with pytest.raises(ValueError, match="topic 'in': missing columns: key, value"):
+    with pytest.raises(ValueError, match="records of topic 'in': missing columns: key, value"):
         owner.task.add_columns(IN, pa.record_batch({"offset": [1], "timestamp": [1]}))
 
 
@@ -394,8 +394,8 @@ def test_schedule_with_other_clock_is_rejected() -> None:
 
     with pytest.raises(
         StreamsError,
-        match=r"schedule 0 of init\(\) uses wall-clock time, but was saved with stream time; create additional "
-        r"schedules after the existing schedules",
+        match=r"schedule 0 of init\(\) uses wall-clock time, but was saved with stream time; keep the order "
+        r"and types of saved schedules, and create new schedules after them",
     ):
         owner._create(snapshot)
 

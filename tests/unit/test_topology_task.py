@@ -264,7 +264,7 @@ def test_punctuation_error_names_node() -> None:
     [
         (
             lambda context, _record: context.get_state_store("other"),
-            r"'p' is not connected to store 'other' \(connected stores: s\); pass it to add_processor\(stores=...\)$",
+            r"'p' is not connected to store 'other' \(connected stores: s\); connect it with connect_processor_and_",
         ),
         (
             lambda context, record: context.forward(record, "no"),
@@ -292,12 +292,12 @@ def test_punctuation_error_names_node() -> None:
         (
             lambda context, record: context.forward(record.with_value(5)),
             "sink 'out': the value of a record for topic 'out' cannot be serialized: TypeError: must be str, got int; "
-            r"check the value_serializer passed to add_sink\(\)$",
+            r"check the value_serializer passed to add_sink\(\), or the default serde$",
         ),
         (
             lambda context, record: context.forward(record.with_key(5)),
             "the key of a record for topic 'out' cannot be serialized: TypeError: must be str, got int; "
-            r"check the key_serializer passed to add_sink\(\)$",
+            r"check the key_serializer passed to add_sink\(\), or the default serde$",
         ),
         (
             lambda _context, record: record.with_timestamp(-1),
@@ -554,7 +554,7 @@ def test_record_without_timestamp_needs_extractor() -> None:
     setup = Setup()
     with pytest.raises(
         StreamsError,
-        match="node 'src-a', topic a, partition 0, offset 0: .*; pass another timestamp_extractor to add_source",
+        match="node 'src-a', topic a, partition 0, offset 0: .*; set another timestamp_extractor for the source",
     ):
         setup.add("a", [-1])
 
@@ -720,7 +720,12 @@ def unreadable(_topic: str, _data: bytes | None) -> str:
 @pytest.mark.parametrize(
     ("deserializer", "timestamp", "message"),
     [
-        (unreadable, 0, r"check the key_deserializer and value_deserializer passed to add_global_store\(\)$"),
+        (
+            unreadable,
+            0,
+            r"check the key_deserializer and value_deserializer passed to add_global_store\(\), or "
+            "the default serdes$",
+        ),
         (None, -1, "the record has no timestamp; records of a global store must have timestamps$"),
     ],
 )

@@ -1,8 +1,8 @@
-"""The Processor API of Kafka Streams: processors, state stores and the test driver.
+"""The Processor API of Kafka Streams in Python: processors, state stores and the test driver.
 
 The package starts no threads or processes. A ``StreamTask`` or ``TopologyTestDriver`` must be used by a single thread;
-a ``Topology`` can be shared by all tasks of a process. The public API consists of the names in this module and of the
-modules ``handlers``, ``serdes``, ``stores``, ``timestamps`` and ``windows``.
+a ``Topology`` can be shared by all tasks of a process. The public API consists of the names in this module and in its
+submodules ``dsl``, ``handlers``, ``serdes``, ``stores``, ``timestamps`` and ``windows``.
 
 ::
 

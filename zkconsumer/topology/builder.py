@@ -82,7 +82,8 @@ class Topology:
             value_deserializer: value deserializer; None uses the application's default.
 
         Raises:
-            TopologyError: the name or a topic is already in use, or no topic is given.
+            TopologyError: the name or a topic is already in use, neither a topic nor a pattern is given, or an argument
+                is invalid.
         """
         self._check_new(name)
         names = (topics,) if isinstance(topics, str) else to_tuple(f"topics of source {name!r}", topics)
@@ -112,8 +113,8 @@ class Topology:
             stores: stores to add and connect to the processor.
 
         Raises:
-            TopologyError: the name is already in use, a parent does not exist or cannot have children, or the supplier
-                is not callable or returns the same object twice.
+            TopologyError: the name is already in use, a parent does not exist or cannot have children, the supplier
+                does not return a new processor on each call, or another store has the name of one of ``stores``.
         """
         self._check_new(name)
         check_parents("processor", name, parents, self._nodes, self._global_processors())
@@ -148,7 +149,8 @@ class Topology:
             partitioner: function that selects the partition; None uses the producer's partitioner.
 
         Raises:
-            TopologyError: the name is already in use, or a parent does not exist or cannot have children.
+            TopologyError: the name is already in use, no parent is given, a parent does not exist or cannot have
+                children, or an argument is invalid.
         """
         self._check_new(name)
         if not callable(topic):
@@ -161,7 +163,10 @@ class Topology:
     # ---- stores ----
 
     def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
-        """Add a store, and connect it to processors. Adding the same builder again is allowed.
+        """Add a store, and connect it to processors.
+
+        The same builder can be added again. As in Kafka Streams, the store does not unite the sub-topologies of
+        processors that were connected before and after that.
 
         Raises:
             TopologyError: another store has the same name, or a processor cannot be connected.
@@ -178,7 +183,9 @@ class Topology:
         return self
 
     def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
-        """Connect a processor to stores. Processors that share a store belong to the same sub-topology.
+        """Connect a processor to stores.
+
+        Processors that share a store belong to the same sub-topology; see ``add_state_store`` for an exception.
 
         Raises:
             TopologyError: the processor or a store does not exist, a store is global, or no store is given.
@@ -220,7 +227,7 @@ class Topology:
             source: name of the node that reads the topic.
             topic: topic name.
             processor: name of the node that updates the store.
-            supplier: class or function that returns a new processor, which updates the store.
+            supplier: class or function that returns a new processor on each call; the processor updates the store.
             timestamp_extractor: ignored, as in Kafka Streams; records keep their timestamps.
             key_deserializer: see ``add_source``.
             value_deserializer: see ``add_source``.
@@ -276,14 +283,16 @@ class Topology:
         """Require the topics of ``sources`` to have the same number of partitions, as for a join.
 
         Raises:
-            TopologyError: a source does not exist, or fewer than two sources are given.
+            TopologyError: a source does not exist, or fewer than two different sources are given.
         """
         for source in sources:
             check_name("source", source)
             if not isinstance(self._nodes.get(source), SourceNode):
-                raise TopologyError(f"{source!r} is not a source, so its topics cannot be co-partitioned")
+                raise TopologyError(f"copartition(): {source!r} is not a source of the topology")
         if len(set(sources)) < 2:
-            raise TopologyError(f"copartition() needs at least two sources, got {', '.join(sources) or 'none'}")
+            raise TopologyError(
+                f"copartition() needs at least two different sources, got {', '.join(sources) or 'none'}"
+            )
         self._copartitioned.append(sources)
         return self
 

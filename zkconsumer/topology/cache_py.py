@@ -112,7 +112,7 @@ class CacheEntries:
         return key, entry[0]
 
     def get_raw(self, key: bytes) -> bytes | None:
-        """Return the value for ``key``. After a cache miss, the value from the store is added to the cache."""
+        """Return the value for ``key``, or None. After a cache miss, the value from the store is added to the cache."""
         entry = self._entries.get(key)
         if entry is not None:
             self._entries.move_to_end(key)

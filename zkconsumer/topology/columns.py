@@ -21,7 +21,7 @@ class SourceColumns(NamedTuple):
         timestamps: timestamps in milliseconds since the epoch; -1 for a record without a timestamp.
         keys: serialized keys; None for a record without a key.
         values: serialized values; None for a record without a value.
-        headers: headers of each record; None if no record has headers.
+        headers: headers of each record; None means that no record has headers.
     """
 
     topic: str
@@ -56,7 +56,7 @@ class SourceColumns(NamedTuple):
         names = batch.schema.names
         missing = {"offset", "timestamp", "key", "value"}.difference(names)
         if missing:
-            raise InvalidArgumentError(f"topic {topic!r}: missing columns: {', '.join(sorted(missing))}")
+            raise InvalidArgumentError(f"records of topic {topic!r}: missing columns: {', '.join(sorted(missing))}")
         timestamps = batch.column("timestamp")
         if str(timestamps.type).startswith("timestamp"):
             timestamps = timestamps.cast(_milliseconds(timestamps.type.tz), safe=False).cast("int64")
@@ -117,7 +117,7 @@ class SourceColumns(NamedTuple):
         return memoryview(array.buffers()[1]).cast("B").cast("q")[array.offset : array.offset + len(array)]
 
     def load_headers(self) -> Sequence[Sequence[Header]] | None:
-        """Return the headers of each record, or None if no record has headers."""
+        """Return the headers of each record; None means that no record has headers."""
         if self.headers is None or not _is_arrow(self.headers):
             return self.headers  # type: ignore[no-any-return]
         return [tuple(tuple(header.values()) for header in of_row or ()) for of_row in self.headers.to_pylist()]

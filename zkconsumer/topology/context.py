@@ -42,7 +42,7 @@ class NodeContext:
 
     @property
     def task_id(self) -> str:
-        """The sub-topology number and partition number, such as ``0_3``."""
+        """The sub-topology number and partition number, such as ``0_3``; ``global`` in a global store's processor."""
         return self._task.task_id
 
     @property
@@ -65,7 +65,7 @@ class NodeContext:
 
     @property
     def current_system_time_ms(self) -> int:
-        """The wall-clock time at which processing of the current record or punctuation started."""
+        """The wall-clock time at which the current batch of records or punctuation started, in milliseconds."""
         return self._task.system_time_ms
 
     def forward_held_back(self, record: Record, metadata: RecordMetadata) -> None:
@@ -104,8 +104,8 @@ class NodeContext:
             return self._stores.global_stores[name]
         connected = ", ".join(sorted(self._node.stores)) or "none"
         raise StreamsError(
-            f"processor {self._node.name!r} is not connected to store {name!r} (connected stores: {connected}); pass "
-            "it to add_processor(stores=...)"
+            f"processor {self._node.name!r} is not connected to store {name!r} (connected stores: {connected}); "
+            "connect it with connect_processor_and_state_stores(), or in the DSL with process()"
         )
 
     def count(self, name: str, amount: int = 1) -> None:

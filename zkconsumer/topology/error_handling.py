@@ -53,7 +53,7 @@ class ErrorHandling:
         self._log = get_logger("zkconsumer.topology", task=task_id)
 
     def on_deserialization_error(self, node: str, source: SourceRecord, error: Exception) -> None:
-        """Call the deserialization handler, and drop the record unless the handler returns FAIL.
+        """Call the deserialization handler, and drop or quarantine the record unless the handler returns FAIL.
 
         Raises:
             FailedNodeError: the handler failed or returned FAIL.
@@ -79,7 +79,7 @@ class ErrorHandling:
     def on_production_error(
         self, node: str, source: SourceRecord | None, topic: str, what: str, record: Record, error: Exception
     ) -> None:
-        """Call the production handler, and drop the record unless the handler returns FAIL.
+        """Call the production handler, and drop or quarantine the record unless the handler returns FAIL.
 
         Args:
             node: name of the sink.
@@ -97,7 +97,7 @@ class ErrorHandling:
         if not self._handler_drops(self._config.production_handler, context, error):
             raise StreamsError(
                 f"sink {node!r}: the {what} of a record for topic {topic!r} cannot be serialized: "
-                f"{describe_error(error)}; check the {what}_serializer passed to add_sink()"
+                f"{describe_error(error)}; check the {what}_serializer passed to add_sink(), or the default serde"
             ) from error
 
     def drop(self, source: SourceRecord | None, **values: Unpack[EventValues]) -> None:
@@ -151,7 +151,7 @@ def fatal_error(task_id: str, source: SourceRecord | None, error: Exception, wha
         # Suggest checking the deserializers only if one of them failed. StreamsErrors contain their own remedies.
         if phase == "deserialization" and error.error is error.__cause__ and not isinstance(error.error, StreamsError):
             call = "add_global_store" if task_id == GLOBAL_TASK_ID else "add_source"
-            remedy = f"; check the key_deserializer and value_deserializer passed to {call}()"
+            remedy = f"; check the key_deserializer and value_deserializer passed to {call}(), or the default serdes"
         what = _FAILURES.get(phase, "")
         failure = StreamsError(f"{error.context}: {what}{describe_error(error.error)}{remedy}")
         failure.__cause__ = error.error

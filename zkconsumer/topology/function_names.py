@@ -1,4 +1,4 @@
-"""Function names for topology descriptions and error messages."""
+"""Function names for topology descriptions, fingerprints and error messages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 def function_name(function: Any) -> str:
     """Return the name of a function or class; for any other callable object, its ``str`` or its class name.
 
-    The class name is used if the object has Python's default representation, because that contains a memory address and
-    differs between runs.
+    The name of a ``functools.partial`` is the name of its function. The class name is used if the object has Python's
+    default representation, because that contains a memory address and differs between runs.
     """
     name = getattr(function, "__qualname__", None)
     if isinstance(name, str):

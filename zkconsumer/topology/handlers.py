@@ -37,8 +37,8 @@ class ErrorContext:
         record: source record that was being processed; None during punctuation. Its key and value are None if
             ``suppress`` or a join with a grace period held the record back.
         timestamp: timestamp of the record or punctuation, in milliseconds.
-        failed: record that the node received, possibly modified by upstream nodes; None for deserialization errors and
-            during punctuation.
+        failed: record that the node received, possibly modified by upstream nodes; None for deserialization and
+            punctuation errors.
     """
 
     phase: str
@@ -58,7 +58,7 @@ ErrorHandler = Callable[[ErrorContext, Exception], ErrorResponse]
 
 
 def fail(_context: ErrorContext, _error: Exception) -> ErrorResponse:
-    """End the task with a StreamsError (default handler). Source: LogAndFailExceptionHandler."""
+    """End the task with a StreamsError (default); see ``ErrorResponse.FAIL``. Source: LogAndFailExceptionHandler."""
     return ErrorResponse.FAIL
 
 

@@ -45,7 +45,7 @@ _IGNORED: dict[ApplicationState, frozenset[ApplicationState]] = {
     _S.PENDING_ERROR: frozenset(_S) - {_S.ERROR},
 }
 
-#: Function that is called with the new and the old state. The thread that changed the state calls it without holding
+#: Function that is called with the new and the old state. The thread that changes the state calls it without holding
 #: a lock.
 StateListener = Callable[[ApplicationState, ApplicationState], object]
 
@@ -78,7 +78,7 @@ class Lifecycle:
             self._listener = listener
 
     def set_state(self, new: ApplicationState) -> bool:
-        """Change the state, and return whether it changed.
+        """Change the state, and return whether the change was accepted.
 
         Returns False if the change is ignored, because a shutdown or failure is in progress or complete, or because the
         application is already rebalancing.
@@ -99,7 +99,7 @@ class Lifecycle:
         return True
 
     def wait_for(self, *states: ApplicationState, timeout_s: float | None = None) -> bool:
-        """Wait for one of ``states``, and return False if the timeout expires first.
+        """Wait for one of ``states``, and return whether it was reached before the timeout expired.
 
         Args:
             states: states to wait for.

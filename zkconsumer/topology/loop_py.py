@@ -245,7 +245,7 @@ class OutputColumns:
     """Records written by sinks, in columnar form.
 
     Attributes:
-        topics: maps each topic name to its number, in the order of the first record of each topic.
+        topics: topic numbers by topic name, in the order in which the topics were first used.
         headers: headers by row; rows without headers are omitted.
     """
 
@@ -284,7 +284,9 @@ class OutputColumns:
                 raise TypeError(f"{name} must be bytes or None, got {type(data).__name__}")
         size = self._bytes[0] + len(key or b""), self._bytes[1] + len(value or b"")
         if max(size) > _MAX_INT32:
-            raise OverflowError("the output of a task must be less than 2 GiB; commit more often")
+            raise OverflowError(
+                "the keys and the values in a task's output must each be less than 2 GiB; commit more often"
+            )
         topic = str.__str__(topic)
         if headers:
             self.headers[len(self._rows)] = headers
@@ -463,7 +465,7 @@ def _name_type(argument: object) -> str:
 
 
 def _encode(codec: int, value: Any) -> bytes | None:
-    """Encode an object whose type is exactly the codec's type, or raise an error."""
+    """Encode None or an object whose type is exactly the codec's type; raise an error for other objects."""
     if not codec:
         raise TypeError
     if value is None:

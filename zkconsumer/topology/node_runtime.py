@@ -95,7 +95,7 @@ class RunningSource(RunningNode):
         """Return the deserialized record with its timestamp, or None if the record was dropped.
 
         Raises:
-            FailedNodeError: the handler returned FAIL, or the timestamp extractor failed.
+            FailedNodeError: the handler failed or returned FAIL, or the timestamp extractor failed.
         """
         try:
             key, value = self._key(source.topic, source.key), self._value(source.topic, source.value)
@@ -129,7 +129,7 @@ class RunningSink(RunningNode):
         super().__init__(node.name, self._create_writer())
 
     def _create_writer(self) -> Process:
-        """Return the function that sends a record. It is compiled unless there is a topic extractor or partitioner."""
+        """Return a SinkWriter, or ``_send`` if the sink has a topic extractor or a partitioner."""
         if self._topic is None or self._partitioner is not None:
             return self._send
         codecs = serializer_codec(self._key), serializer_codec(self._value)
@@ -205,7 +205,7 @@ class RunningProcessor(RunningNode):
         """Initialize the processor. If its ``init`` fails, its ``close`` is not called.
 
         Raises:
-            StreamsError: the processor failed.
+            StreamsError: the processor failed, or belongs to another task.
         """
         owner = owners.claim(self.processor, self._task.task_id)
         if owner is not None:
@@ -258,5 +258,5 @@ class RunningProcessor(RunningNode):
 
 def _check_bytes(data: Any) -> bytes | None:
     if data is not None and not isinstance(data, bytes):
-        raise TypeError(f"the serializer must return bytes, got {type(data).__name__}")
+        raise TypeError(f"the serializer must return bytes or None, got {type(data).__name__}")
     return data

@@ -1,4 +1,4 @@
-"""Source topics: checks of new sources, and matching of patterns against existing topics."""
+"""Source topics: checks for new sources, and matching of patterns against existing topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def create_filter(pattern: str) -> TopicFilter:
     """Return the topic filter for ``pattern``.
 
     Raises:
-        ConfigurationError: the pattern is not a valid regular expression.
+        ConfigurationError: the pattern is not a valid regular expression, or contains an unsupported construct.
     """
     # Imported here, because topologies without patterns do not need the rebalance package.
     from zkconsumer.rebalance.topic_filter import Whitelist

@@ -37,7 +37,7 @@ class Remembered:
     """A processor value that is kept when the task is re-created; see ``ProcessorContext.remember``.
 
     Attributes:
-        value: None, or a bool, int, float or str, or a list or dict of these.
+        value: None, or a bool, int, float or str, or a list or dict (with str keys) of these.
     """
 
     __slots__ = ("value",)
@@ -59,7 +59,7 @@ class ProcessorContext(Protocol):
 
     @property
     def task_id(self) -> str:
-        """The sub-topology number and partition number, such as ``0_3``."""
+        """The sub-topology number and partition number, such as ``0_3``; ``global`` in a global store's processor."""
 
     @property
     def node_name(self) -> str:
@@ -75,7 +75,7 @@ class ProcessorContext(Protocol):
 
     @property
     def current_system_time_ms(self) -> int:
-        """The wall-clock time at which processing of the current record or punctuation started, in milliseconds."""
+        """The wall-clock time at which the current batch of records or punctuation started, in milliseconds."""
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """Forward a record to the children of this node, in the order in which they were added.

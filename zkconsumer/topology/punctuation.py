@@ -176,7 +176,7 @@ class TaskSchedules:
         if saved_kind is not kind:
             raise StreamsError(
                 f"processor {node!r}: schedule {key.ordinal} of init() uses {kind.value}, but was saved with "
-                f"{saved_kind.value}; create additional schedules after the existing schedules"
+                f"{saved_kind.value}; keep the order and types of saved schedules, and create new schedules after them"
             )
         schedule.interval_ms, schedule.punctuator = interval_ms, punctuator
         return schedule

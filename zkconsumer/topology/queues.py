@@ -57,7 +57,7 @@ class RecordBatch(NamedTuple):
         timestamps: timestamps in milliseconds since the epoch.
         keys: deserialized keys; empty if the records are deserialized one by one.
         values: deserialized values; empty if the records are deserialized one by one.
-        headers: headers of each record; None if no record has headers.
+        headers: headers of each record; None means that no record has headers.
     """
 
     columns: SourceColumns
@@ -73,7 +73,7 @@ class QueueState(NamedTuple):
     Attributes:
         time_ms: highest timestamp of the records processed so far.
         next_offset: offset after the last processed record; None before the first record.
-        dropped: source record at the head of the queue, if all records of the queue were dropped.
+        dropped: source record at the head of the queue if all records of the queue were dropped, else None.
         columns: unprocessed records.
     """
 
@@ -86,8 +86,8 @@ class QueueState(NamedTuple):
 class RecordQueue:
     """The queued records of one partition, in offset order.
 
-    Records are deserialized in batches. If a record in a batch must be dropped or cannot be deserialized, each record
-    of the batch is deserialized when it becomes the head of the queue.
+    Records are deserialized in batches. If this is not possible, for example because a record of the batch must be
+    dropped or cannot be deserialized, each record is deserialized when it becomes the head of the queue.
 
     Args:
         partition: partition of the records.
@@ -360,5 +360,5 @@ class PartitionGroup:
         self._nonempty.items[:] = [self.queues[partition] for partition in order]
 
     def heap_order(self) -> list[TopicPartition]:
-        """Return the non-empty partitions in heap order, which is the order of records with equal timestamps."""
+        """Return the non-empty partitions in heap order, which orders records with equal timestamps."""
         return [queue.partition for queue in self._nonempty.items]

@@ -36,7 +36,7 @@ class ResolvedTopology:
         subtopologies: sub-topologies, including those of global stores, by their number in ``Topology.describe``.
         copartitioned: groups of topics that must have the same number of partitions.
         internal_topics: partition count of each internal topic, by topic name without the application id; None if the
-            count depends on a topic that does not exist.
+            count is unknown, for example because it depends on a topic that does not exist.
     """
 
     subtopologies: Mapping[int, Subtopology]
@@ -137,9 +137,9 @@ def _derive_partition_counts(
 ) -> dict[str, int | None]:
     """Derive the partition count of each internal topic from the sub-topologies that write to the topic.
 
-    An internal topic gets the highest partition count among the source topics of these sub-topologies. The
-    count of an internal source topic can be unknown, for example because a sub-topology reads a topic that it also
-    writes to. Such source topics are ignored if no other count can be derived.
+    An internal topic without a declared count gets the highest partition count among the source topics of these
+    sub-topologies. The count of an internal source topic can be unknown, for example because a sub-topology reads a
+    topic that it also writes to. Such source topics are ignored if no other count can be derived.
     """
     counts = dict(declared)
     while True:

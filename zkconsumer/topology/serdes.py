@@ -77,7 +77,7 @@ def _expect(expected: type, value: Any) -> Any:
 
 
 def check_bytes(_topic: str, value: Any) -> bytes | None:
-    """Return the bytes unchanged; raise TypeError for other types."""
+    """Return bytes or None unchanged; raise TypeError for other types."""
     return None if value is None else _expect(bytes, value)
 
 

@@ -1,4 +1,4 @@
-"""Snapshots: serialized task state without the stores, from which another process can resume the task.
+"""Snapshots: serialized task state, without the stores, from which another process can resume the task.
 
 Format: the magic ``ZKTS``, version, length of the JSON object, CRC-32 of everything else, JSON object, and an Arrow
 stream for each partition with unprocessed records.
@@ -99,7 +99,7 @@ class Snapshot:
             continued: see ``TaskRuntime.continued``.
 
         Raises:
-            StreamsError: the snapshot is corrupt, has a newer format, or belongs to another task or topology.
+            StreamsError: the snapshot is corrupt, has an unsupported format, or belongs to another task or topology.
         """
         content, columns = _decode_content(data, task_id)
         if content["task"] != task_id:
@@ -130,7 +130,7 @@ class Snapshot:
             partitions: partitions of the task.
 
         Raises:
-            StreamsError: a partition is missing, because its topic was deleted or renamed.
+            StreamsError: the task does not read a partition, for example because the topic was deleted.
         """
         missing = sorted(self.queues.keys() - partitions)
         if missing:
@@ -145,7 +145,7 @@ def check_remembered(node: str, name: str, value: Any) -> Any:
     """Return a copy of a remembered value, or raise an error if a snapshot cannot contain it.
 
     Raises:
-        StreamsError: the value contains an object of a type that JSON does not support.
+        StreamsError: the value contains an object of an unsupported type, or a dict key that is not a str.
     """
     match value:
         case None | bool() | int() | float() | str():
@@ -155,15 +155,17 @@ def check_remembered(node: str, name: str, value: Any) -> Any:
         case dict() if all(isinstance(key, str) for key in value):
             return {key: check_remembered(node, name, item) for key, item in value.items()}
     raise StreamsError(
-        f"processor {node!r}: remembered value {name!r} must be None, a bool, int, float or str, or a list or dict of "
-        f"these, got {value!r}"
+        f"processor {node!r}: remembered value {name!r} must be None, a bool, int, float or str, or a list or dict "
+        f"(with str keys) of these, got {value!r}"
     )
 
 
 def _decode_content(data: bytes, task_id: str) -> tuple[Any, bytes]:
     """Validate the snapshot, and return its JSON object and the bytes that follow."""
     if len(data) < _CONTENT_AT or data[: len(_MAGIC)] != _MAGIC:
-        raise StreamsError(f"task {task_id}: the snapshot is corrupt: it does not begin with {_MAGIC.decode()}")
+        raise StreamsError(
+            f"task {task_id}: the snapshot is corrupt: it does not begin with a {_MAGIC.decode()} header"
+        )
     _, version, length = _HEAD.unpack_from(data)
     (checksum,) = _CHECKSUM.unpack_from(data, _HEAD.size)
     rest = data[_CONTENT_AT:]

@@ -96,8 +96,8 @@ class Subtopology:
             snapshot: result of ``StreamTask.snapshot`` from which the task resumes, or None.
 
         Raises:
-            StreamsError: a processor or store cannot be created, or the snapshot is corrupt, belongs to another task,
-                or was taken by a newer release.
+            StreamsError: a processor or store cannot be created, or the snapshot is corrupt, belongs to another task
+                or topology, or was taken by a newer release.
         """
         declaration = self._declare_task(f"{self.number}_{partition}", [partition], config)
         return StreamTask(declaration, config, runtime, snapshot)

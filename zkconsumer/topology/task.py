@@ -34,9 +34,9 @@ class StreamTask:
     """Processes the records of its partitions one by one, in the order of the timestamps at the queue heads.
 
     A task must be used by a single thread. An error ends the task unless a handler decides otherwise: the stores are
-    rolled back to the last commit, and every further call except ``close`` raises StreamsError. The owner then creates
-    a new task. It resumes from the last ``snapshot``, or the owner adds the records starting at the offsets that
-    ``committable`` returned at the last commit.
+    rolled back to the last commit, and every further call raises StreamsError, except ``close`` and calls that only
+    return metrics, timestamps or counts. The owner then creates a new task. It resumes from the last ``snapshot``, or
+    the owner adds the records starting at the offsets that ``committable`` returned at the last commit.
 
     This class is the complete interface between a runtime and a task, so it has more methods than other classes.
     Queues, nodes, stores, schedules, snapshots and the interface for nodes (``TaskContext``) are separate classes.
@@ -52,7 +52,7 @@ class StreamTask:
         stores: stores by name.
 
     Raises:
-        StreamsError: a processor or store cannot be created, or belongs to another task, or the snapshot is rejected.
+        StreamsError: a processor or store cannot be created, or the snapshot is rejected.
     """
 
     #: Class of the context that nodes use.
@@ -122,7 +122,7 @@ class StreamTask:
         self._lifecycle.move(TaskState.RUNNING)
 
     def suspend(self) -> None:
-        """Close the processors. Changes made in ``close`` can be committed; ``resume`` initializes them again.
+        """Close the processors, which ``resume`` can initialize again. Changes made in ``close`` can be committed.
 
         Raises:
             StreamsError: a processor failed; all other processors were closed. Further errors are added as notes.
@@ -149,7 +149,7 @@ class StreamTask:
         self._lifecycle.move(TaskState.RUNNING)
 
     def commit(self) -> None:
-        """Atomically commit the changes of all stores.
+        """Atomically commit the changes to all stores.
 
         An interrupt such as KeyboardInterrupt can arrive after the storage committed. Persistent stores then contain
         the new commit, and in-memory stores may contain the previous commit.
@@ -331,13 +331,13 @@ class StreamTask:
         return self._group.is_ready(self._clock())
 
     def run(self, limit: int | None = None) -> int:
-        """Process records until the task must wait for empty partitions, and call due stream-time punctuators.
+        """Process queued records until the task must wait for empty partitions, and call due stream-time punctuators.
 
         Args:
             limit: maximum number of records; None disables the limit.
 
         Returns:
-            The number of processed records, including dropped records.
+            The number of processed records. It can include a record that was dropped during deserialization.
 
         Raises:
             StreamsError: a node failed, and the error handler returned FAIL.

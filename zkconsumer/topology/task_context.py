@@ -1,4 +1,4 @@
-"""The interface of a task for its nodes."""
+"""The interface between a task and its nodes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ class TaskContext:
         commit_requested: whether a processor has requested a commit since the last commit.
         state: times of the task, current record, and whether nodes may forward records.
         schedules: schedules of all nodes.
-        system_time_ms: wall-clock time at which processing of the current record or punctuation started, in
-            milliseconds.
+        system_time_ms: wall-clock time at which the current batch of records or punctuation started, in milliseconds.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class TaskContext:
 
     @property
     def source_record(self) -> SourceRecord | None:
-        """The source record that is being processed; None during punctuation."""
+        """The source record that is being processed; None during punctuation or if no record is being processed."""
         columns: SourceColumns | None = self.state.source
         return None if columns is None else columns.record(self.state.row)
 
@@ -117,11 +116,11 @@ class TaskContext:
     # ---- for the task ----
 
     def enter(self, source: SourceColumns | None, row: int, record: Record | None) -> None:
-        """Start processing a record or punctuation, and allow nodes to forward records.
+        """Start processing records or a punctuation, and allow nodes to forward records.
 
         Args:
-            source: columns that contain the source record; None for a punctuation.
-            row: row of the source record.
+            source: columns that contain the source records; None for a punctuation.
+            row: row of the first source record.
             record: record that the first node receives; None if ``run_rows`` sets it.
         """
         state = self.state
@@ -130,7 +129,7 @@ class TaskContext:
         state.is_processing = True
 
     def leave(self) -> None:
-        """Finish processing a record or punctuation, and no longer allow nodes to forward records."""
+        """Finish processing records or a punctuation, and no longer allow nodes to forward records."""
         state = self.state
         state.is_processing = False
         state.source = state.record = None

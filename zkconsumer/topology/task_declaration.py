@@ -14,7 +14,7 @@ class TaskDeclaration(NamedTuple):
     """Declaration of a sub-topology task.
 
     Attributes:
-        task_id: sub-topology number and partition number, such as ``0_3``.
+        task_id: sub-topology number and partition number, such as ``0_3``; ``global`` for a global store.
         nodes: nodes of the sub-topology, parents before children.
         stores: stores that are connected to the nodes.
         sources: source node name for each partition.

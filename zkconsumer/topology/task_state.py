@@ -60,7 +60,7 @@ class TaskLifecycle:
         self.state = state
 
     def fail(self, failure: BaseException) -> None:
-        """Change the state to FAILED."""
+        """Change the state to FAILED because of ``failure``."""
         if self.state is not TaskState.FAILED:
             self.move(TaskState.FAILED)
         self._failure = failure

@@ -83,7 +83,7 @@ class TaskStores:
             entries.is_read_only = is_read_only
 
     def commit(self) -> None:
-        """Atomically commit the changes of all stores.
+        """Atomically commit the changes to all stores.
 
         Record caches are flushed first, which may call nodes. Stores count as committed, and in-memory stores replace
         their last commit, only after the storage commit succeeded.

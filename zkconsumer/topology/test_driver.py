@@ -38,8 +38,8 @@ class TopologyTestDriver:
 
     A task error stops the driver. Records processed before the error are committed. The changes and output of the
     failed record and its punctuators are discarded, and queued records are not processed. Output topics and stores can
-    still be read; other calls raise StreamsError. A new driver with the same ``state_file`` resumes from the last
-    commit.
+    still be read; writing records and advancing the wall clock raise StreamsError. A new driver with the same
+    ``state_file`` resumes from the last commit.
 
     Args:
         topology: topology to test.

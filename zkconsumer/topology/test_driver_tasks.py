@@ -101,7 +101,7 @@ class DriverTasks:
         return found
 
     def suspend(self) -> None:
-        """Close the processors of the task, and commit their changes.
+        """Close the processors of ``main``, and commit their changes.
 
         Raises:
             StreamsError: a processor or the commit failed.

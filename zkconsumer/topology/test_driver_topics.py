@@ -100,7 +100,7 @@ class TestInputTopic:
 class TestOutputTopic:
     """Reads records from a topic of a ``TopologyTestDriver``; each record is returned only once.
 
-    All methods that read raise ``LookupError`` if no sink writes to the topic.
+    All methods raise ``LookupError`` if no sink can write to the topic.
     """
 
     __test__ = False
@@ -120,7 +120,7 @@ class TestOutputTopic:
         """Return the number of unread records."""
         if self._known is not None and self._topic not in self._known and self._topic not in self._produced:
             topics = ", ".join(sorted(filter(None, self._known))) or "none"
-            raise LookupError(f"no sink writes to topic {self._topic!r} (topics of sinks: {topics})")
+            raise LookupError(f"no sink writes to topic {self._topic!r} (sink topics: {topics})")
         return len(self._records)
 
     def read_record(self) -> TestRecord:

@@ -23,7 +23,7 @@ def fail_on_invalid(record: SourceRecord, _key: Any, _value: Any, _partition_tim
         ValueError: the record has no timestamp, which ends the task.
     """
     if record.timestamp < 0:
-        raise ValueError("the record has no timestamp; pass another timestamp_extractor to add_source()")
+        raise ValueError("the record has no timestamp; set another timestamp_extractor for the source")
     return record.timestamp
 
 

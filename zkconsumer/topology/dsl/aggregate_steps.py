@@ -67,7 +67,7 @@ def check_merger(windows: Windows | None, merger: Merger | None) -> None:
     if isinstance(windows, SessionWindows) and merger is None:
         raise TopologyError("aggregate() with SessionWindows requires merger")
     if merger is not None and not isinstance(windows, SessionWindows):
-        raise TopologyError("merger is supported only with SessionWindows")
+        raise TopologyError(f"aggregate() supports merger only with SessionWindows, got windows={windows!r}")
 
 
 def create_windowed_operation(

@@ -22,7 +22,7 @@ Chain = Callable[["KStream"], "KStream | None"]
 
 
 class BranchedKStream:
-    """Splits a stream: each record goes to the first branch whose predicate accepts it.
+    """Splits a stream: each record goes to the first branch that accepts it, or else to the default branch, if any.
 
     ::
 
@@ -47,7 +47,7 @@ class BranchedKStream:
         stream.graph.add(self._node, stream.node)
 
     def branch(self, predicate: Predicate, *, name: str | None = None, chain: Chain | None = None) -> BranchedKStream:
-        """Add a branch for the records for which ``predicate(key, value)`` is true.
+        """Add a branch for records that no earlier branch accepts and for which ``predicate(key, value)`` is true.
 
         Args:
             predicate: function that returns whether the branch accepts a record, given its key and value.

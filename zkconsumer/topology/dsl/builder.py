@@ -180,7 +180,7 @@ class StreamsBuilder:
         Args:
             builder: builder of the store; it must have ``logging=False``.
             topic: topic to read.
-            supplier: class or function that returns a new processor, which maintains the store.
+            supplier: class or function that returns a new processor on each call; the processor maintains the store.
             key_serde: see ``stream``.
             value_serde: see ``stream``.
             name: name of the step.

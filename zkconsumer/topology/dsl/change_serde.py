@@ -35,7 +35,7 @@ class SerializeChange:
         return SerializeChange(choose_serializer(self.inner, default))
 
     def __call__(self, topic: str, change: TableChange | None) -> bytes | None:
-        """Return the serialized change.
+        """Return the serialized change, or None if ``change`` is None.
 
         If both values are present, the data starts with the new value's length, followed by the new value and the old
         value. Otherwise, it starts with the only value that is present. The last byte indicates which values are
@@ -76,7 +76,7 @@ class DeserializeChange:
         return DeserializeChange(choose_deserializer(self.inner, default))
 
     def __call__(self, topic: str, data: bytes | None) -> TableChange | None:
-        """Return the deserialized change.
+        """Return the deserialized change, or None if ``data`` is None.
 
         Raises:
             StreamsError: ``data`` is malformed.

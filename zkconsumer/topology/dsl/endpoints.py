@@ -58,7 +58,7 @@ class SourceGraphNode(GraphNode):
         self.topics, self.pattern, self._consumed = topics, pattern, consumed
 
     def merge(self, other: SourceGraphNode) -> None:
-        """Move the children of ``other``, which reads the same topics, to this step.
+        """Move the children of ``other`` to this step. Both steps must read the same topics.
 
         Raises:
             TopologyError: the steps have different ``offset_reset`` values.
@@ -104,7 +104,7 @@ class TableSourceGraphNode(GraphNode):
         self._supplier, self._store = supplier, store
 
     def write(self, topology: Topology) -> None:
-        """Add the source, the processor and the store to ``topology``."""
+        """Add the source and the processor to ``topology``, and the store if the table needs one."""
         _add_source(topology, self._source, (self._topic,), self._consumed)
         topology.add_processor(self.name, self._supplier(), self._source)
         store = self._store()
@@ -177,7 +177,7 @@ class RepartitionGraphNode(GraphNode):
     Args:
         names: names of the topic and its nodes.
         serdes: key and value serdes.
-        partitions: number of partitions; None uses the largest partition count of the upstream topics.
+        partitions: number of partitions; None derives it from upstream and co-partitioned topics.
         partitioner: function that selects the partition; None uses the producer's partitioner.
         is_optimizable: whether the optimizer may merge the topic with other repartition topics.
 
@@ -202,7 +202,7 @@ class RepartitionGraphNode(GraphNode):
         self._partitions, self._partitioner, self.drops_null_keys = partitions, partitioner, False
 
     def write(self, topology: Topology) -> None:
-        """Add the topic, the filter, the sink and the source to ``topology``."""
+        """Add the topic, the sink and the source to ``topology``, and the filter if there is one."""
         names = self.names
         parents = self._parent_names()
         topology.add_internal_topic(names.topic, self._partitions)

@@ -33,7 +33,7 @@ class KGroupedStream:
         serdes: key and value serdes.
         sources: names of the sources that the records come from.
         is_rekeyed: whether the records must be repartitioned.
-        topic: name of the repartition topic; None uses the store name.
+        topic: name of the repartition topic, without the application id and ``-repartition``; None uses the store name.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class KGroupedTable:
         graph: steps of the ``StreamsBuilder``.
         node: parent step.
         serdes: serdes of the new keys and values.
-        topic: name of the repartition topic; None uses the store name.
+        topic: name of the repartition topic, without the application id and ``-repartition``; None uses the store name.
     """
 
     def __init__(self, graph: StepGraph, node: GraphNode, serdes: Serdes, topic: str | None) -> None:
@@ -124,7 +124,7 @@ class KGroupedTable:
 
 
 class AggregateTable(Processor):
-    """Aggregates the changes of a table.
+    """Aggregates the changes to a table.
 
     Args:
         store: name of the store.

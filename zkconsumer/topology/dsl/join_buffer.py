@@ -45,7 +45,7 @@ class JoinBuffer(SerdeStore):
         self._read()
 
     def flush(self) -> None:
-        """Write the observed stream time and the last sequence number."""
+        """Write the observed stream time and the last sequence number, if they changed."""
         if self._written != (self._observed_ms, self._number):
             self._written = self._observed_ms, self._number
             self._map.put(_STATE_KEY, _STATE.pack(*self._written))

@@ -55,7 +55,7 @@ class JoinStore(SerdeStore):
 
     Attributes:
         stream_time_ms: highest record timestamp on either side; -1 before the first record.
-        min_time_ms: lowest timestamp of the unmatched records.
+        min_time_ms: lower bound for the timestamps of unmatched records.
         next_search_ms: wall-clock time of the next search for closed windows, in milliseconds since the epoch.
     """
 

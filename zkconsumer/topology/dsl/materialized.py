@@ -26,14 +26,15 @@ class Materialized:
     Attributes:
         store: store name, for example for lookups in the test driver; None for a generated name. A step that does not
             need a store creates one only if the name is set.
-        key_serde: key serde; None uses the serde of the parent step, or else the application's default.
-        value_serde: value serde; None uses the application's default.
+        key_serde: key serde; None uses the step's serde, or else the application's default.
+        value_serde: value serde; None uses the step's serde (for example, ``serdes.LONG`` for ``count``), or else the
+            application's default.
         retention_ms: retention period of windows, in milliseconds; None for the minimum that the windows require.
         history_ms: history retention of a versioned store, in milliseconds; None for an unversioned store.
         caching: whether the store has a record cache, which forwards only the last change of each key. Versioned stores
             are never cached.
         logging: ignored, because changelog topics are not supported.
-        persistent: if False, the test driver discards the entries when a task is closed. Ignored on Spark.
+        persistent: whether the test driver saves the entries in its state file, if it has one. Ignored on Spark.
 
     Raises:
         TopologyError: ``store`` is not a valid name.
@@ -168,7 +169,7 @@ class TableStoreSettings:
             return minimum_ms
         if retention_ms < minimum_ms:
             raise TopologyError(
-                f"store {self.name!r}: retention_ms must be at least {minimum_ms} (the window size or session gap, "
-                f"plus the grace period), got {retention_ms}"
+                f"store {self.name!r}: retention_ms must be at least {minimum_ms} to keep each window until it closes, "
+                f"got {retention_ms}"
             )
         return retention_ms

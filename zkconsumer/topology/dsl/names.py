@@ -33,7 +33,7 @@ class Names:
         """Return ``name`` with ``suffix``, or a generated name if ``name`` is None.
 
         Raises:
-            TopologyError: ``name`` or ``suffix`` contains an illegal character, or the resulting name is too long.
+            TopologyError: the resulting name is not valid; see ``check_name``.
         """
         generated = self.generate(prefix)
         return generated if name is None else check_name(name + suffix)
@@ -43,7 +43,7 @@ def check_name(name: str) -> str:
     """Return a user-defined name, after checking that it is valid.
 
     Raises:
-        TopologyError: ``name`` is empty, too long, or contains characters that are not allowed in topic names.
+        TopologyError: ``name`` is not a str, or is not a valid topic name.
     """
     if not isinstance(name, str):
         raise TopologyError(f"a step, store or topic name must be a str, got {name!r}")

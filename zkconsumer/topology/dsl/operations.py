@@ -42,7 +42,7 @@ class TableOperation(ABC):
 
     @abstractmethod
     def view(self) -> View:
-        """Return a view of the table's values. This materializes a table that is read from a topic."""
+        """Return a view of the table's values. This materializes the table of a ``SourceOperation``."""
 
     @abstractmethod
     def create_supplier(self) -> ProcessorSupplier:

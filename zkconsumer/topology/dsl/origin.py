@@ -30,7 +30,7 @@ class Origin(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Origin:
-        """Deserialize ``data``, which was returned by ``encode``."""
+        """Deserialize the result of ``encode``."""
         topic, partition, offset, headers = json.loads(data)
         decoded = [(name, None if value is None else bytes.fromhex(value)) for name, value in headers]
         return cls(RecordMetadata(topic, partition, offset), decoded)

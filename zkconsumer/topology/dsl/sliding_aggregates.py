@@ -77,7 +77,7 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         return [(window.start, value) for window, value in found]
 
     def _update_existing(self, record: Record, close_ms: int) -> _Neighbours | None:
-        """Add the record to its existing windows; return None if no new windows are needed."""
+        """Add the record to its windows. Return the windows near it, or None if no new windows are needed."""
         starts: set[int] = set()
         left = right = previous = None
         has_left = has_right = False
@@ -150,7 +150,7 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         self._put(record, start, start + self._size, None, value.value, value.timestamp)
 
     def _add(self, record: Record, start: int, value: ValueAndTimestamp, close_ms: int) -> None:
-        """Add the record to a window, unless it is closed."""
+        """Add the record to a window, unless the window is closed."""
         end, old = start + self._size, value.value
         if end < close_ms:
             self._context.count(DROPPED)

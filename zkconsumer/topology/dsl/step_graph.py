@@ -35,8 +35,8 @@ class StepGraph:
         names: name generator.
         root: root of the graph; the parent of all steps that have no other parent.
         copartitioned: sets of sources whose topics must have the same number of partitions.
-        key_changers: maps each step that changes keys or merges streams to the downstream repartition steps that can
-            share one topic.
+        key_changers: dict from each step that changes keys or merges streams to the downstream repartition steps that
+            can share one topic.
         merges: steps that merge streams, as dict keys.
     """
 

@@ -30,7 +30,7 @@ from zkconsumer.topology.stores.builder import StoreBuilder
 
 
 class KStream:
-    """A stream of records. Each method adds a step to the builder, and returns the resulting stream.
+    """A stream of records. Operations such as ``filter`` add a step to the builder, and return the resulting stream.
 
     Step names are optional and must be unique. They can contain letters, digits, dots, underscores and hyphens.
 
@@ -154,7 +154,7 @@ class KStream:
     ) -> KStream:
         """Process the records with a ``Processor`` that must not change keys; see ``process``.
 
-        Downstream steps do not repartition the stream, so forwarded records must have the same keys as the received
+        This step does not cause a repartition downstream, so forwarded records must have the same keys as the received
         records.
         """
         prefix = "KSTREAM-PROCESSVALUES-"
@@ -180,7 +180,8 @@ class KStream:
             topic: topic name, or a function that returns the topic name for a record.
             key_serde: key serde; None uses the stream's serde, or else the application's default.
             value_serde: value serde; None uses the stream's serde, or else the application's default.
-            partitioner: function that selects the partition; None uses the producer's partitioner.
+            partitioner: function that selects the partition; None uses the producer's partitioner, or the hash of
+                the inner key for windowed keys.
             name: name of the step.
         """
         chosen = self.graph.names.choose(name, SINK)
@@ -199,10 +200,10 @@ class KStream:
         """Repartition the records by key, through an internal topic.
 
         Args:
-            partitions: number of partitions; None uses the largest partition count of the upstream topics.
+            partitions: number of partitions; None derives it from upstream and co-partitioned topics.
             key_serde: see ``to``.
             value_serde: see ``to``.
-            partitioner: see ``to``.
+            partitioner: function that selects the partition; None uses the producer's partitioner.
             name: name of the topic, without the application id and ``-repartition``.
         """
         chosen = self.graph.names.generate("KSTREAM-REPARTITION-") if name is None else check_name(name)

@@ -51,7 +51,7 @@ class JoinArguments(TypedDict, total=False):
         key_serde: key serde for repartition topics and stores; None uses each stream's serde.
         value_serde: value serde of this stream for repartition topics and stores; None uses the stream's serde.
         other_serde: value serde of the other stream for repartition topics and stores; None uses that stream's serde.
-        grace_ms: time that a record waits for late changes of a versioned table, in milliseconds of stream time; None
+        grace_ms: time that a record waits for late changes to a versioned table, in milliseconds of stream time; None
             joins records immediately.
         store: prefix of the store names in a stream-stream join; None for generated names.
         name: name of the step.
@@ -209,12 +209,12 @@ class JoinTable(Processor):
         self._table, self._joiner, self._key, self._is_left, self._name = table, joiner, key, is_left, buffer
 
     def init(self, context: ProcessorContext) -> None:
-        """Open the view and the buffer."""
+        """Open the view, and the buffer if there is one."""
         self._context, self._values = context, self._table.open(context)
         self._buffer: JoinBuffer | None = None if self._name is None else context.get_state_store(self._name)
 
     def process(self, record: Record) -> None:
-        """Join the record, and forward the result if there is one."""
+        """Join, buffer or drop the record, and forward the join results."""
         key, value = record.key, record.value
         mapped = key if self._key is None else self._key(key, value)
         allows_null = self._is_left and key is None and value is not None

@@ -88,7 +88,7 @@ class JoinStreams(Processor):
         self._waiting: JoinStore | None = None if waiting is None else context.get_state_store(waiting)
 
     def process(self, record: Record) -> None:
-        """Join the record, and forward the results."""
+        """Join the record, and forward the results. If this side keeps unmatched records, they are buffered."""
         key, timestamp, waiting = record.key, record.timestamp, self._waiting
         if waiting is not None:
             waiting.stream_time_ms = max(waiting.stream_time_ms, timestamp)

@@ -208,7 +208,7 @@ class SuppressView:
 
 
 class _Suppressed(Unversioned):
-    """The values of a suppressed table in a task, which do not include buffered changes."""
+    """The values of a suppressed table, as read by a task. They do not include buffered changes."""
 
     def __init__(self, buffer: SuppressBuffer, parent: OpenView) -> None:
         self._buffer, self._parent = buffer, parent

@@ -137,7 +137,7 @@ class SuppressBuffer(SerdeStore):
         return self._find(self._serialize_key(key)) is not None
 
     def get_prior(self, key: Any) -> Any:
-        """Return the value that ``key`` had before the held-back changes."""
+        """Return the value that ``key`` had before the held-back changes, or None if it had none."""
         return self._decode(self._get(self._serialize_key(key))[1].prior)
 
     def _decode(self, data: bytes | None) -> Any:

@@ -42,7 +42,9 @@ _SUPPRESS = "KTABLE-SUPPRESS-"
 
 
 class KTable:
-    """A table: a record sets or deletes the value of its key. Each method adds a step, and returns its output.
+    """A table: a record sets or deletes the value of its key.
+
+    Operations such as ``filter`` add a step to the builder, and return the resulting table.
 
     Args:
         graph: steps of the ``StreamsBuilder``.
@@ -135,7 +137,7 @@ class KTable:
                 the entry is ignored.
             key_serde: serde of the new keys; None uses the application's default.
             value_serde: serde of the new values; None uses the application's default.
-            name: name of the repartition topic, without the application id and ``-repartition``.
+            name: name of the step, and of the repartition topic without the application id and ``-repartition``.
         """
         chosen = self.graph.names.choose(name, "KTABLE-SELECT-")
         operation = RegroupOperation(mapper)
@@ -176,7 +178,7 @@ class KTable:
         """Join two tables. The result contains the keys that both tables contain.
 
         Args:
-            other: table to join, which must be co-partitioned with this table.
+            other: table to join with; it must be co-partitioned with this table.
             joiner: function that returns the result value, given both values.
             store: name or settings of a store for the result; None for no store.
             name: name of the step.

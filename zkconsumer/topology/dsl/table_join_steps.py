@@ -75,7 +75,7 @@ class JoinSide(Processor):
         self._context, self._values = context, self._other.open(context)
 
     def process(self, record: Record) -> None:
-        """Join the change, and forward the resulting change."""
+        """Join the change, and forward the resulting change if there is one."""
         change: TableChange = record.value
         if record.key is None or (self._is_versioned and not change.is_latest):
             self._context.count(DROPPED)
@@ -94,7 +94,7 @@ class MergeJoin(TableProcessor):
     """Merges the changes from both sides of a table-table join. For the arguments, see ``TableProcessor``."""
 
     def process(self, record: Record) -> None:
-        """Update the store, and forward the change."""
+        """Update the store if there is one, and forward the change."""
         change: TableChange = record.value
         self._update(record, change if self._sends_old else TableChange(change.new, None, change.is_latest))
 
@@ -215,7 +215,7 @@ class TableJoinGraphNode(GraphNode):
         self.use_versions = operation.use_versions
 
     def write(self, topology: Topology) -> None:
-        """Add the processors and the store to ``topology``."""
+        """Add the processors to ``topology``, and the store if there is one."""
         operation = self._operation
         for number, (side, parent) in enumerate(zip(self._sides, operation.parents, strict=True)):
             topology.add_processor(side, operation.create_side(number), parent)

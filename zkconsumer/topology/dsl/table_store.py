@@ -69,7 +69,7 @@ class TableStore:
 
 
 class ChangeForwarder:
-    """Forwards the changes of a store. If the store is cached, the cache triggers the forwarding.
+    """Forwards the changes to a store. If the store is cached, the cache triggers the forwarding.
 
     Args:
         context: context of the processor.
@@ -108,7 +108,7 @@ class ChangeForwarder:
 
 
 class SessionForwarder(ChangeForwarder):
-    """Forwards the changes of a session store. The timestamp of a change is the end of its session."""
+    """Forwards the changes to a session store. The timestamp of a change is the end of its session."""
 
     def _forward_cached(self, record: Record) -> None:
         change: Change = record.value
@@ -134,7 +134,7 @@ class TableOutput(TableStore):
         functions: Functions,
         drop: Callable[[], object],
     ) -> RecordAggregator:
-        """Return a ``RecordAggregator`` for the store, which must not be versioned.
+        """Return a ``RecordAggregator`` for the store. The store must not be versioned.
 
         Args:
             functions: see ``RecordAggregator``.

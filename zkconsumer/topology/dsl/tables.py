@@ -33,7 +33,7 @@ class TableProcessor(Processor):
         self._store = None if self._name is None else TableOutput(context, self._name, self._sends_old)
 
     def _update(self, record: Record, change: TableChange) -> None:
-        """Update the store with ``change``, and forward it."""
+        """Update the store if there is one, and forward ``change``."""
         if self._store is None:
             self._context.forward(record.with_value(change))
         else:
@@ -59,7 +59,7 @@ class TableStep(TableProcessor):
     """Base class of processors that derive a table from its parent table. For the arguments, see ``TableProcessor``."""
 
     def process(self, record: Record) -> None:
-        """Compute the new and the old value, and forward the change."""
+        """Compute the new and the old value, and forward the change unless the subclass drops it."""
         change: TableChange = record.value
         new = self._compute(record.key, change.new)
         old = self._find_old(record.key, change) if self._sends_old else None

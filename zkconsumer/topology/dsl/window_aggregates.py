@@ -25,7 +25,7 @@ class Emit(enum.Enum):
 
     #: Forward the result after each update.
     ON_UPDATE = "on update"
-    #: Forward only the final result, when stream time passes the window end plus the grace period.
+    #: Forward only the final result, after the window has closed.
     ON_CLOSE = "on close"
 
 
@@ -114,7 +114,7 @@ class WindowedAggregate(Processor, Generic[W]):
         """Maximum stream time between two searches; see ``ClosedWindows``."""
 
     def _put(self, record: Record, start: int, end: int, old: Any, new: Any, timestamp: int) -> None:
-        """Set the aggregate of a window, and forward the change."""
+        """Set the aggregate of a window, and forward the change if the emit strategy is ``ON_UPDATE``."""
         self._store.put(record.key, None if new is None else ValueAndTimestamp(new, timestamp), start)
         if self._closed is None:
             key = Windowed(record.key, start, end)

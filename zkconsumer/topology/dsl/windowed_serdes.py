@@ -45,7 +45,7 @@ class SerializeTimeWindowed(WindowedKeys):
     """Serializes a windowed key as the inner key, followed by the 8-byte window start."""
 
     def __call__(self, topic: str, windowed: Windowed | None) -> bytes | None:
-        """Return the serialized key."""
+        """Return the serialized key, or None if ``windowed`` is None."""
         return None if windowed is None else self._serialize(topic, windowed.key) + _TIME.pack(windowed.start)
 
 
@@ -56,7 +56,7 @@ class DeserializeTimeWindowed(WindowedKeys):
     size_ms: int
 
     def __call__(self, topic: str, data: bytes | None) -> Windowed | None:
-        """Return the windowed key."""
+        """Return the windowed key, or None if ``data`` is empty or None."""
         if not data:
             return None
         (start,) = _TIME.unpack(data[-8:])
@@ -68,7 +68,7 @@ class SerializeSessionWindowed(WindowedKeys):
     """Serializes a windowed key as the inner key, followed by the 8-byte session end and the 8-byte session start."""
 
     def __call__(self, topic: str, windowed: Windowed | None) -> bytes | None:
-        """Return the serialized key."""
+        """Return the serialized key, or None if ``windowed`` is None."""
         if windowed is None:
             return None
         return self._serialize(topic, windowed.key) + _TIMES.pack(windowed.end, windowed.start)
@@ -79,7 +79,7 @@ class DeserializeSessionWindowed(WindowedKeys):
     """Deserializes a key that was serialized by ``SerializeSessionWindowed``."""
 
     def __call__(self, topic: str, data: bytes | None) -> Windowed | None:
-        """Return the windowed key."""
+        """Return the windowed key, or None if ``data`` is empty or None."""
         if not data:
             return None
         end, start = _TIMES.unpack(data[-16:])

@@ -31,9 +31,9 @@ class StateStore(ABC):
 
     Args:
         name: name of the store.
-        is_persistent: whether the entries are kept after the task is closed, if the task keeps its state in files.
+        is_persistent: whether the test driver saves the entries in its state file, if it has one. Ignored on Spark.
         layout: description of the key and value format. A task rejects entries that were written with a different
-            layout. The default is the class name.
+            layout. None uses ``default_layout()``.
     """
 
     #: Class name in the default layout, if it differs from the actual class name.

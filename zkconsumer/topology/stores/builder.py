@@ -56,7 +56,7 @@ class StoreBuilder:
         if not callable(self.kind):
             raise TopologyError(f"store {self.name!r}: kind must be a class or function, got {self.kind!r}")
         if self.caching and self.kind not in _CACHED:
-            raise TopologyError(f"store {self.name!r}: a {function_name(self.kind)} cannot be cached")
+            raise TopologyError(f"store {self.name!r}: caching is not supported for {function_name(self.kind)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoreBuilder, (self.name, self.kind, dict(self.parameters), self.logging, self.caching)
@@ -80,16 +80,12 @@ class StoreBuilder:
         return self if chosen == given else replace(self, parameters={**self.parameters, "serdes": chosen})
 
     def create(self) -> StateStore:
-        """Return a new store.
-
-        Raises:
-            TypeError: a serde is None; call ``with_default_serdes`` first.
-        """
+        """Return a new store. No serde in ``parameters`` may be None; see ``with_default_serdes``."""
         kind = _CACHED[self.kind] if self.caching else self.kind
         return kind(self.name, **self.parameters)
 
 
-#: Maps each store class to its subclass with a record cache.
+#: Maps each store class that supports caching to its subclass with a record cache.
 _CACHED: dict[Callable[..., StateStore], Callable[..., StateStore]] = {
     KeyValueStore: CachedKeyValueStore,
     TimestampedKeyValueStore: CachedTimestampedKeyValueStore,
@@ -114,7 +110,7 @@ def key_value(
         name: name of the store.
         key: key serde; None uses the application's default.
         value: value serde; None uses the application's default.
-        persistent: whether the store is persistent; if False, the entries are kept in memory.
+        persistent: whether the test driver saves the entries in its state file, if it has one. Ignored on Spark.
         logging: see ``StoreBuilder``.
         caching: see ``StoreBuilder``.
     """
@@ -152,7 +148,7 @@ def versioned_key_value(
         value: value serde; None uses the application's default.
         history_ms: history retention of old versions, in milliseconds.
         segment_interval_ms: segment interval, in milliseconds; None derives it from ``history_ms``.
-        persistent: whether the store is persistent; if False, the entries are kept in memory.
+        persistent: whether the test driver saves the entries in its state file, if it has one. Ignored on Spark.
         logging: see ``StoreBuilder``.
     """
     _check_not_negative(name, history_ms=history_ms)
@@ -184,7 +180,7 @@ def window(
         retention_ms: retention period of windows, in milliseconds; at least ``window_size_ms``.
         window_size_ms: window size, in milliseconds.
         retain_duplicates: whether each put adds a value instead of replacing the previous one.
-        persistent: whether the store is persistent; if False, the entries are kept in memory.
+        persistent: whether the test driver saves the entries in its state file, if it has one. Ignored on Spark.
         logging: see ``StoreBuilder``.
         caching: see ``StoreBuilder``. As in Kafka Streams, a store that retains duplicates is not cached.
     """
@@ -230,7 +226,7 @@ def session(
         key: key serde; None uses the application's default.
         value: serde of the aggregates; None uses the application's default.
         retention_ms: retention period of sessions, in milliseconds.
-        persistent: whether the store is persistent; if False, the entries are kept in memory.
+        persistent: whether the test driver saves the entries in its state file, if it has one. Ignored on Spark.
         logging: see ``StoreBuilder``.
         caching: see ``StoreBuilder``.
     """

@@ -126,7 +126,7 @@ class StoreCache:
                 self._shared.size_bytes -= size
 
     def _flush(self, evicted: CachedChange | None) -> None:
-        """Write and forward all changes, starting with the evicted one."""
+        """Write and forward all changes, starting with ``evicted`` if it is not None."""
         changes = self.entries.take_dirty()  # taken first, because the listener may add new entries
         deleted = [change.key for change in changes if change.data is None]
         if evicted is not None:

@@ -44,7 +44,7 @@ class CachedKeyValueStore(KeyValueStore[V]):
         self.decode_value = self._value_decoder()  # type: ignore[method-assign, assignment]
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool = False) -> bool:
-        """Set the listener that is called with the last change of each key; see ``SerdeStore``."""
+        """Set the flush listener, and return True; see ``SerdeStore``."""
         self._cache.listener, self._cache.sends_old_values = listener, send_old_values
         return True
 

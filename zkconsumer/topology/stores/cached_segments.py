@@ -33,8 +33,8 @@ class CachedSegments(SegmentedMap):
     change that has expired when it is flushed is forwarded, but not written.
 
     The cache's stream time can be ahead of the stream time of the map behind it, because the deletion of an entry that
-    does not exist is not written. The cache's stream time is saved, so that a rebuilt task does not
-    return expired entries.
+    does not exist is not written. The cache's stream time is saved, so that a rebuilt task does not return expired
+    entries.
 
     Args:
         behind: segmented map behind the cache.
@@ -126,7 +126,7 @@ class CachedTimeMap:
     def find_sessions(
         self, segment: int, key: Any, first_ms: int, last_ms: int, latest_start_ms: int, reverse: bool, /
     ) -> list[tuple[Windowed, Any]]:
-        """Return the sessions of ``key`` in ``segment``; see ``TimeMap.find_sessions``."""
+        """Return the sessions of ``key`` in ``segment`` and a time range; see ``TimeMap.find_sessions``."""
         start = self._behind.encode_key(segment, key, first_ms, 0)
         stop = self._behind.encode_key(segment, key, last_ms, MAX_TIME) + b"\0"
         cached = self._cache.scan(start, stop, reverse)
@@ -152,7 +152,7 @@ class _CachedSegmentedStore(TimedStore):
         )
 
     def set_flush_listener(self, listener: FlushListener, send_old_values: bool = False) -> bool:
-        """Set the listener that is called with the last change of each key; see ``SerdeStore``."""
+        """Set the flush listener, and return True; see ``SerdeStore``."""
         self._cache.listener, self._cache.sends_old_values = listener, send_old_values
         return True
 

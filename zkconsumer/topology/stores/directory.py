@@ -23,7 +23,7 @@ class EncodedDirectory:
         return len(self._committed)
 
     def update(self, first_keys: list[bytes], ids: list[int], page_bytes: int) -> tuple[int, dict[int, bytes | None]]:
-        """Encode a directory, and return the number of its pages and the changed pages.
+        """Encode a directory, and return the number of its pages and the changed pages; None deletes a page.
 
         Args:
             first_keys: first key of each entry page.
@@ -40,7 +40,7 @@ class EncodedDirectory:
 
 
 class Directory:
-    """The first key and id of each entry page, sorted by key. The directory's own pages have the ids -1, -2, …
+    """The first key and id of each entry page, sorted by key. The directory's own pages have negative ids.
 
     A new directory has one entry page, with id 1.
 

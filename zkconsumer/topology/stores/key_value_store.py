@@ -21,7 +21,7 @@ _TIMESTAMP = struct.Struct(">q")
 
 
 class ValueAndTimestamp(NamedTuple):
-    """A value, and the timestamp of the record that it comes from, in milliseconds since the epoch."""
+    """A value and its timestamp, in milliseconds since the epoch."""
 
     value: Any
     timestamp: int
@@ -53,7 +53,7 @@ class KeyValueStore(SerdeStore, Generic[V]):
         self._objects.put(key, value)
 
     def put_if_absent(self, key: Any, value: V | None) -> V | None:
-        """Set the value of ``key`` if it has none; return the previous value."""
+        """Set the value of ``key`` if it has none. Return the previous value, or None if there was none."""
         self._map.require_writable()
         old = self.get(key)
         if old is None:
@@ -84,7 +84,7 @@ class KeyValueStore(SerdeStore, Generic[V]):
         return self._decode_entries(self._map.scan(prefix, next_prefix(prefix)))
 
     def approximate_num_entries(self) -> int:
-        """Return the number of keys; an estimate if the store's entries expire."""
+        """Return the number of keys. The number is exact unless the store is cached."""
         return len(self._map)
 
     def _decode_entries(self, found: list[tuple[bytes, bytes]]) -> Iterator[tuple[Any, V]]:
@@ -132,7 +132,7 @@ def none_if_empty(store: str, value: ValueAndTimestamp | None) -> ValueAndTimest
 
 
 def decode_timestamped(data: bytes, deserialize: Callable[[bytes], Any]) -> ValueAndTimestamp:
-    """Decode a value and its timestamp, which were encoded by ``encode_timestamped``."""
+    """Decode a value and timestamp that were encoded by ``encode_timestamped``."""
     return ValueAndTimestamp(deserialize(data[8:]), _TIMESTAMP.unpack_from(data)[0])
 
 

@@ -44,7 +44,7 @@ class Page:
     """The entries of a key range.
 
     Attributes:
-        entries: maps each key to its value.
+        entries: dict from keys to values.
         order: sorted keys.
         size: size of the encoded page, in bytes.
         is_sorted: whether ``entries`` is sorted by key, so that ``encode`` need not sort its values.
@@ -138,7 +138,7 @@ class Page:
         return new
 
     def join(self, right: Page) -> None:
-        """Append the entries of ``right``, which is the next page."""
+        """Append the entries of the next page, ``right``."""
         self.entries.update(right.entries)
         self.order += right.order
         self.is_sorted = self.is_sorted and right.is_sorted
@@ -146,7 +146,7 @@ class Page:
 
 
 class Header(NamedTuple):
-    """The header of a byte map, which has a page of its own.
+    """The header of a byte map. It is stored in a page of its own.
 
     Attributes:
         next_id: id of the next new page.

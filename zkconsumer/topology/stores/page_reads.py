@@ -1,4 +1,4 @@
-"""Functions that read pages, and functions that create the errors for corrupt pages.
+"""Functions that read pages, and functions that create the errors that ``PagedMap`` raises.
 
 Both versions of ``PagedMap`` use these functions, and therefore report the same errors.
 """

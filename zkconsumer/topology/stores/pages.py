@@ -2,7 +2,7 @@
 
 Each store has one ``PagedMap``. It reads a page when a key in the page is accessed, and writes the changed pages on
 commit. A page is therefore read and written at most once between two commits, unless the pages exceed their memory
-limit. An entry that is larger than a page gets its own page.
+limit. An entry can be larger than the maximum page size.
 """
 
 from __future__ import annotations
@@ -247,7 +247,10 @@ class PagedMap:
         return found
 
     def discard(self, start: bytes, stop: bytes) -> None:
-        """Delete all keys between ``start`` and ``stop`` (exclusive). Pages within this range are not read."""
+        """Delete all keys between ``start`` and ``stop`` (exclusive).
+
+        Pages between the first and the last affected page are not read.
+        """
         self.require_writable()
         directory = self._directory
         first = bisect_right(directory.first_keys, start) - 1

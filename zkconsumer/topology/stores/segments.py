@@ -237,7 +237,7 @@ class TimedObjects(Protocol):
     def find_sessions(
         self, segment: int, key: Any, first_ms: int, last_ms: int, latest_start_ms: int, reverse: bool, /
     ) -> list[tuple[Windowed, Any]]:
-        """Return the sessions of ``key`` in ``segment``."""
+        """Return the sessions of ``key`` in ``segment`` and a time range; see ``TimeMap.find_sessions``."""
 
 
 class TimedStore(SegmentedStore):

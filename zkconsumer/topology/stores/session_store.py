@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 
 class SessionStore(TimedStore, Generic[V]):
-    """A store of aggregates by key and session, which expire.
+    """Stores aggregates by key and session until they expire.
 
     An aggregate expires ``retention_ms`` after the end of its session. A put is dropped and counted if all entries of
     its segment have expired; see ``WindowStore``. ``find_sessions`` reads the pages of the key's sessions that end at

@@ -27,8 +27,8 @@ class Windowed(NamedTuple):
 class TimeMap:
     """An object map whose keys have four parts: segment number, serialized key, time, and a final number, ``second``.
 
-    The final number is a sequence number or a session start. Segment number and time must be non-negative and fit in
-    8 bytes; ``second`` must be non-negative and fit in ``second_bytes`` bytes. All arguments are positional.
+    The final number is a sequence number or a session start. All numbers must be between 0 and ``MAX_TIME``, and
+    ``second`` must also fit in ``second_bytes`` bytes. All arguments are positional.
 
     Args:
         entries: byte map that contains the entries.

@@ -29,7 +29,7 @@ _LAST_SEQUENCE = 0x7FFFFFFF
 
 
 class WindowStore(TimedStore, Generic[V]):
-    """A store of values by key and window start, which expire.
+    """Stores values by key and window start until they expire.
 
     A value expires when stream time, which is the latest window start that was put, reaches the start of the value's
     window plus ``retention_ms``. The segment interval is half of the retention period, and at least one minute. A put
@@ -40,7 +40,7 @@ class WindowStore(TimedStore, Generic[V]):
     Args:
         name: name of the store.
         retention_ms: retention period, in milliseconds.
-        window_size_ms: window size in milliseconds, which determines the end in ``Windowed``.
+        window_size_ms: window size, in milliseconds. It determines the window end in ``Windowed``.
         retain_duplicates: whether each put adds a value instead of replacing the value of its key and window.
         serdes: key and value serdes.
         is_persistent: see ``StateStore``.
@@ -75,7 +75,10 @@ class WindowStore(TimedStore, Generic[V]):
             self._put(key, start_ms, 0, value)
 
     def fetch(self, key: Any, start_ms: int) -> V | None:
-        """Return the value of a key and window, or None. If duplicates are retained, only the last value is found."""
+        """Return the value of a key and window, or None if there is none.
+
+        If duplicates are retained, only the last value that was put into the store is found.
+        """
         if start_ms < 0:
             return None
         return self._get(key, start_ms, self._segments.sequence)  # type: ignore[no-any-return]
@@ -96,9 +99,10 @@ class WindowStore(TimedStore, Generic[V]):
     def fetch_keys(
         self, first: Any, last: Any, first_ms: int, last_ms: int, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed, V]]:
-        """Return the windows of the keys from ``first`` to ``last``, sorted by segment, key and start.
+        """Return the windows of a key range that start between ``first_ms`` and ``last_ms``.
 
-        For ``first`` and ``last``, None means no bound.
+        The keys are between ``first`` and ``last``, inclusive; None means no bound. The windows are sorted by segment,
+        key and start.
         """
         low = b"" if first is None else self._serialize_key(first)
         high = None if last is None else self._serialize_key(last)
