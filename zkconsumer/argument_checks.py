@@ -35,7 +35,7 @@ def check_function(name: str, value: object) -> None:
 
 
 def check_methods(name: str, value: Any, parent: type, *methods: str) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is None or an object with ``methods``.
+    """Raise ``ConfigurationError`` unless ``value`` is None or an object, not a class, that has ``methods``.
 
     Args:
         name: name of the argument.

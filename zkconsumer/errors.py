@@ -30,8 +30,8 @@ Packages define more specific subclasses, such as ``JarsUnavailableError`` in th
         RecordRejectedError         the producer or the brokers rejected a record
         ProducerFencedError         another producer uses the transactional id
 
-Errors from kazoo, kafka-python and the operating system are mapped to these classes in ``zookeeper/connection.py``,
-``broker/channel.py`` and ``fetcher/decode.py``.
+``zookeeper/connection.py`` maps kazoo's errors to these classes, ``broker/channel.py`` those of sockets and of
+kafka-python's decoders, and ``fetcher/decode.py`` those of the record decoder.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class NotLeaderError(RetriableError):
 
 
 class ZooKeeperUnavailableError(RetriableError):
-    """ZooKeeper is unreachable, or did not respond in time."""
+    """ZooKeeper is unreachable, did not respond in time, or returned an unexpected error."""
 
 
 class AuthorizationError(RetriableError):
@@ -119,7 +119,7 @@ class OffsetOutOfRangeError(ZkConsumerError):
 
 
 class MessageSizeTooLargeError(ZkConsumerError):
-    """A record is larger than ``fetch.message.max.bytes``, and the broker cannot return it completely."""
+    """A record is larger than the fetch size (``fetch.message.max.bytes``), and was not returned completely."""
 
 
 class CorruptRecordError(ZkConsumerError):

@@ -43,7 +43,7 @@ class HealthState(enum.IntEnum):
     REBALANCING = 1
     #: Partitions cannot be assigned or read, or offsets cannot be committed, until the cause is fixed.
     STALLED = 2
-    #: The lease of the ZooKeeper session ended, so no records are delivered until ZooKeeper responds.
+    #: The lease of the ZooKeeper session ended, so no records are delivered until the consumer has rejoined the group.
     DISCONNECTED = 3
     #: The member failed permanently; a new consumer must be created.
     FAILED = 4
@@ -234,7 +234,7 @@ def stalled_partitions(problems: Iterable[tuple[TopicPartition, Problem]]) -> li
 def merge_reasons(reasons: Iterable[HealthReason]) -> list[HealthReason]:
     """Merge reasons with the same code into one, with all partitions, the first message and the earliest start.
 
-    A reason without partitions affects all partitions, so the merged reason then has no partitions either.
+    A reason without partitions is not limited to particular partitions, so a reason merged from it has none, either.
     """
     by_code: dict[str, list[HealthReason]] = {}
     for reason in reasons:

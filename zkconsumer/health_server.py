@@ -149,7 +149,7 @@ class _Server(ThreadingHTTPServer):
 
     Args:
         respond: function that returns the HTTP status and the JSON body for a path.
-        on_failure: function that is called with an unexpected exception in a thread.
+        on_failure: function that is called with an unexpected exception that a thread raised.
     """
 
     #: False, so that two processes cannot listen on the same port.
@@ -200,7 +200,7 @@ class _Server(ThreadingHTTPServer):
         TCPServer.server_bind(self)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; back off after a failure, because an immediate retry would fail as well."""
+        """Accept a connection; back off after a failure, because an immediate retry would probably fail as well."""
         try:
             return super().get_request()
         except OSError:
@@ -221,7 +221,7 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log an exception, unless the client disconnected."""
+        """Log an exception, unless it is an I/O error, for example because the client disconnected."""
         del request, client_address
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):

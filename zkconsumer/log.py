@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypedDict, Unpack
 
 import structlog
 
-#: Name of kazoo's logger, which logs a warning for each lost connection and each connection attempt.
+#: Name of kazoo's logger, which logs a warning for each lost connection and each failed connection attempt.
 KAZOO = "zkconsumer.zookeeper.kazoo"
 
 #: Minimum seconds before the default handler shows the same event again.
@@ -137,7 +137,7 @@ _PLAIN: list[Any] = [structlog.stdlib.filter_by_level, structlog.processors.form
 
 @dataclass(slots=True)
 class _Shown:
-    """An event that was first shown at ``since``, once for each error in ``errors``, and suppressed ``count`` times."""
+    """An event shown once per error in ``errors``, first at ``since``, and otherwise suppressed ``count`` times."""
 
     since: float
     errors: set[int]
@@ -161,7 +161,7 @@ class DefaultHandler(logging.Handler):
         self._shown: OrderedDict[int, _Shown] = OrderedDict()  # event identity -> event, ordered by ``since``
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one event, unless another handler receives it or it was shown within the last minute."""
+        """Write an event, unless it is a kazoo warning, repeats a recent event, or is received by another handler."""
         if self._is_noise(record) or self.is_superseded(record.name):
             return
         repeated = self._count(record)
@@ -187,7 +187,7 @@ class DefaultHandler(logging.Handler):
         return record.name == KAZOO and record.levelno < logging.ERROR and self.level > logging.DEBUG
 
     def _count(self, record: logging.LogRecord) -> int | None:
-        """Return how many times the event was suppressed since it was last logged, or None to suppress it again."""
+        """Return the number of repetitions to show with the event, or None to suppress the event."""
         if record.levelno < logging.WARNING:
             return 0
         rendered = record.msg if isinstance(record.msg, _Rendered) else None

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol, TypeVar
 _TICK = 5.0
 _ALPHA = 1 - math.exp(-_TICK / 60)
 
-#: Number of most recent values from which a histogram computes percentiles.
+#: Number of most recent values from which a histogram computes all attributes except ``Count``.
 _SAMPLES = 1028
 
 _T = TypeVar("_T", "Meter", "Histogram", "Timer")

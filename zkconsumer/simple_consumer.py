@@ -60,8 +60,8 @@ class SimpleConsumer:
     """Low-level consumer with a connection to one broker; used by one thread.
 
     Each request raises ``NotLeaderError`` if another broker is the partition leader, ``BrokerUnavailableError`` if the
-    broker does not respond, ``AuthorizationError`` if the client is not authorized, and ``RetriableError`` for other
-    broker errors.
+    broker does not respond, ``AuthorizationError`` if the client is not authorized, and ``RetriableError`` for
+    most other broker errors.
 
     Args:
         so_timeout_ms: maximum milliseconds to wait for a response.
@@ -113,7 +113,8 @@ class SimpleConsumer:
 
         Args:
             offset: offset of the first message.
-            fetch_size: maximum size of the messages in the response, in bytes.
+            fetch_size: maximum size of the messages in the response, in bytes. Kafka 0.10.1 and later return the first
+                batch completely, even if it is larger.
             max_wait_ms: maximum milliseconds that the broker waits for ``min_bytes``.
             min_bytes: minimum bytes that the broker returns before ``max_wait_ms`` expires.
             read_committed: whether to skip messages of open and aborted transactions.
@@ -175,10 +176,10 @@ class SimpleConsumer:
         """Return the offset of the first record at or after ``timestamp_ms``, -1 if there is none.
 
         Brokers before 0.10.1 use only segment modification times. They return the base offset of the last segment that
-        was modified before ``timestamp_ms``.
+        was modified at or before ``timestamp_ms``.
 
         Args:
-            timestamp_ms: milliseconds since the epoch.
+            timestamp_ms: milliseconds since the epoch, ``EARLIEST_TIME`` or ``LATEST_TIME``.
         """
         topic_partition = _check_partition(topic, partition)
         check_type("timestamp_ms", timestamp_ms, int, "an integer")

@@ -177,9 +177,10 @@ def check_produced_records_are_consumed(run: Run, environment: dict[str, str]) -
     check_keys_are_produced(run, file)
     missing = run("produce", "--topic=order", "--count=1")
     assert missing.returncode == 1
-    assert "topic 'order' does not exist; check its name, or create it with `zkconsumer cluster topic order`" in (
-        missing.stderr
-    )
+    assert (
+        "topic 'order' does not exist; check its name, or create it (in the detached cluster: "
+        "`zkconsumer cluster topic order`)"
+    ) in missing.stderr
 
 
 @pytest.mark.slow

@@ -37,6 +37,6 @@ def test_broker_that_does_not_know_password_is_rejected() -> None:
         Security.from_config(config).authenticate(respond, "broker-1")
 
     assert str(raised.value) == (
-        "broker broker-1 failed to authenticate itself with SCRAM-SHA-256: its server signature is wrong, so it does "
+        "broker broker-1 failed to authenticate itself with SCRAM-SHA-256: its server signature is invalid, so it does "
         "not know the password; check that bootstrap.servers or zookeeper.connect names the right cluster"
     )

@@ -404,9 +404,9 @@ def no_partition(key: int, _request: Any, body: bytes) -> bytes:
     ("change", "reason"),
     [
         (surplus, "7 bytes follow its last field"),
-        (foreign_topic, r"missing \[t-0\], not requested \[u-0\]"),
-        (foreign_partition, r"missing \[t-0\], not requested \[t-7\]"),
-        (no_partition, r"missing \[t-0\], not requested \[\]"),
+        (foreign_topic, r"not returned \[t-0\], not requested \[u-0\]"),
+        (foreign_partition, r"not returned \[t-0\], not requested \[t-7\]"),
+        (no_partition, r"not returned \[t-0\], not requested \[\]"),
     ],
 )
 def test_malformed_response_is_logged_and_backs_off(

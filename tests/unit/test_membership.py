@@ -81,7 +81,7 @@ def test_dropped_partitions_are_not_owned(membership: Membership) -> None:
 
 
 def test_impossible_event_is_rejected(membership: Membership) -> None:
-    with pytest.raises(RuntimeError, match="event 'confirm' is not valid for a partition in state 'unowned'"):
+    with pytest.raises(RuntimeError, match="event 'confirm' is not valid in state 'unowned'"):
         membership.confirm({C: "g_c-0"})
 
 

@@ -58,7 +58,7 @@ def connection() -> Iterator[Connection]:
         (kazoo_errors.ConnectionClosedError(), ZooKeeperUnavailableError, "is unreachable"),
         (KazooTimeoutError(), ZooKeeperUnavailableError, "is unreachable"),
         (kazoo_errors.SessionExpiredError(), OwnershipLostError, "session expired"),
-        (kazoo_errors.MarshallingError("x"), ZooKeeperUnavailableError, "failed: MarshallingError x"),
+        (kazoo_errors.MarshallingError("x"), ZooKeeperUnavailableError, r"failed: MarshallingError\('x'\)"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )

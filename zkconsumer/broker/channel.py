@@ -32,14 +32,15 @@ from zkconsumer.net.host_names import Addresses, resolve
 
 #: Maximum size of a Fetch response in bytes: Kafka's size field is an int32.
 _MAX_FRAME = (1 << 31) - 1
-#: Maximum size of other responses in bytes. A Metadata response with a million partitions is about this large.
+#: Maximum size in bytes of a response to a request other than Fetch. A Metadata response with a million partitions is
+#: about this large.
 _MAX_RESPONSE = 100 << 20
 
 
 class BrokerChannel:
     """A connection to a broker, used by one thread.
 
-    Other threads may only call ``close()``, which makes a blocked call raise ``ClosedError``.
+    Other threads may only read ``is_in_use`` and call ``close()``, which makes a blocked call raise ``ClosedError``.
 
     Args:
         client_id, timeout_s, receive_buffer, security: see ``Connecting``, which creates channels.
@@ -70,7 +71,7 @@ class BrokerChannel:
         Raises:
             BrokerUnavailableError: the broker refused the connection, is unreachable, or did not respond in time.
             UnsupportedBrokerError: the broker rejected the ApiVersions request.
-            AuthenticationError: the broker's certificate is not trusted, or the broker rejected the credentials.
+            AuthenticationError: the broker's certificate is not trusted, or SASL authentication failed.
         """
         with self._use(self._timeout_s):
             if self._socket is None:
@@ -114,7 +115,7 @@ class BrokerChannel:
                 return False
             poller = select.poll()
             poller.register(sock, select.POLLIN)
-            return not poller.poll(0)  # readable if the broker closed the connection
+            return not poller.poll(0)  # readable if the broker closed the connection or sent data
 
     def disconnect(self) -> None:
         """Close the connection; the next request opens a new one."""
@@ -195,7 +196,7 @@ class BrokerChannel:
             raise OSError(f"the host name was not resolved within {self._call_timeout_s:g} s") from error
 
     def _remaining(self) -> float:
-        """Return the seconds until the deadline of the current call."""
+        """Return the seconds until the deadline of the current call; raise TimeoutError if it has passed."""
         remaining = self._deadline - time.monotonic()
         if remaining <= 0:
             raise TimeoutError
@@ -233,7 +234,7 @@ class BrokerChannel:
 
         Raises:
             BrokerUnavailableError: the request failed, or the block did not read the complete response. The connection
-                is closed after any error.
+                is closed after this error, and after any error raised in the block.
         """
         with self._use(self._timeout_s if timeout_s is None else timeout_s):
             self.connect()
@@ -254,9 +255,9 @@ class BrokerChannel:
         size, correlation = struct.unpack(">ii", self._received.read(8, self._receive))
         if correlation != self._correlation or not 4 <= size <= _MAX_FRAME:
             raise BrokerUnavailableError(
-                f"{self.endpoint} did not send a valid Kafka response (size {size}, correlation id {correlation} "
-                f"instead of {self._correlation}); check that the port is a {self._security.protocol} listener of a "
-                "broker"
+                f"{self.endpoint} did not send a valid Kafka response (size {size}, correlation id {correlation}; "
+                f"the request had correlation id {self._correlation}); check that the port is a "
+                f"{self._security.protocol} listener of a broker"
             )
         frame = Frame(self._received, self._receive, self.endpoint, size - 4)
         yield frame
@@ -305,7 +306,7 @@ class BrokerChannel:
 
     @contextlib.contextmanager
     def _map_errors(self, failure: str) -> Iterator[None]:
-        """Convert errors raised in the block to this package's errors, and close the connection.
+        """Close the connection after any error in the block, and convert I/O and parse errors to this package's errors.
 
         Args:
             failure: start of the error message, where ``{}`` stands for the endpoint.

@@ -93,8 +93,8 @@ class Frame:
     def _consume(self, size: int) -> None:
         if size < 0 or size > self.remaining:
             raise BrokerUnavailableError(
-                f"broker {self._endpoint} sent a malformed response: a field has {size} bytes, but only "
-                f"{self.remaining} bytes are left"
+                f"broker {self._endpoint} sent a malformed response: invalid field size {size} with "
+                f"{self.remaining} bytes left"
             )
         self.remaining -= size
 

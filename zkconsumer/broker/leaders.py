@@ -66,7 +66,7 @@ class LeaderLookup:
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """The broker that responded last; None if the last lookup failed."""
+        """The broker that responded last; None before the first lookup, and if the last lookup failed."""
         channel = self._channel
         return None if channel is None else channel.endpoint
 
@@ -171,8 +171,8 @@ def no_leader_error(code: int, partition: TopicPartition) -> ZkConsumerError:
 def divide_timeout(timeout_s: float, brokers: Sequence[Endpoint]) -> Iterator[tuple[Endpoint, float]]:
     """Yield each broker with its timeout in seconds: the remaining time, divided by the number of remaining brokers.
 
-    An unresponsive broker therefore leaves time for the following brokers. If a broker fails early, they have
-    more time.
+    An unresponsive broker therefore leaves time for the following brokers. If a broker fails early, the following
+    brokers have more time.
     """
     deadline = time.monotonic() + timeout_s
     for number, endpoint in enumerate(brokers):

@@ -83,7 +83,7 @@ class LogOffsets:
         return cls(brokers, Connecting.from_config(config), read_committed=config.read_committed)
 
     def find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, Endpoint]]:
-        """Return the partition leaders, as ``(broker id, endpoint)``, from the cache if possible."""
+        """Return the leaders of partitions that have one, as ``(broker id, endpoint)``, from the cache if possible."""
         return self._find_leaders(partitions)[0]
 
     def _find_leaders(
@@ -102,7 +102,8 @@ class LogOffsets:
         """Return the offset of the first record at or after ``timestamp``, by partition; -1 if there is none.
 
         Args:
-            timestamp: milliseconds since the epoch, ``protocol.EARLIEST`` or ``protocol.LATEST``.
+            timestamp: milliseconds since the epoch, ``protocol.EARLIEST`` for the log start offset, or
+                ``protocol.LATEST`` for the end offset.
 
         Raises:
             RetriableError: a partition has no leader, or a leader did not respond. The next call repeats the leader
@@ -226,7 +227,8 @@ class LogOffsets:
             remaining = deadline - time.monotonic()
             share_s = max(remaining / (len(others) - number), timeout_s * _MIN_SHARE)
             yield endpoint, min(remaining, share_s) if remaining > 0 else None
-        # Always query one silent leader. Otherwise, if the timeout is short, silent leaders would never be queried.
+        # Always query one leader whose previous request timed out. Otherwise, if the timeout is short, these leaders
+        # would never be queried.
         least_s = min(self._min_silent_timeout_s, timeout_s)
         now = time.monotonic()
         deadline = max(now + least_s, min(deadline, now + self._silent_timeout_s))

@@ -275,7 +275,7 @@ def parse_list_offsets_response(response: Any) -> dict[TopicPartition, tuple[int
 
 
 def metadata_request(topics: Iterable[str] | None) -> Any:
-    """Create a Metadata request, which does not create topics on brokers 0.11 and later.
+    """Create a Metadata request that does not create topics on brokers with version 0.11 or later.
 
     Args:
         topics: topic names; None for all topics.
@@ -301,7 +301,8 @@ def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None
     """Create an OffsetFetch request.
 
     Args:
-        partitions: requested partitions; None for all partitions with a committed offset, which requires version 2.
+        partitions: requested partitions; None for all partitions with a committed offset, which requires version 2 or
+            later.
         version: 0 to read the offsets from ZooKeeper; None to negotiate a version that reads them from Kafka.
     """
     topics = OffsetFetchRequest.OffsetFetchRequestTopic

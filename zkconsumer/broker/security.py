@@ -164,8 +164,8 @@ class Security:
             except Exception as error:  # mechanisms raise various exception types for an invalid server proof
                 raise AuthenticationError(
                     f"broker {host} failed to authenticate itself with {self.mechanism}: its server signature is "
-                    "wrong, so it does not know the password; check that bootstrap.servers or zookeeper.connect names "
-                    "the right cluster"
+                    "invalid, so it does not know the password; check that bootstrap.servers or zookeeper.connect "
+                    "names the right cluster"
                 ) from error
 
 

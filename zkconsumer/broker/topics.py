@@ -81,9 +81,9 @@ class _SecondOpinion:
     """Combined responses of the brokers that were queried after the first broker.
 
     Attributes:
-        topics: topics by name; topics that none of these brokers returned are absent.
+        topics: lookup results by topic name; requested topics may be absent.
         is_confirmed: whether enough brokers responded to confirm that a topic is missing.
-        is_complete: whether all brokers were tried before the deadline.
+        is_complete: whether the requests to these brokers ended before the deadline.
     """
 
     topics: Mapping[str, Topic]
@@ -121,6 +121,7 @@ class TopicLookup:
         Raises:
             ConfigurationError: a topic name is invalid.
             BrokerUnavailableError: none of the brokers responded.
+            NotLeaderError: a broker returned no metadata for one of the topics.
         """
         names = sorted(set(topics))
         if not names:
@@ -154,7 +155,7 @@ class TopicLookup:
         return complete | self.look_up((listed.keys() | self._known.keys()) - complete.keys())
 
     def last_known(self, name: str) -> Topic | None:
-        """Return the latest lookup result for a topic; None if the topic never existed or was deleted."""
+        """Return the latest lookup result for a topic; None if the topic was never found, or was deleted."""
         return self._known.get(name)
 
     def _is_doubtful(self, topic: Topic) -> bool:
@@ -188,7 +189,7 @@ class TopicLookup:
         return _SecondOpinion(found, is_confirmed=not needed, is_complete=self._clock() < deadline)
 
     def _ask(self, brokers: dict[str, Endpoint], names: Sequence[str], deadline: float) -> dict[str, Topic] | None:
-        """Look up topics on one of ``brokers``, and remove this broker; return None if none responds in time."""
+        """Look up topics on one of ``brokers`` and remove it from the dict; return None if none returns metadata."""
         timeout_s = deadline - self._clock()
         if not brokers or timeout_s <= 0:
             return None

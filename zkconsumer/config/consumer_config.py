@@ -141,8 +141,8 @@ class ConsumerConfig:
         """Build a configuration from a dictionary of properties.
 
         Values may be strings, numbers or booleans; None means that the property is not set. By default, unknown
-        properties are ignored, as in Kafka's old consumer, because several programs often share one file. Each of them
-        is logged with the closest known name.
+        properties are ignored, as in Kafka's old consumer, because several programs often share one file. Each ignored
+        property is logged, with the closest known name if there is one.
 
         Args:
             properties: values by property name, such as ``group.id``.
@@ -256,7 +256,7 @@ def _find_short_timeout(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _check_encoding(name: str, value: object, problems: Problems | None) -> None:
-    """Add a value whose encoding is ambiguous to ``problems``, or log it if ``problems`` is None."""
+    """If the encoding of a value is ambiguous, add the property to ``problems``, or log it if ``problems`` is None."""
     if not isinstance(value, FileValue) or value.is_encoding_clear:
         return
     remedy = "write non-ASCII characters as \\uXXXX, because Java and zkconsumer read properties files as ISO-8859-1"
@@ -267,7 +267,7 @@ def _check_encoding(name: str, value: object, problems: Problems | None) -> None
 
 
 def _check_unknown(name: object, value: object, problems: Problems | None) -> None:
-    """Add an unknown property to ``problems``, or log it if ``problems`` is None."""
+    """Log a property without effect; add an unknown property to ``problems``, or log it if ``problems`` is None."""
     if not isinstance(name, str):
         raise ConfigurationError(f"property names must be strings, got {name!r}")
     place = {"path": value.place} if isinstance(value, FileValue) else {}

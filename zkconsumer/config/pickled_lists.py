@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Properties in the order of their values in a pickled list, which must not be changed. Older lists are shorter.
+#: Properties in the order of their values in a pickled list. The order must not be changed. Older lists are shorter.
 ORDER_OF_LISTS = (
     "group.id",
     "zookeeper.connect",

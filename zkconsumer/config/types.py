@@ -26,7 +26,7 @@ class SettingType(Protocol):
 
     @property
     def name(self) -> str:
-        """Type name shown in the documentation: ``boolean``, ``duration``, ``integer``, ``JSON``, ``list`` ..."""
+        """Type name shown in the documentation, such as ``boolean`` or ``duration``."""
 
     @property
     def valid(self) -> str:

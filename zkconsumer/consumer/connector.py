@@ -253,8 +253,9 @@ class ZookeeperConsumerConnector:
     def shutdown(self) -> None:
         """Leave the group: stop fetching, end the streams, commit consumed offsets and release all partitions.
 
-        Blocks for a limited time. May be called repeatedly, and from any thread. A signal handler should raise an
-        exception instead of calling it, because the handler may have interrupted a stream operation.
+        If ``auto.commit.enable`` is false, no offsets are committed. Blocks for a limited time. May be called
+        repeatedly, and from any thread. A signal handler should raise an exception instead of calling it, because the
+        handler may have interrupted a stream operation.
 
         Raises:
             ClosedError: the interpreter is exiting, for example because a ``__del__`` method called ``shutdown``. The

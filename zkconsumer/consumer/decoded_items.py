@@ -22,8 +22,8 @@ _MESSAGES_PER_LIST = 2048
 class DecodedItems:
     """Decoded items of one partition: messages, or one Arrow batch.
 
-    An item in ``remaining`` is either delivered by the application thread or discarded by ``StreamPositions.release``.
-    This requires no lock per message, because ``deque.pop`` and ``deque.popleft`` are atomic.
+    An item in ``remaining`` is either delivered by the application thread or discarded by ``StreamPositions``. This
+    requires no lock per message, because ``deque.pop`` and ``deque.popleft`` are atomic.
 
     Attributes:
         offset_of: function that returns the offset of the item at an index.
@@ -95,8 +95,8 @@ def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> 
 def _build_end_of_chunk(queue: PartitionQueue, chunk: Chunk) -> DecodedItems:
     """Return empty items that advance the position to the end of the chunk.
 
-    The last offsets of a chunk may have no records to deliver: they belong to control batches, aborted transactions or
-    compacted records.
+    The last offsets of a chunk may have no records to deliver, because they belong to control batches or aborted
+    transactions, or because log compaction removed the records.
     """
     end = chunk.next_offset
     return DecodedItems(queue, chunk.partition, partial(_get_first_offset, end), 0, 0, end, deque())

@@ -152,7 +152,7 @@ class StreamPositions:
             return self._positions.get(partition)
 
     def apply(self, queue: PartitionQueue, change: PositionChanged) -> bool:
-        """Set the position to the offset where fetching resumes; return False if the partition was released."""
+        """Set the position to the offset where fetching resumes; return False if ``queue`` is closed."""
         with self._lock:
             if queue.is_closed or change.partition not in self._positions:
                 return False

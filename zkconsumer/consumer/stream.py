@@ -135,7 +135,7 @@ class KafkaStream:
         return self._advance(self._decode_messages)
 
     def has_next(self) -> bool:
-        """Wait for a message; return False if the stream has ended.
+        """Wait for a message; return True if there is one, or False if the stream has ended.
 
         After this call, the previous message may count as consumed.
 
@@ -171,8 +171,8 @@ class KafkaStream:
     def batches(self, max_rows: int = MAX_ROWS, *, include_headers: bool = False) -> Iterator[Any]:
         """Return an iterator over Arrow record batches, each from a single partition.
 
-        The columns match Spark's Kafka source. A batch counts as consumed when the next one is requested. The iterator
-        remains usable after an error, and further calls return the same iterator.
+        The columns match those of Spark's Kafka source. A batch counts as consumed when the next one is requested. The
+        iterator remains usable after an error, and further calls return the same iterator.
 
         Args:
             max_rows: maximum number of rows per Arrow batch. An Arrow batch that contains a single record batch of the
@@ -264,7 +264,7 @@ class KafkaStream:
         self._owner.refetch(queue, partition, offset)
 
     def _take_item(self, decode: Decode, deadline: float | None) -> None:
-        """Wait until ``deadline`` for the next item in the queue; position changes do not extend the deadline.
+        """Take the next item from the queue, waiting until ``deadline``, which position changes do not extend.
 
         Raises:
             StopIteration: the stream was closed.

@@ -21,8 +21,9 @@ StreamKey = tuple[str, str]
 class ConsumerStreams:
     """The streams of a consumer, and the mapping from partitions to streams.
 
-    The member thread calls the methods, except ``fail_partition``, which is called by fetchers, and ``end_lease``,
-    which is called by the lease thread. Only the member thread modifies ``_thread_of``.
+    The member thread calls the methods, with three exceptions: the fetchers and the leader finder call
+    ``fail_partition``, the lease thread calls ``end_lease``, and the thread that closes the consumer calls ``close``.
+    Only the member thread modifies ``_thread_of``.
 
     Args:
         registration: topics or topic filter, with the number of streams for each.

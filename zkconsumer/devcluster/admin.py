@@ -115,7 +115,8 @@ class Admin:
     def wait_for_brokers(self, timeout: float = 30.0) -> None:
         """Wait until the metadata of every broker contains a controller and all brokers.
 
-        Brokers accept connections before their metadata is complete.
+        Brokers accept connections before their metadata is complete. With Kafka before 0.10, the method waits
+        until all brokers are registered in ZooKeeper instead.
 
         Args:
             timeout: maximum seconds to wait.
@@ -161,7 +162,8 @@ class Admin:
                 waiting.pop(0)
             elif time.monotonic() > deadline:
                 raise ZkConsumerError(
-                    f"topic {topic!r}: only {len(leaders)} of {partitions} partitions have a leader after {timeout:g} s"
+                    f"topic {topic!r}: broker {waiting[0]} reports {len(leaders)} of {partitions} partition leaders "
+                    f"after {timeout:g} s"
                 )
             else:
                 time.sleep(_POLL_INTERVAL_S)
@@ -169,7 +171,8 @@ class Admin:
     def produce(self, partition: TopicPartition, records: bytes) -> int:
         """Append record batches (see ``load.py``) to a partition.
 
-        Retries while the partition has no leader. Records may be duplicated if a response is lost.
+        Retries while the broker is unreachable or the partition has no leader. Records may be duplicated if a response
+        is lost.
 
         Returns:
             The offset of the first record.
@@ -191,12 +194,15 @@ class Admin:
                         del pending[partition]
                 if pending:
                     raise NotLeaderError(
-                        f"could not produce to {min(pending)}: the broker is no longer the partition leader"
+                        f"could not produce to {min(pending)}: the broker is not its leader, or the request timed out"
                     )
         return offsets
 
     def _produce_to(self, leader: Endpoint, records: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, int]:
-        """Produce to one leader; return each partition's first offset, and discard the leader of failed partitions."""
+        """Produce to one leader, and return the first offset of each partition that was written.
+
+        If the request fails or the broker is not the leader, the cached leader of the partition is discarded.
+        """
         t = ProduceRequest.TopicProduceData
         by_topic: dict[str, list[Any]] = {}
         for (topic, number), data in records.items():
@@ -265,10 +271,10 @@ class Admin:
                 continue
             if partition in self._leaders:
                 return self._leaders[partition]
-        raise NotLeaderError(f"partition {partition} has no leader")
+        raise NotLeaderError(f"no broker reported a leader for partition {partition}")
 
     def _on_controller(self, request: Any, results: Any, accepted: Collection[int] = (0,)) -> None:
-        """Send a request to each broker until the controller accepts it, with retries."""
+        """Send a request to one broker after another until the controller accepts it, with retries."""
         _retry(self._on_controller_once, request, results, accepted)
 
     def _on_controller_once(self, request: Any, results: Any, accepted: Collection[int]) -> None:

@@ -47,7 +47,7 @@ class _Client:
 
     @property
     def admin(self) -> Admin:
-        """An ``Admin`` for the thread that started the cluster."""
+        """The cluster's ``Admin``, created on first use. Only one thread may use it; see ``new_admin``."""
         if self._admin is None:
             self._admin = self.new_admin()
         return self._admin
@@ -143,8 +143,9 @@ class DevCluster(_Client):
         """Download missing jars, start all servers, and wait until they are ready.
 
         Raises:
-            ConfigurationError: a selected port is invalid or in use.
-            JarsUnavailableError: jars cannot be downloaded.
+            ConfigurationError: a selected port is invalid or in use, Java 17 or later was not found, or the cache
+                directory is not writable.
+            JarsUnavailableError: the jars cannot be downloaded, or their checksums differ from the pinned ones.
             ServerFailedError: a server did not start; the message contains the end of its log.
         """
         self._check_ports()

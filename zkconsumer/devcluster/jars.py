@@ -52,7 +52,7 @@ def spark_jars() -> Path:
         import pyspark  # lazy import, because pyspark is optional
     except ModuleNotFoundError:
         raise JarsUnavailableError(
-            "the development cluster requires the jars in pyspark: pip install 'pyspark>=4.3,<5'"
+            "pyspark, whose jars the development cluster requires, is not installed: pip install 'pyspark>=4.3,<5'"
         ) from None
 
     return Path(pyspark.__file__).parent / "jars"
@@ -62,7 +62,7 @@ def spark_jars() -> Path:
 def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
     """Return the jars of ``group:name:version`` and its dependencies, sorted by name.
 
-    The first call downloads the jars and prints progress to standard error. To use other repositories, set
+    Jars that are not cached are downloaded, and progress is printed to standard error. To use other repositories, set
     ``ZKCONSUMER_IVY_SETTINGS`` to the path of an Ivy settings file.
 
     Args:
@@ -161,7 +161,7 @@ def _no_such_version(coordinate: str) -> JarsUnavailableError:
 
 
 def _run_with_progress(command: Sequence[str], coordinate: str) -> str | None:
-    """Run Ivy; return its output if it failed, or None if it succeeded."""
+    """Run Ivy and print progress; return its output if it failed, or None if it succeeded."""
     started, done, output = time.monotonic(), 0, []
     interactive = sys.stderr.isatty()
     if not interactive:

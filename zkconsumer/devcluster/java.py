@@ -58,7 +58,7 @@ def make_directory(path: Path, variable: str) -> Path:
 
 @cache
 def java_home() -> Path:
-    """Return the home directory of a Java runtime of version 17 or later.
+    """Return the home directory of a Java runtime, version 17 or later.
 
     If ``JAVA_HOME`` is set but unusable, a warning is logged, because Spark uses ``JAVA_HOME``.
 

@@ -1,7 +1,7 @@
-"""A bulk encoder for record batches, which is faster than a Python producer, and a steady load generator.
+"""Fast bulk encoding of record batches, and a steady load generator.
 
-Values are decimal numbers of a fixed width. A batch can therefore be built as one NumPy array, and consumers can verify
-that they received every number.
+Numbered batches contain decimal numbers of a fixed width. They can therefore be built with NumPy, and consumers can
+verify that they received every number.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class SteadyLoad:
     Args:
         admin: admin client; the thread is its only user, and closes it on exit.
         partitions: partitions to write to.
-        per_second: number of records per second.
+        per_second: maximum number of records per second.
         batch: number of records per batch.
         width: value size in bytes; see ``numbered_batch``.
 

@@ -82,6 +82,9 @@ class ServerProcess:
     def start(self, *, wait: bool = True) -> None:
         """Start the server unless it is running, and wait until it is ready.
 
+        Args:
+            wait: whether to wait; otherwise, call ``wait_until_ready`` later. A running server is not waited for.
+
         Raises:
             ServerFailedError: the server terminated or was not ready in time.
         """
@@ -122,7 +125,7 @@ class ServerProcess:
             time.sleep(0.05)
 
     def stop(self, timeout: float = 20.0) -> None:
-        """Terminate the server (SIGTERM), and kill it after ``timeout`` seconds."""
+        """Terminate the server (SIGTERM), and kill it if it is still running after ``timeout`` seconds."""
         if self._process is None:
             return
         self.resume()

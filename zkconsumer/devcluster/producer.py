@@ -29,7 +29,8 @@ class Producer:
     The key of a record determines its partition, as in Kafka's default partitioner; records without keys are sent to
     the partitions round-robin.
 
-    Exiting the ``with`` block waits until all records are acknowledged.
+    Exiting the ``with`` block without an exception waits until all records are acknowledged, and raises
+    ``ZkConsumerError`` if a record could not be written or is not acknowledged in time.
 
     Attributes:
         acknowledged: number of records acknowledged by all in-sync replicas.
@@ -37,7 +38,7 @@ class Producer:
     Args:
         bootstrap_servers: broker addresses, as ``host:port,...``.
         topic: topic to write to.
-        partitions: numbers of the partitions to write to.
+        partitions: numbers of the partitions for records without keys.
         kafka: broker version; None to detect it, which requires Kafka 0.10 or later.
 
     Raises:

@@ -204,7 +204,7 @@ class Broker(ServerProcess):
         super().__init__(f"broker-{node}", command, folder, self._is_ready)
 
     def start(self, *, wait: bool = True) -> None:
-        """Start the broker after its previous ZooKeeper session has expired; otherwise, it would exit."""
+        """Start the broker after its previous ZooKeeper session has expired; if started earlier, it would exit."""
         if self.log.exists() and self._zookeeper and not self.is_running:
             client = KazooClient(self._zookeeper)
             client.start(timeout=10)

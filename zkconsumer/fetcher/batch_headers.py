@@ -43,12 +43,12 @@ def make_chunk(
 ) -> Chunk:
     """Check the entry headers in a fetch response, and return the records as a chunk.
 
-    The chunk ends before the first entry with an impossible offset, which is reported as ``damage``. Its
-    ``next_offset`` is ``fetch_offset`` if no entry is complete.
+    The chunk ends before the first entry with a corrupt header, which is reported as ``damage``. If the chunk
+    contains no complete entry, its ``next_offset`` is ``fetch_offset``.
 
     Args:
         starts_at_batch: whether ``fetch_offset`` is the end of a batch, so that no batch may start below it.
-        end_offset: log end offset.
+        end_offset: log end offset, or the high watermark if ``is_end_certain`` is false.
         is_end_certain: whether the log cannot have a higher end offset; otherwise, reported damage is provisional.
     """
     bounds = fetch_offset if starts_at_batch else 0, fetch_offset, end_offset
@@ -106,7 +106,7 @@ def make_checked_chunk(
 
 
 class DamagedBatch:
-    """Remembers a batch with an impossible offset, to detect that a later fetch skips the batch.
+    """Remembers a batch with a corrupt header, to detect that a later fetch skips the batch.
 
     If the base offset of a batch in the log is too low, the broker skips the batch when it is fetched again, as if it
     had been removed by compaction.
@@ -133,8 +133,8 @@ class DamagedBatch:
 def find_entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, bytes]:
     """Return the offset after the corrupt entry at ``position``, and the entry; ``(-1, b"")`` if its end is unknown.
 
-    The size field of the entry is trusted only if it is followed by an intact entry with an offset above ``offset`` and
-    below the end of the log.
+    The size field of the entry is trusted only if the entry's CRC matches, or if an intact entry follows. The offset
+    after the entry must be above ``offset``, and must not be above the end of the log.
     """
     data = memoryview(chunk.data)[position:]
     size = _read_entry_size(data)
@@ -161,7 +161,7 @@ def find_entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, byt
 
 
 def _skip_first_entry(data: Any, fetch_offset: int, end_offset: int) -> Any | None:
-    """Return the data without the first entry if the second one contains the requested offset.
+    """Return the data without the first entry if the second one contains the requested offset, otherwise None.
 
     If the base offset of a batch in the log is too high, the broker also returns it for higher fetch offsets.
     """
@@ -184,7 +184,7 @@ def _read_entry_size(data: memoryview) -> int | None:
 
 
 def _read_intact_entry(data: memoryview) -> Segment | None:
-    """Return the entry at the start of the data if it is complete and its CRC matches."""
+    """Return the entry at the start of the data if it is complete and its CRC matches, otherwise None."""
     try:
         found = native.scan(data, 0, _ANY_OFFSET, NO_LIMIT, 0, 0, CHECK_CRC)
     except ValueError:

@@ -26,7 +26,7 @@ class Chunk:
         data: batches or messages of any format; only the last one may be incomplete.
         aborted: aborted transactions, as ``(producer id, first offset)``; only with ``isolation.level=read_committed``.
         until: stop offset; records at or above it are skipped.
-        end_offset: log end offset when the data was fetched.
+        end_offset: high watermark in the response, or the log end offset if it was looked up; ``NO_LIMIT`` if unknown.
         max_decompressed_bytes: maximum decompressed size of a batch, in bytes.
         damage: the first corrupt entry; None if no entry is known to be corrupt.
     """

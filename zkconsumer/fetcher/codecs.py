@@ -132,7 +132,7 @@ def compute_header_checksum(descriptor: bytes) -> int:
 
 
 def _xxh32(data: bytes) -> int:
-    """Return the XXH32 hash, with seed 0, of ``data``, which must be shorter than 16 bytes."""
+    """Return the XXH32 hash of ``data`` with seed 0; the data must be shorter than 16 bytes."""
     mask = 0xFFFFFFFF
     h, at = (374761393 + len(data)) & mask, 0
     while at + 4 <= len(data):

@@ -15,7 +15,7 @@ from typing import Any
 
 from zkconsumer.fetcher.record_format import MalformedError
 
-#: Counters in ``state``: numbers of rows, bytes and nulls written so far.
+#: Counters in ``state``: numbers of rows, headers, bytes and nulls written so far.
 STATE = (
     "rows",
     "key_bytes",

@@ -255,7 +255,7 @@ class ChunkReader:
         return len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == _ABORT
 
     def _build_part(self, segment: Segment) -> _Part:
-        """Return the decompressed records of a segment."""
+        """Return the records of a segment as a part, decompressed if necessary."""
         chunk, offset = self._chunk, self._next_offset
         if not segment.attributes & CODEC_MASK:
             if segment.magic < 2:

@@ -122,7 +122,7 @@ def next_offset(data: Any, first_offset: int, from_offset: int, end_offset: int,
 
 
 def _read_complete_entry(view: memoryview, at: int) -> tuple[Segment | None, str | None]:
-    """Return the entry at byte ``at`` if it is complete and intact, and the reason if it is corrupt."""
+    """Return the complete entry at byte ``at`` or None, and the reason if it is corrupt; the CRC is not checked."""
     try:
         return read_entry(view, at, False), None
     except ValueError as error:

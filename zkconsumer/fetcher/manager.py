@@ -23,7 +23,7 @@ from zkconsumer.metrics import Metrics
 
 
 def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
-    """Return the number of the partition's fetcher among the fetchers of a broker.
+    """Return the number of the partition's fetcher among a broker's fetchers.
 
     Source: Kafka 1.1 AbstractFetcherManager.getFetcherId, whose ``Utils.abs`` maps -2^31 to 0.
     """
@@ -34,7 +34,7 @@ def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
 class ConsumerFetcherManager:
     """Owns the leader finder and the fetcher threads.
 
-    The leader of a new partition is unknown at first; the leader finder then assigns the partition to a fetcher. The
+    If the leader of a partition is unknown, the leader finder looks it up and assigns the partition to a fetcher. The
     lock guards the maps and is never held during I/O or while a thread is joined. While it is held, the locks of the
     leader finder and the fetchers may be acquired, but never the other way round.
 

@@ -26,7 +26,7 @@ MIN_FETCH_BYTES = 16 << 10
 class PartitionTopicInfo:
     """The fetch state of one partition while it is assigned.
 
-    Only the fetcher thread that holds the partition modifies the fields.
+    Only the thread that holds the partition, which is a fetcher or the leader finder, modifies the fields.
 
     Attributes:
         queue: queue for the fetched chunks.
@@ -41,8 +41,7 @@ class PartitionTopicInfo:
         max_bytes: fetch size in bytes after a record did not fit or a fetch timed out; 0 for
             ``FetchSettings.partition_max_bytes``.
         is_slow: whether ``max_bytes`` was reduced because a fetch timed out.
-        problem: reason why the partition cannot be fetched; None if the last fetch succeeded. Written by the thread
-            that holds the partition, which is a fetcher or the leader finder.
+        problem: reason why the partition cannot be fetched; None if the last fetch succeeded.
     """
 
     partition: TopicPartition
@@ -66,7 +65,7 @@ class PartitionTopicInfo:
         return self.max_bytes or default
 
     def reduce_fetch_size(self, size: int) -> None:
-        """Fetch at most ``size`` bytes from now on, because a larger response did not arrive in time."""
+        """Limit fetches to ``max(MIN_FETCH_BYTES, size)`` bytes, because a larger response did not arrive in time."""
         self.max_bytes, self.is_slow = max(MIN_FETCH_BYTES, size), True
 
     def restore_fetch_size(self, default: int, *, is_fast: bool) -> None:

@@ -38,7 +38,7 @@ class ByteBudget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the limit is reached, so that nothing more may be queued."""
+        """Whether the number of queued bytes has reached the limit."""
         return self._queued >= self._limit
 
     def reserve(self, wanted: int, minimum: int) -> int:

@@ -170,13 +170,13 @@ class FetchRequests:
     def _check_returned(
         self, delta: FetchDelta, requested: Set[TopicPartition], returned: Collection[TopicPartition]
     ) -> None:
-        """Raise RetriableError unless the broker returned each of the requested partitions exactly once."""
+        """Raise RetriableError if a partition is unrequested or duplicated, or missing from a full response."""
         found = set(returned)
         is_complete = found == requested if delta.is_full else found <= requested
         if not is_complete or len(returned) != len(found):
             self._session.reset()
             raise RetriableError(
-                f"broker {self.endpoint} did not return the requested partitions exactly once: missing "
+                f"broker {self.endpoint} did not return the requested partitions exactly once: not returned "
                 f"[{_join_names(requested - found)}], not requested [{_join_names(found - requested)}]"
             )
 

@@ -307,7 +307,7 @@ def _compute_response_size(infos: Sequence[PartitionTopicInfo], settings: FetchS
 
 
 def _reduce_fetch_sizes(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> None:
-    """Halve the fetch sizes of the partitions, so that a slow connection still makes progress."""
+    """Reduce the fetch sizes of the partitions, so that a slow connection still makes progress."""
     share = _compute_response_size(infos, settings) // len(infos)
     for info in infos:
         info.reduce_fetch_size(min(info.fetch_size(settings.partition_max_bytes), share) // 2)

@@ -28,13 +28,14 @@ class Cluster(Protocol):
         """Return the registered brokers, or the bootstrap servers."""
 
     def topics(self) -> list[str]:
-        """Return the sorted names of all topics, and watch for topics that are created or deleted."""
+        """Return the sorted names of all topics; with ZooKeeper, also watch for created and deleted topics."""
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:
-        """Return the sorted partitions of each existing topic, and watch for changes.
+        """Return the sorted partitions of each existing topic; with ZooKeeper, also watch for changes.
 
         Raises:
-            TopicAuthorizationError: the client is not authorized to describe a topic, and its partitions are unknown.
+            TopicAuthorizationError, RetriableError: the partitions of a topic are unknown, because the client is not
+                authorized to describe it, or because its metadata is unavailable.
         """
 
     def look_up_topic_ids(self, topics: Sequence[str]) -> FoundTopics:
@@ -56,4 +57,4 @@ class Cluster(Protocol):
         """Metadata polling interval in seconds; None if watches report changes."""
 
     def close(self) -> None:
-        """Abort in-flight requests, and reject new ones."""
+        """Close the connections that this object opened: abort in-flight requests, and reject new ones."""

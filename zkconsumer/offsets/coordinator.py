@@ -1,7 +1,7 @@
 """GroupCoordinator: a client for the broker that stores a group's committed offsets.
 
 Source: Kafka 1.1 kafka.client.ClientUtils.channelToOffsetManager, kafka.api.OffsetCommitRequest, OffsetFetchRequest.
-Deliberate difference: requests are not retried. Each call sends one request, and raises an error if it fails.
+Deliberate difference: a failed fetch or commit request is not retried; the method raises or returns the error.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ class GroupCoordinator:
 
         Raises:
             RetriableError: the coordinator is unavailable; the offsets may have been committed nevertheless.
+            ZkConsumerError: a broker rejected the coordinator lookup; no offsets were committed.
         """
         response = self._request(protocol.offset_commit_request(self.group, offsets, metadata))
         return {
@@ -117,7 +118,7 @@ class GroupCoordinator:
             channel.close()
 
     def _error(self, action: str, code: int) -> ZkConsumerError:
-        """Return the exception for a failed ``action``; disconnect if the coordinator moved to another broker."""
+        """Return the exception for a failed ``action``; disconnect if the coordinator is unavailable or has moved."""
         failure = f"could not {action} for group {self.group!r}"
         if code in (_NOT_AVAILABLE, _NOT_COORDINATOR):
             self._disconnect()

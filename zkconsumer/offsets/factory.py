@@ -1,4 +1,4 @@
-"""Creates the offset storage selected by a consumer's configuration."""
+"""Creates the client for the offset storage that a consumer's configuration selects."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from zkconsumer.zookeeper.znodes import Node, Write
 class ZooKeeperOffsets:
     """Committed offsets in a group's offset znodes.
 
-    Each write is conditional on the znode's cached version, to detect concurrent writes by operators and other owners.
+    Each offset write is conditional on the znode's cached version, to detect writes by operators and other owners.
     JVM members write unconditionally, but their writes also increment the version.
 
     An offset znode that was last written before its topic's znode was created belongs to a deleted topic with the same
@@ -34,7 +34,8 @@ class ZooKeeperOffsets:
         rewrite_unchanged: whether to rewrite unchanged offsets, for monitoring tools that check the age of offset
             znodes.
         on_commit: function that is called with the number of offsets in each write.
-        topic_ids: function that returns the ids of existing topics, to detect re-created topics; see ``topic_id``.
+        topic_ids: function that returns the ids of existing topics, to detect re-created topics; see
+            ``zkconsumer.metadata.topic_id``.
     """
 
     def __init__(

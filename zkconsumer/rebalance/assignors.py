@@ -109,8 +109,9 @@ def assign_roundrobin(
 def assign_flink(partitions: Mapping[str, Sequence[int]], threads: Mapping[str, Sequence[str]]) -> Assignment:
     """Assign each topic's partitions round-robin to its threads, starting with a thread selected by topic hash code.
 
-    The partition counts of any two threads for a topic differ by at most one, and topics with few partitions start with
-    different threads. No JVM consumer implements this strategy; it is for groups that replace a Flink job.
+    The partition counts of any two threads for a topic differ by at most one. Different topics usually start with
+    different threads, which balances topics with few partitions. No JVM consumer implements this strategy; it is for
+    groups that replace a Flink job.
 
     Source: Flink 1.15 KafkaTopicPartitionAssigner.
     """

@@ -125,7 +125,7 @@ class RebalanceAttempts:
         return HealthReason(HealthState.REBALANCING, "rebalancing", started, message)
 
     def terminate(self, error: BaseException) -> None:
-        """Record that the member remains unbalanced, because it will not run any further attempts."""
+        """Record that the member remains unbalanced, and report ``error`` if the first rebalance is not complete."""
         self.unbalanced_since = self.unbalanced_since or time.monotonic()
         self._first_rebalance.fail(error)
 

@@ -63,7 +63,7 @@ class BrokerRequestThread:
         self._thread.start()
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
-        """Run a function after all previously submitted functions. May be called from any thread."""
+        """Run a function after all previously submitted functions; return its future. May be called from any thread."""
         return self._mailbox.submit(function)
 
     def call(

@@ -22,7 +22,7 @@ class ClaimStarts:
     """Start offsets of claimed partitions.
 
     Attributes:
-        partitions: claimed partitions.
+        partitions: claimed partitions, with their thread ids and start offsets.
         recreated: claimed partitions whose topic was re-created.
         topic_ids: topic ids by partition, read before the offsets.
     """
@@ -86,7 +86,11 @@ class ClaimHistory:
         )
 
     def _find_new_partitions(self, offsets: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Return partitions without a committed offset that are new, or whose topic has other committed offsets."""
+        """Return the partitions that are new and have no committed offset.
+
+        A partition is new if it did not exist in the previous rebalance, or if other partitions of its topic have
+        committed offsets.
+        """
         without = {partition for partition, offset in offsets.items() if offset < 0}
         created = set() if self._known is None else without - self._known
         topics = {partition.topic for partition in without}

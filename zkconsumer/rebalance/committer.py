@@ -63,7 +63,7 @@ class OffsetCommitter:
         #: Maximum seconds that the release of partitions waits for their offsets to be committed.
         self._release_timeout_s = config.offsets_channel_socket_timeout_s
         self._backoff_s = config.offsets_channel_backoff_s
-        self.problem: Problem | None = None  # last failure of a periodic commit; set by the broker request thread
+        self.problem: Problem | None = None  # error of the last periodic commit; set by the broker request thread
         self._periodic_commit: Future[dict[TopicPartition, int]] | None = None
         self._next_commit_at = time.monotonic() + interval_s if interval_s else None
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
@@ -131,7 +131,7 @@ class OffsetCommitter:
         Args:
             offsets: next offset to consume, by partition.
             allow_lower: whether committed offsets may be lowered.
-            on_committed: function that is called with the committed offsets, before any other commit of these
+            on_committed: function that is called with the committed offsets, before any later commit of these
                 partitions.
 
         Raises:
@@ -207,7 +207,7 @@ class OffsetCommitter:
         return self._requests.call(lambda: self._offsets.fetch(requested))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Discard the cached offsets of released partitions, which other members may now commit."""
+        """Discard the cached offsets of released partitions, because other members may now commit newer offsets."""
         released = list(partitions)
         self._requests.submit(lambda: self._offsets.forget(released))
 

@@ -48,9 +48,10 @@ class _LastLookup:
 
 
 class AssignmentContext:
-    """Reads the group's registrations and the topics' partitions, and sets watches on everything it reads.
+    """Computes the group's assignment from the registrations and the topics' partitions.
 
-    Used by the member thread.
+    Sets watches that report new and departed members and, unless the partitions are requested from brokers, changes to
+    topics and partitions. Used by the member thread.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class AssignmentContext:
         Raises:
             RegistrationError: another member's registration cannot be parsed, or its filter cannot be evaluated.
             AssignmentError: see ``assign_roundrobin``.
-            RetriableError: the partitions could not be looked up.
+            RetriableError: the partitions could not be looked up, or this member's registration was deleted.
         """
         if self._known is not self._cluster:
             yield self._assign(self._known)
@@ -111,7 +112,7 @@ class AssignmentContext:
         return {p: t for p, t in assignment.items() if t.startswith(prefix) and t[len(prefix) :].isdigit()}
 
     def find_strategy_mismatch(self, path: str) -> str | None:
-        """Return a description of the mismatch if other members use another assignment strategy, otherwise None.
+        """Return a description of the mismatch if other members assign partitions differently, otherwise None.
 
         Called when another member does not release a partition that is assigned to this member. That is normal during a
         rebalance, and the check reads all registrations and owner znodes. Therefore, the check is done only if the same
@@ -129,7 +130,7 @@ class AssignmentContext:
         return self._mismatch
 
     def _infer_mismatch(self) -> str | None:
-        """Infer the other members' assignment strategy from the owner znodes; registrations do not contain it."""
+        """Infer a mismatch from the owner znodes, because registrations do not contain strategies; None if none."""
         threads, partitions = self._read_group(self._known)  # the metadata on which the failed claim was based
         expected = assign(self._strategy, self._order, partitions, threads)
         owners = self._read_foreign_owners(partitions)

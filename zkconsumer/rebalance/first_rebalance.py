@@ -35,7 +35,7 @@ class FirstRebalance:
     Args:
         config: consumer configuration.
         consumer_id: consumer id of the member.
-        timeout_s: maximum seconds to retry; the time limit of JVM members applies if it is longer.
+        timeout_s: maximum seconds to retry; the session timeout or the JVM members' time limit applies if it is longer.
         last_attempt_timeout_s: maximum seconds to wait for an attempt that is running when the retry timeout expires.
         clock: monotonic clock, in seconds.
     """

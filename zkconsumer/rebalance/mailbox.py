@@ -34,7 +34,7 @@ class Mailbox:
     with such a step, and need no lock.
 
     Args:
-        closed_message: message of the ``ClosedError`` for calls that are submitted while the mailbox is closed.
+        closed_message: message of the ``ClosedError`` for calls that are rejected because the mailbox is closed.
 
     Attributes:
         queue: queue for events, such as ZooKeeper session events.

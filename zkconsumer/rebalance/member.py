@@ -90,7 +90,7 @@ class GroupMember:
             raise
 
     def close(self) -> None:
-        """Release all partitions, commit their offsets, leave the group, and close the session."""
+        """Commit the offsets of all partitions, release the partitions, leave the group, and close the session."""
         with ExitStack() as closing:  # run all steps in reverse order, even after an error
             closing.callback(self._committer.join)
             closing.callback(self._lookups.join)
@@ -173,7 +173,7 @@ class GroupMember:
             timeout_s: maximum seconds to wait, including the time until a running rebalance step completes; None for
                 ``release_timeout_s`` plus the ZooKeeper and coordinator timeouts.
             on_committed: function that is called with the committed offsets in one of the member's threads, before any
-                other commit of these partitions.
+                later commit of these partitions.
 
         Raises:
             OwnershipLostError: the member does not own one of the partitions.
@@ -218,4 +218,6 @@ class GroupMember:
             return dict(future.result(timeout_s))
         except FutureTimeoutError as error:
             future.cancel()
-            raise ZooKeeperUnavailableError(f"could not commit offsets within {timeout_s:g} s") from error
+            raise ZooKeeperUnavailableError(
+                f"consumer {self.consumer_id} could not commit offsets within {timeout_s:g} s"
+            ) from error

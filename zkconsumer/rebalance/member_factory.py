@@ -54,7 +54,7 @@ def create_member(
 
     Args:
         config: consumer configuration.
-        registration: topics or topic filter that the member registers, with the number of threads.
+        registration: topics or topic filter that the member registers, with the number of streams.
         handler: handler that delivers the records of the member's partitions.
         auto_commit: whether to commit ``handler.consumed_offsets()`` every ``auto.commit.interval.ms``.
         user_listener: the application's rebalance listener.

@@ -99,8 +99,8 @@ _UNOWNED = _Ownership()
 class Membership:
     """State of a group member.
 
-    Only the member thread calls methods that change the state. Any thread may read the attributes and properties,
-    because assignments are replaced as a whole.
+    Only the member thread calls methods that change the state, and reads ``releasing`` and ``uncertain``. Any thread
+    may read the attributes and the other properties, because assignments are replaced as a whole.
 
     Args:
         group: group id.
@@ -213,7 +213,9 @@ class Membership:
             state = self._partitions.get(partition, _UNOWNED).state
             following = TRANSITIONS[event].get(state)
             if following is None:
-                raise RuntimeError(f"event {event.value!r} is not valid for a partition in state {state.value!r}")
+                raise RuntimeError(
+                    f"partition {partition}: event {event.value!r} is not valid in state {state.value!r}"
+                )
             if following is OwnershipState.UNOWNED:
                 del self._partitions[partition]
             else:

@@ -1,7 +1,7 @@
-"""Ownership: creates and deletes a member's owner znodes in transactions.
+"""Ownership: manages a member's registration znode, and creates and deletes its owner znodes in transactions.
 
 Source: Kafka 1.1 ZookeeperConsumerConnector.reflectPartitionOwnershipDecision, releasePartitionOwnership, which create
-and delete the same znodes one by one.
+and delete the same owner znodes one by one.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class Ownership:
     def claim(self, wanted: Mapping[TopicPartition, str]) -> Conflict | None:
         """Create the owner znodes of the partitions in ``wanted``: all or none.
 
-        Uses one transaction per thousand znodes; if one fails, the znodes created by earlier transactions are deleted.
+        Uses one transaction per thousand znodes. If one fails while the session is connected, the znodes created by
+        earlier transactions are deleted.
 
         Args:
             wanted: thread ids by partition.
@@ -144,7 +145,7 @@ class Ownership:
         return {p for p, node in zip(checked, nodes, strict=True) if node is None or node.owner_session != session}
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Delete the owner znodes that belong to this session."""
+        """Delete the owner znodes of ``partitions`` that belong to this session."""
         self._delete_own([self._paths.owner(partition) for partition in partitions])
 
     def _ensure_parents(self, topics: Set[str]) -> None:

@@ -21,7 +21,7 @@ from zkconsumer.rebalance.owned_partitions import OwnedPartitions
 from zkconsumer.rebalance.ownership import Conflict, Ownership
 from zkconsumer.rebalance.session_watch import SessionLostError, SessionWatch
 
-#: Maximum seconds that a member leaving the group retries the release of its partitions.
+#: Maximum seconds, in addition to the release timeout, during which a leaving member retries releasing its partitions.
 _LEAVE_RETRY_TIMEOUT_S = 5.0
 
 

@@ -37,7 +37,7 @@ class SessionWatch:
         session: the member's ZooKeeper session.
         membership: state of the member.
         mailbox: mailbox for calls from other threads and session events.
-        needs_rebalance: whether an event has arrived since the start of the last rebalance attempt.
+        needs_rebalance: whether an event since the start of the last rebalance attempt requires another rebalance.
     """
 
     def __init__(self, session: ZooKeeperSession, membership: Membership, mailbox: Mailbox) -> None:

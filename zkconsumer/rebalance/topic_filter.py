@@ -4,9 +4,8 @@ All members must select the same topics; otherwise, two members could claim the 
 are translated token by token to Python's syntax, and constructs that may have a different meaning in Python are
 rejected.
 
-Any group member can register any expression. Therefore, the size of expressions is limited, and matching is aborted
-after ``MATCH_TIMEOUT_S``. The package ``regex`` supports timeouts and releases the global interpreter lock;
-``re`` does neither.
+Any group member can register any expression. Therefore, the size of expressions and the CPU time for matching them are
+limited. The package ``regex`` supports timeouts and releases the global interpreter lock; ``re`` does neither.
 
 Source: Kafka 1.1 kafka.consumer.TopicFilter, Whitelist, Blacklist; java.util.regex.Pattern.
 """

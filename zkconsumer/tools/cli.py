@@ -1,6 +1,6 @@
-"""The command ``zkconsumer``; each tool is a subcommand with the options of the corresponding Kafka tool.
+"""The command ``zkconsumer``; each tool is a subcommand, with Kafka's options if it corresponds to a Kafka tool.
 
-Exit codes: 0 success, 1 failure (with one line on standard error), 2 invalid arguments, 130 Ctrl-C.
+Exit codes: 0 success, 1 failure or problems found, 2 invalid arguments, 130 Ctrl-C.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def add_to(tools: Any) -> None:
     )
     common.add_log_level(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    up = actions.add_parser("up", help="start a cluster, which runs until Ctrl-C")
+    up = actions.add_parser("up", help="start a cluster that runs until Ctrl-C or, with --detach, until `down`")
     up.add_argument("--brokers", type=common.positive, default=2, metavar="N", help="number of brokers (default: 2)")
     up.add_argument(
         "--kafka",
@@ -49,7 +49,7 @@ def add_to(tools: Any) -> None:
         default=[],
         dest="topics",
         metavar="NAME[:PARTITIONS]",
-        help="topic to create; can be repeated",
+        help="topic to create, with 1 partition by default; can be repeated",
     )
     up.add_argument("--zookeeper-port", type=_port, metavar="PORT", help="ZooKeeper port (default: any free port)")
     up.add_argument(
@@ -169,7 +169,7 @@ def _watch_in_foreground(cluster: DevCluster, output: TextIO) -> None:
 
 
 def _watch(cluster: DevCluster) -> None:
-    """Block until Ctrl-C.
+    """Block until Ctrl-C or SIGTERM.
 
     Raises:
         ZkConsumerError: a server terminated.
@@ -217,7 +217,7 @@ def run_java_home(_options: argparse.Namespace) -> int:
 
 
 def run_status(options: argparse.Namespace) -> int:
-    """Print the addresses of the detached cluster; return exit code 1 if no cluster is running."""
+    """Print the detached cluster's addresses or consumer properties; return exit code 1 if no cluster is running."""
     if options.properties:
         _print_properties(cluster_state.require())  # the output is usually redirected to a file, so print no messages
         return 0

@@ -47,7 +47,7 @@ def add_to(actions: Any) -> None:
     parser.add_argument(
         "--bootstrap-server",
         metavar="HOSTS",
-        help="bootstrap brokers (default: those of the running development cluster)",
+        help="bootstrap brokers (default: those of the detached development cluster)",
     )
     parser.set_defaults(run=run, parser=parser)
 
@@ -55,7 +55,7 @@ def add_to(actions: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the records and return the exit code."""
     if options.key_separator is not None and (options.count is not None or not options.key_separator):
-        raise ConfigurationError("--key-separator requires a non-empty text, and cannot be combined with --count")
+        raise ConfigurationError("--key-separator must not be empty, and cannot be combined with --count")
     if options.bootstrap_server:
         servers, version = options.bootstrap_server, None
     else:
@@ -86,7 +86,7 @@ def _partitions(servers: str, topic: str) -> list[int]:
 
     Raises:
         ToolError: the topic does not exist.
-        BrokerUnavailableError: no broker responds.
+        BrokerUnavailableError: no broker responded.
     """
     brokers = BootstrapCluster(parse_bootstrap(servers), Connecting(common.CLIENT_ID, _TIMEOUT_S, PLAINTEXT))
     try:
@@ -95,7 +95,8 @@ def _partitions(servers: str, topic: str) -> list[int]:
         brokers.close()
     if not found:
         raise ToolError(
-            f"topic {topic!r} does not exist; check its name, or create it with `zkconsumer cluster topic {topic}`"
+            f"topic {topic!r} does not exist; check its name, or create it (in the detached cluster: "
+            f"`zkconsumer cluster topic {topic}`)"
         )
     return found
 

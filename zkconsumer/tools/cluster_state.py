@@ -40,7 +40,7 @@ def hint(arguments: Collection[str], addresses: Collection[str]) -> str:
 
     Args:
         arguments: option names of the tool.
-        addresses: addresses to which the tool could not connect.
+        addresses: values of the tool's options, including the addresses to which it could not connect.
     """
     try:
         state = running()
@@ -70,9 +70,12 @@ def publish(path: Path, state: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def supervising(path: Path) -> Iterator[None]:
-    """Hold the lock that marks the cluster as running.
+    """Hold the lock that marks the cluster as running; delete the state file at the end of the block.
 
-    The operating system releases the lock when this process terminates.
+    The operating system releases the lock when this process terminates, even if it is killed.
+
+    Raises:
+        ZkConsumerError: another process holds the lock.
     """
     with path.with_suffix(".lock").open("w") as lock:
         try:

@@ -176,7 +176,7 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 
 def retrying(backoff_s: float = 0.5) -> Retrying:
-    """Return a tenacity ``Retrying`` that retries for 15 seconds.
+    """Return a tenacity ``Retrying`` that retries for 15 seconds after ``RetriableError``.
 
     The first requests for a group coordinator fail until the brokers have created the offsets topic.
 
@@ -222,7 +222,7 @@ def echo(line: object = "", file: TextIO | None = None, *, flush: bool = False) 
 
 
 def print_json(content: Mapping[str, object]) -> None:
-    """Print an object as one line of JSON, and flush. Keys are in camel case."""
+    """Print an object as one line of JSON, and flush. Keys are in camel case, except property names."""
     _write(json.dumps(content), None, flush=True)
 
 
@@ -259,7 +259,7 @@ def partition_json(
         offset: committed offset; None or negative if it is missing or unknown.
         end: end offset of the log; None if it is unknown.
         owner: thread id of the owner; None if there is none.
-        more: additional keys.
+        more: additional keys and values.
     """
     known = None if offset is None or offset < 0 else offset
     lag = None if known is None or end is None else end - known

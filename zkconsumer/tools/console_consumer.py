@@ -74,7 +74,7 @@ def add_to(tools: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print messages until the tool is stopped, and return the exit code."""
+    """Print messages until the limit or timeout is reached or the tool is stopped, and return the exit code."""
     printer = MessagePrinter(options, choose_formatter(options))
     properties = _properties(options)
     is_generated_group = "group.id" not in properties
@@ -154,7 +154,7 @@ def _print_messages(stream: KafkaStream, printer: MessagePrinter) -> None:
 
 
 def _check_znodes(config: ConsumerConfig, options: argparse.Namespace) -> None:
-    """Check that brokers and the topic exist and, with ``--from-beginning``, that the group has no offset znodes.
+    """Check that brokers and ``--topic`` exist and, with ``--from-beginning``, that the group has no offset znodes.
 
     With ``--delete-consumer-offsets``, delete any offset znodes instead of checking for them.
     """

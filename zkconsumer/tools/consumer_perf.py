@@ -129,8 +129,8 @@ class _Reader:
 
     Attributes:
         messages: number of messages consumed.
-        size: total size of the message values, in bytes.
-        last_read_at: ``time.monotonic()`` when the latest message was read.
+        size: total size of the message values, in bytes; with ``--arrow``, of the Arrow buffers that contain them.
+        last_read_at: ``time.monotonic()`` when the latest message was read; initially, the start time.
     """
 
     def __init__(self, options: argparse.Namespace, stream: KafkaStream, number: int, started_at: float) -> None:
@@ -162,7 +162,7 @@ class _Reader:
                 if self.messages >= options.messages or is_interrupted.is_set():
                     return
         except ConsumerTimeoutError:
-            pass  # the end of the topic was reached
+            pass  # no message arrived within consumer.timeout.ms
 
     def _report(self) -> None:
         messages, size = self.messages - self._reported[0], self.size - self._reported[1]

@@ -54,7 +54,7 @@ def add_to(tools: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the problems and return the exit code."""
+    """Print the health and the problems of the group, and return the exit code."""
     with common.access(common.read_config(options, options.zookeeper, options.group)) as access:
         group_state.check_exists(access.session, options.group)
         common.check_brokers(access.cluster)
@@ -111,8 +111,8 @@ def _examine_group(
 ) -> tuple[GroupState, Mapping[str, list[int]], list[Finding]]:
     """Return the state of a group, the partitions of its topics, and the problems of its members and owners.
 
-    Some problems also occur temporarily during a rebalance. Therefore, a group with problems that prevent progress is
-    checked twice. If the transient problems differ between the two checks, the group is rebalancing.
+    Some problems also occur temporarily during a rebalance. Therefore, a group that has both members and problems that
+    prevent progress is checked twice. If the transient problems of the two checks differ, the group is rebalancing.
     """
     state, partitions, findings = _read_and_check(group, access, commands)
     first = {finding for finding in findings if finding.code}

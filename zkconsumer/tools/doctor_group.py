@@ -23,7 +23,7 @@ _MIXED_CLIENTS = (
 
 
 def check_members(state: GroupState, commands: Commands) -> Iterator[Finding]:
-    """Report malformed znodes, registrations that some members cannot read, and groups without members."""
+    """Report malformed znodes, registrations that cause problems, and a group without members."""
     for path, error in state.unreadable.items():
         problem = error.removeprefix(path).removeprefix(":").strip()
         code, partitions = _effect_of_znode(path)
@@ -43,7 +43,10 @@ def check_members(state: GroupState, commands: Commands) -> Iterator[Finding]:
 
 
 def _effect_of_znode(path: str) -> tuple[str, tuple[TopicPartition, ...]]:
-    """Return the ``HealthReason`` code for a malformed znode, and the affected partitions."""
+    """Return the ``HealthReason`` code for a malformed znode, and the affected partitions.
+
+    The code is "" if the znode does not prevent progress.
+    """
     *_, topic, name = path.split("/")
     number = parse_partition_number(name)
     if "/ids/" in path:
@@ -72,7 +75,7 @@ def _remedy_of_znode(path: str, commands: Commands) -> str:
 
 
 def _check_jvm_compatibility(consumer_id: str, content: Mapping[str, Any]) -> Iterator[Finding]:
-    """Find registrations that zkconsumer accepts but that make every rebalance of a JVM member fail.
+    """Report a registration that zkconsumer accepts but that makes every rebalance of a JVM member fail.
 
     JVM members before 1.0 reject a registration if any number in its JSON is not a 32-bit integer.
 
@@ -204,7 +207,7 @@ def _check_unowned(
 def _check_strategy(
     state: GroupState, threads: Mapping[str, list[str]], partitions: Mapping[str, list[int]]
 ) -> Iterator[Finding]:
-    """Find members that own partitions according to different assignment strategies."""
+    """Report members that own partitions according to different assignment strategies, or to no known strategy."""
     owners = {p: owner for p, owner in state.owners.items() if owner in threads.get(p.topic, ())}
     members = {state.consumer_of(owner) for owner in owners.values()}
     if len(members) < 2:

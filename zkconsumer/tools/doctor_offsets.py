@@ -27,9 +27,10 @@ def check(
     partitions: Mapping[str, list[int]],
     stale_after_s: float,
 ) -> Iterator[Finding]:
-    """Report committed offsets that cannot be used, are stale, or differ between Kafka and ZooKeeper.
+    """Report invalid, stale or differing committed offsets, lag without members, and unavailable brokers and leaders.
 
-    An offset cannot be used if it is negative or out of range, or if its partition does not exist.
+    An offset is invalid if it is negative or out of range, or if its partition does not exist. It differs if Kafka and
+    ZooKeeper store different offsets for the same partition.
 
     Args:
         partitions: partition numbers of each existing topic.
@@ -90,7 +91,7 @@ def _check_storages(
 
 
 def _check_leaders(state: GroupState, access: Access, partitions: Iterable[TopicPartition]) -> Iterator[Finding]:
-    """Find partitions without a leader, and topics to which access is denied."""
+    """Report unavailable brokers, partitions without a leader, and topics to which access is denied."""
     try:
         errors = access.leaders().look_up(access.cluster.brokers(), partitions).errors
     except ZkConsumerError as error:

@@ -137,7 +137,7 @@ def _children(session: ZooKeeperSession, parent: str) -> list[tuple[str, Node]]:
 
 
 def list_partitions(cluster: Cluster, topics: Iterable[str]) -> list[TopicPartition]:
-    """Return the sorted partitions of the topics that exist."""
+    """Return the sorted partitions of ``topics``, ignoring topics that do not exist."""
     numbers_by_topic = cluster.partitions(sorted(set(topics)))
     return [TopicPartition(topic, number) for topic, numbers in sorted(numbers_by_topic.items()) for number in numbers]
 
@@ -153,7 +153,7 @@ def log_offsets(
         timestamp: ``protocol.EARLIEST``, ``protocol.LATEST`` or milliseconds since the epoch.
 
     Returns:
-        The offset of each partition whose leader responded, and an error message for each of the other partitions.
+        The offset of each partition whose query succeeded, and an error message for each of the other partitions.
     """
     requested = list(partitions)
     try:
@@ -184,7 +184,8 @@ def offsets(
     """Return the committed offset of each partition: from Kafka if there is one, otherwise from ZooKeeper.
 
     Returns:
-        The offset of each partition (-1 if there is none), and a note for each offset that could not be read.
+        The offset of each partition, -1 if there is none; and a note for each partition that is omitted because its
+        offset znode is malformed.
     """
     committed, notes = {}, []
     for partition in partitions:

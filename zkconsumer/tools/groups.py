@@ -112,7 +112,7 @@ def _run_delete(options: argparse.Namespace) -> int:
 
 
 def run_verify(options: argparse.Namespace) -> int:
-    """Print the partitions without a live owner; return exit code 1 if there are any."""
+    """Print problems, such as partitions without a live owner; return exit code 1 if there are any, otherwise 0."""
     with common.access(common.read_config(options, options.zookeeper)) as access:
         problems = _find_unowned(access.session, access.cluster, options.group)
     content = {"group": options.group, "successful": not problems, "problems": problems}
@@ -216,10 +216,10 @@ def _offsets(group: str, topic: str) -> str:
 
 
 def _delete(access: Access, group: str, topic: str | None, partition: int | None) -> str:
-    """Delete a group, or its offsets and owners for a topic; return the error message, or "" on success.
+    """Delete a group, its offsets and owners for a topic, or one offset; return the error message, or "" on success.
 
-    A group that has no other topic is deleted completely. The offset of a partition that does not exist is deleted even
-    if the group has members, because no member uses it.
+    Without ``partition``, a group that has no other topic is deleted completely. The offset of a partition that does
+    not exist is deleted even if the group has members, because no member uses it.
     """
     znodes, paths = access.session.znodes, GroupPaths(group)
     if not group_state.exists(access.session, group):

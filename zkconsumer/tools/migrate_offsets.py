@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     if options.source is None:
         options.source = ("zookeeper", "") if to == "kafka" else ("kafka", "")
     if options.source == options.to:
-        raise ConfigurationError(f"--from and --to must differ, got {to!r} for both")
+        raise ConfigurationError(f"--from and --to must differ, got {':'.join(filter(None, options.to))!r} for both")
     with contextlib.ExitStack() as closing:
         group = _Group(options, closing)
         source = _read(options, group)
@@ -126,19 +126,24 @@ class _Group:
         self._zookeeper = access.offsets("zookeeper")
 
     def in_zookeeper(self) -> dict[TopicPartition, int]:
-        """Return the offsets in ZooKeeper, for partitions that exist."""
+        """Return the valid offsets in ZooKeeper; see ``_valid``."""
         state = self._state
         unreadable = [error for path, error in state.unreadable.items() if "/offsets/" in path]
         if unreadable:
-            raise ToolError(f"offsets could not be read, so no offsets were copied: {'; '.join(unreadable)}")
+            raise ToolError(
+                f"offsets of group {self._name!r} could not be read, so no offsets were copied: {'; '.join(unreadable)}"
+            )
         return self._valid("zookeeper", state.offsets)
 
     def in_kafka(self) -> dict[TopicPartition, int]:
-        """Return the offsets in Kafka, for partitions that exist."""
+        """Return the valid offsets in Kafka; see ``_valid``."""
         return self._valid("kafka", common.retrying()(self._access.coordinator().fetch_offsets, None))
 
     def _valid(self, storage: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets of existing partitions, except offsets committed for a deleted topic of the same name."""
+        """Return the valid offsets, and print the partitions that are skipped.
+
+        An offset is valid if its partition exists and it was not committed for a deleted topic of the same name.
+        """
         # Kafka rejects offsets of partitions that do not exist.
         existing = set(group_state.list_partitions(self._access.cluster, {partition.topic for partition in partitions}))
         offsets = self.fetch_committed(storage, sorted(existing.intersection(partitions)))
@@ -162,7 +167,7 @@ class _Group:
 
 
 def _checkpoints() -> Any:
-    """Import the checkpoint module lazily, because it imports pyspark, which the other tools do not need."""
+    """Return the checkpoint module, imported lazily because it needs pyspark, which the other tools do not need."""
     try:
         from zkconsumer.spark import checkpoint
     except ModuleNotFoundError as error:
@@ -182,7 +187,9 @@ def _read(options: argparse.Namespace, group: _Group) -> dict[TopicPartition, in
     try:
         return dict(_checkpoints().parse(sys.stdin.read() if where == "-" else Path(where).read_text()))
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f'{where} must contain offsets such as {{"topic":{{"0":23}}}}: {error}') from error
+        raise ConfigurationError(
+            f'could not read offsets of the form {{"topic":{{"0":23}}}} from json:{where}: {error}'
+        ) from error
 
 
 def _action(offset: int, committed: int, allow_back: bool) -> str:

@@ -1,6 +1,7 @@
 """The tool ``offset-checker``: prints the offset, log end offset, lag and owner of each partition of a group.
 
-Source: Kafka 0.8.2 kafka.tools.ConsumerOffsetChecker. Deliberate difference: errors are printed to standard error.
+Source: Kafka 0.8.2 kafka.tools.ConsumerOffsetChecker. Deliberate difference: an error that terminates the tool is
+printed to standard error.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ def add_to(tools: Any) -> None:
         type=common.positive,
         default=3000,
         metavar="MS",
-        help="time between two attempts to query offsets (default: %(default)s)",
+        help="time between two attempts to fetch offsets committed to Kafka (default: %(default)s)",
     )
-    parser.add_argument("--broker-info", action="store_true", help="also print the ids and addresses of the brokers")
+    parser.add_argument(
+        "--broker-info", action="store_true", help="also print the ids and addresses of the partition leaders"
+    )
     common.add_access(parser)
     common.add_json(parser)
 

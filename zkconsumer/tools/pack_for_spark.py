@@ -47,7 +47,7 @@ def add_to(tools: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Create the archive."""
+    """Create the archive and return the exit code."""
     names = _collect_required(["zkconsumer", *options.include])
     with common.replace_file(options.archive) as path, tarfile.open(path, "w:gz") as archive:
         package = Path(zkconsumer.__file__).parent
@@ -64,9 +64,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _collect_required(names: list[str]) -> set[str]:
-    """Return the normalized names of distributions and their dependencies, except those that Spark provides.
+    """Return the normalized names of distributions and their dependencies, without dependencies that Spark provides.
 
     Raises:
+        ConfigurationError: an element of ``names`` is not a distribution name.
         ToolError: a distribution is not installed.
     """
     found: set[str] = set()

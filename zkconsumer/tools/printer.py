@@ -98,13 +98,13 @@ class MessagePrinter:
 
     @property
     def count(self) -> int:
-        """Number of messages that were written completely, including skipped messages."""
+        """Number of messages that were written completely or skipped."""
         last = self._last
         return last.number if last.is_complete else last.number - 1
 
     @property
     def last_message(self) -> MessageAndMetadata | None:
-        """The message of the last ``print`` call if it was written completely, otherwise None."""
+        """The message of the last ``print`` call if it was written completely or skipped, otherwise None."""
         last = self._last
         return last.message if last.is_complete else None
 
@@ -114,10 +114,10 @@ class MessagePrinter:
         return self._limit is not None and self.count == self._limit
 
     def print(self, message: MessageAndMetadata) -> None:
-        """Write a message.
+        """Write a message; with ``--skip-message-on-error``, skip a message that cannot be formatted.
 
         Raises:
-            OutputClosedError: the pipe is closed, or the disk is full.
+            OutputClosedError: standard output is not writable, for example because the pipe is closed.
         """
         rest = self._format(message)
         output = self._last = _Output(self.count + 1, message, rest)

@@ -45,7 +45,7 @@ def add_to(tools: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print tables until the tool is stopped, and return the exit code."""
+    """Print tables until ``--count`` is reached or the tool is stopped, and return the exit code."""
     with common.access(common.read_config(options, options.zookeeper, options.group)) as access:
         _watch(options, access)
     return 0
@@ -150,7 +150,7 @@ def _title(group: str, members: int, rows: Sequence[tuple[Any, ...]], *, exists:
 
 
 def _live() -> Any:
-    """Return a ``rich`` live display, or None if there is no terminal or the ``cli`` extra is not installed."""
+    """Return a ``rich`` live display, or None if the output is not a terminal or the ``cli`` extra is not installed."""
     if not sys.stdout.isatty() or common.rich_table((), ()) is None:
         return None
     from rich.live import Live

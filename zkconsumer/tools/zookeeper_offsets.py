@@ -160,8 +160,9 @@ def _check_partitions(cluster: Cluster, path: Path, offsets_by_group: Mapping[st
     if missing:
         common.check_brokers(cluster)
         raise ToolError(
-            f"{path} contains offsets for {common.count(len(missing), 'nonexistent partition')}, such as {missing[0]}; "
-            "no offsets were written; remove these lines from the file"
+            f"{path} contains offsets for {common.count(len(missing), 'nonexistent partition')} "
+            f"({'first: ' if len(missing) > 1 else ''}{missing[0]}); no offsets were written; remove the lines for "
+            "nonexistent partitions from the file"
         )
 
 

@@ -75,7 +75,7 @@ class Connection:
     ) -> None:
         self.hosts = hosts
         self._timeout_s = call_timeout_s
-        self._has_response = False  # set whenever a call receives a response, cleared by the lease thread
+        self._has_response = False  # set whenever a call completes, cleared by the lease thread
         try:
             self.client = Client(
                 hosts,
@@ -152,15 +152,13 @@ class Connection:
         except kazoo_errors.SessionExpiredError as error:
             raise OwnershipLostError("the ZooKeeper session expired; the consumer will rejoin the group") from error
         except kazoo_errors.KazooException as error:
-            raise ZooKeeperUnavailableError(
-                f"request to ZooKeeper at {self.hosts!r} failed: {type(error).__name__} {error}"
-            ) from error
+            raise ZooKeeperUnavailableError(f"request to ZooKeeper at {self.hosts!r} failed: {error!r}") from error
         finally:
             if result.ready():
                 self._has_response = True
 
     def poll_response(self) -> bool:
-        """Return whether any call received a response since this method was last called."""
+        """Return whether any call completed, successfully or not, since this method was last called."""
         has_response, self._has_response = self._has_response, False
         return has_response
 

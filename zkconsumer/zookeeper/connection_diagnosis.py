@@ -13,8 +13,8 @@ from zkconsumer.net.host_names import resolve
 #: Maximum total seconds for diagnosing all servers.
 _TIMEOUT_S = 2.0
 
-#: An ApiVersions v0 request with correlation id 1 and no client id. Every broker since Kafka 0.10 responds to it, even
-#: before authentication, whereas ZooKeeper closes the connection.
+#: An ApiVersions v0 request with correlation id 1 and no client id. Brokers since Kafka 0.10 respond to it on listeners
+#: without TLS, even before authentication, whereas ZooKeeper closes the connection.
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 

@@ -44,7 +44,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_settings: object
     ) -> socket.socket:
-        """Connect to a server, and perform the TLS handshake. ``Connection.drop`` can interrupt either step."""
+        """Connect to a server and, with TLS, perform the handshake. ``Connection.drop`` can interrupt either step."""
         client = self._client
         timeout = client.attempt_timeout_s if timeout is None else min(timeout, client.attempt_timeout_s)
         connection = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM)
@@ -68,7 +68,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
 
     def select(self, readers: list[Any], *others: Any) -> Any:
-        """Wait for sockets. A socket with decrypted data in its TLS buffer is considered readable."""
+        """Wait for and return ready sockets. A socket with decrypted data in its TLS buffer is considered readable."""
         pending = [reader for reader in readers if isinstance(reader, ssl.SSLSocket) and reader.pending()]
         return (pending, [], []) if pending else super().select(readers, *others)
 

@@ -1,8 +1,8 @@
 """Lease: the time during which a member may assume that ZooKeeper has not expired its session.
 
 Only the ensemble's leader expires sessions. A follower responds to pings and reads without the leader, even for some
-time after it has lost its connection to the leader, but it forwards each ``sync`` to the leader. Therefore, only a
-response to a ``sync`` proves that the session had not expired when the request was sent.
+time after it has lost its connection to the leader, but it forwards each ``sync`` to the leader. Therefore, a response
+to a ``sync``, unlike a response to a ping or read, proves that the session had not expired when the request was sent.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Lease:
     ========  ===========================  =======================  =========================
 
     A separate thread renews the lease, even while the member thread is busy. It also drops the connection if the server
-    does not respond. kazoo does not detect an unresponsive server: it sends pings only while it has no other requests
-    to send, and does not wait for responses to them.
+    does not respond. kazoo does not detect this, because it waits only for responses to pings, and sends no pings while
+    it sends other requests, such as the renewals.
 
     Attributes:
         expired_at: time at which the lease last ended, in seconds since the epoch.
@@ -125,7 +125,7 @@ class Lease:
         self._clock = clock
         self._connection = connection
         self._on_expired = on_expired
-        self._lock = threading.Lock()  # guards the fields below; never held while blocking
+        self._lock = threading.Lock()  # guards the fields down to ``expired_at``; never held while blocking
         self._state = LeaseState.IDLE
         self._ends_at = -math.inf
         self._expired_sessions = 0
@@ -165,7 +165,7 @@ class Lease:
         """Start the lease after a ``sync`` confirms that the session has not expired; wait for the response.
 
         Raises:
-            ZooKeeperUnavailableError: the server did not respond in time.
+            ZooKeeperUnavailableError: the client is not connected, or the server did not respond in time.
             OwnershipLostError: the session expired in the meantime.
         """
         with self._lock:
@@ -184,7 +184,7 @@ class Lease:
         self._wakeup.set()
 
     def expire(self) -> None:
-        """End the lease, because the session expired."""
+        """End the lease, because the session expired or is being closed."""
         with self._lock:
             self._ends_at, self._renewal = -math.inf, None
             self._expired_sessions += 1

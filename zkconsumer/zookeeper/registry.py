@@ -58,7 +58,7 @@ class GroupPaths:
 
     @property
     def application(self) -> str:
-        """Path of the ephemeral znode of a running ``StreamsApp``, which contains its process."""
+        """Path of the ephemeral znode of a running ``StreamsApp``, which contains its process id and host name."""
         return f"{self.root}/application"
 
     @property
@@ -198,7 +198,7 @@ class Registration:
             subscription = {topic: _integer("number of streams", count, 1, MAX_STREAMS) for topic, count in counts}
             pattern = content["pattern"]
             if not isinstance(pattern, str):
-                raise TypeError("pattern must be a string")
+                raise TypeError(f"pattern must be a string, got {type(pattern).__name__}")
         except _MALFORMED as error:
             raise RegistrationError(
                 f"{path} does not contain a valid consumer registration: {excerpt(data)} "
@@ -211,7 +211,7 @@ class Registration:
 
 
 def _integer(name: str, value: object, low: int, high: int) -> int:
-    """Convert a JSON integer, or a string of decimal digits, which some clients write instead.
+    """Return ``value`` as an integer; some clients write a string of decimal digits instead of a JSON integer.
 
     Raises:
         ValueError: the value is not an integer, or is out of range.
@@ -318,13 +318,15 @@ def parse_offset(path: str, data: bytes | None) -> int:
     fetchers use this value for "no stop offset".
 
     Raises:
-        ZkConsumerError: the znode does not contain an integer; the message includes its path and content.
+        ZkConsumerError: the znode does not contain an integer of at most ``OFFSET_MAX``; the message includes its path
+            and content.
     """
     if not data:
         return -1
     offset = int(data) if re.fullmatch(rb"\s*[+-]?[0-9]{1,19}\s*", data) else OFFSET_MAX + 1
     if offset > OFFSET_MAX:
         raise ZkConsumerError(
-            f"{path} must contain an integer offset, got {excerpt(data)}; write the next offset to consume to the znode"
+            f"{path} must contain an integer offset of at most {OFFSET_MAX}, got {excerpt(data)}; write the next "
+            "offset to consume to the znode"
         )
     return max(-1, min(offset, OFFSET_MAX - 1))

@@ -139,6 +139,7 @@ class ZooKeeperSession:
             ZooKeeperUnavailableError: no session was established in time.
             ConfigurationError: the chroot does not exist.
             AuthenticationError: authentication failed.
+            ClosedError: ``close`` was called in the meantime.
         """
         timeout_s = max(self._timeout_s, connect_timeout_s)
         deadline = time.monotonic() + timeout_s

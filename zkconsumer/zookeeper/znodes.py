@@ -71,7 +71,7 @@ class Znodes:
 
     Args:
         connection: connection to ZooKeeper.
-        authenticates: whether the client authenticates; if so, its znodes are writable only with its credentials.
+        authenticates: whether the client authenticates; if so, only its credentials can write to its znodes by default.
         on_change: function that is called with the path of a fired watch, in a kazoo thread that must not block.
     """
 
@@ -84,7 +84,7 @@ class Znodes:
         self._notify(event.path or "")
 
     def get(self, path: str, *, watch: bool = False) -> Node | None:
-        """Return a znode, or None if it does not exist. If ``watch`` is true, the znode's next change is reported."""
+        """Return a znode, or None if it does not exist. If ``watch`` is true, report its next change or deletion."""
         return self.get_many([path], watch=watch)[0]
 
     def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[Node | None]:
