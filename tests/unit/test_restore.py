@@ -52,7 +52,7 @@ def test_skipped_topic_and_partition_are_both_logged(caplog: pytest.LogCaptureFi
     [
         ({"group.id": "h"}, "belongs to group 'g', but group.id is 'h'; to change the group, use"),
         ({"subscribe": "u"}, r"subscribes to none of the topics in its checkpoint \(t\); to read only other topics,"),
-        ({"whitelist": "u", "ignoreUnsubscribedTopics": "false"}, "requires the option subscribe, .* other topics: t$"),
+        ({"whitelist": "u", "ignoreUnsubscribedTopics": "false"}, "requires the option subscribe, .* subscription: t$"),
     ],
     ids=["other group", "other topics", "filter"],
 )

@@ -209,7 +209,8 @@ class ZookeeperConsumerConnector:
         """Change ``offsets.storage`` and ``dual.commit.enabled`` while the consumer is running.
 
         The committed offsets of owned partitions are copied first. To migrate a group, switch its members one by one
-        to ``kafka`` with ``dual_commit``, which reads and writes both storages, and then to ``kafka`` without it.
+        to ``kafka`` with ``dual_commit=True``, which reads and writes both storages, and then to ``kafka`` with
+        ``dual_commit=False``.
 
         Args:
             storage: new offset storage, ``zookeeper`` or ``kafka``.

@@ -264,7 +264,7 @@ class KafkaStream:
         self._owner.refetch(queue, partition, offset)
 
     def _take_item(self, decode: Decode, deadline: float | None) -> None:
-        """Take the next item from the queue, waiting until ``deadline``, which position changes do not extend.
+        """Take the next item from the queue, waiting until ``deadline``. Position changes do not extend the deadline.
 
         Raises:
             StopIteration: the stream was closed.

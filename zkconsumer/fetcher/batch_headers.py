@@ -133,6 +133,8 @@ class DamagedBatch:
 def find_entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, bytes]:
     """Return the offset after the corrupt entry at ``position``, and the entry; ``(-1, b"")`` if its end is unknown.
 
+    If a batch is missing before ``position``, return the base offset of the entry at ``position``, and ``b""``.
+
     The size field of the entry is trusted only if the entry's CRC matches, or if an intact entry follows. The offset
     after the entry must be above ``offset``, and must not be above the end of the log.
     """

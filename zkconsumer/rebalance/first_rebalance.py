@@ -112,7 +112,8 @@ class FirstRebalance:
         reason = str(error)
         if self._last_failure not in (None, error):
             reason += f". An earlier attempt failed with: {self._last_failure}"
-        if is_retriable and not isinstance(error, (BrokerUnavailableError, AuthorizationError)):  # have other remedies
+        # The messages of BrokerUnavailableError and AuthorizationError contain other remedies.
+        if is_retriable and not isinstance(error, (BrokerUnavailableError, AuthorizationError)):
             reason += ". To retry longer, increase rebalance.max.retries (in a Spark query, clusterUnavailableTimeout)"
         failure = ConsumerRebalanceFailedError(
             f"consumer {self._consumer_id} failed to rebalance after {failures} attempts in {elapsed_s:.0f} s: {reason}"

@@ -30,7 +30,7 @@ Records without keys are distributed evenly among the partitions.
 def add_to(actions: Any) -> None:
     """Add the action."""
     parser = actions.add_parser(
-        "produce", help="write lines from standard input, or numbers, to a topic", description=_DESCRIPTION
+        "produce", help="write lines from standard input, or consecutive numbers, to a topic", description=_DESCRIPTION
     )
     parser.add_argument("--topic", required=True, help="topic to write to; it must exist")
     parser.add_argument(

@@ -16,7 +16,7 @@ from zkconsumer.errors import ZkConsumerError
 from zkconsumer.excerpt import excerpt
 from zkconsumer.tools.common import ToolError
 
-#: Keys of the addresses and the directory in the state file, in output order.
+#: Keys of the addresses and the cluster directory in the state file, in output order.
 ADDRESSES = ("zookeeper.connect", "bootstrap.servers", "logs")
 
 #: Name of the supervisor's pid file in the cluster directory. A directory without this file is not deleted.

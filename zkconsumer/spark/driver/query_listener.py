@@ -165,7 +165,7 @@ class QueryListener(StreamingQueryListener):
         """Read the options of the query's sources, which later events do not contain."""
         try:
             sources = list(_read_sources(self._spark.streams.get(str(event.id))))
-        except Exception as error:  # Spark would log it without the query name
+        except Exception as error:  # Spark's own log message would not identify the query
             self._log.warning("query_not_monitored", query=str(event.id), error=repr(error))
             return
         if sources:

@@ -35,7 +35,7 @@ def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> 
         if not subscription.topics:
             raise ConfigurationError(
                 "option ignoreUnsubscribedTopics=false requires the option subscribe, because the checkpoint contains "
-                f"other topics: {', '.join(unsubscribed)}"
+                f"topics outside the subscription: {', '.join(unsubscribed)}"
             )
         return Subscription(topics=(*subscription.topics, *unsubscribed))
     if unsubscribed and len(unsubscribed) == len(topics):

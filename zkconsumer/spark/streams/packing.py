@@ -1,7 +1,8 @@
 """Packs records into rows of an application's query: one row per fetched chunk, with its records as an Arrow blob.
 
-The operator has one key per task. Spark shuffles rows by the hash of their key, so the keys are integers that are
-chosen such that task ``i`` is processed by partition ``i`` modulo the number of partitions.
+The query's stateful operator has one key per stream task. Spark shuffles rows by the hash of their key, so the keys
+are integers that are chosen such that stream task ``i`` is processed by Spark partition ``i`` modulo the number of
+partitions.
 
 Source: Spark 4.3 Murmur3Hash and Pmod, as used by HashPartitioning.
 """
