@@ -54,7 +54,7 @@ def test_query_that_does_not_stop_delays_no_other(
     finally:
         query.may_stop.set()
         one.close()
-    wait_for(lambda: "query_event_failed" in caplog.text)
+    wait_for(lambda: "query_stop_failed" in caplog.text)
 
 
 def test_failed_listener_is_logged_and_closes_its_port(caplog: pytest.LogCaptureFixture) -> None:
@@ -62,7 +62,7 @@ def test_failed_listener_is_logged_and_closes_its_port(caplog: pytest.LogCapture
     one._planners.start()
     one._thread.start()
     wait_for(lambda: not one.is_open)
-    assert "query_event_failed" in caplog.text
+    assert "query_listener_failed" in caplog.text
     with socket.socket() as probe:
         assert probe.connect_ex((one.link.host, one.link.port)) != 0
 

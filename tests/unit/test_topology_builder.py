@@ -101,7 +101,7 @@ def test_partition_counts_of_copartitioned_topics_must_be_equal() -> None:
 
     resolved.check_partition_counts({"left": 4, "right": 4, "alone": 1})
 
-    with pytest.raises(TopologyError, match="the topology has no source"):
+    with pytest.raises(TopologyError, match="the topology must have at least one source topic"):
         Topology().resolve().check_partition_counts({})
     with pytest.raises(TopologyError, match="co-partitioned topics .* left: 4, right: 8"):
         resolved.check_partition_counts({"left": 4, "right": 8, "alone": 1})

@@ -47,8 +47,8 @@ __all__ = [
     "register",
 ]
 
-#: Module of each exported name. A module is imported when its name is first used, because tasks import this package and
-#: need few of its modules.
+#: Module of each exported name. A module is imported when one of its exported names is first used, because tasks import
+#: this package and need few of its modules.
 _MODULES = {
     "AllowedChange": "streams.changes",
     "BatchDecoder": "executor.decoders",

@@ -69,7 +69,7 @@ class ResolvedTopology:
         known = {topic: count for topic, count in self.internal_topics.items() if count is not None}
         counts = {**known, **counts}
         if not self.source_topics:
-            raise TopologyError("the topology has no source; add one with add_source()")
+            raise TopologyError("the topology must have at least one source topic")
         missing = sorted(self.source_topics - counts.keys())
         if missing:
             raise TopologyError(f"source topics do not exist: {', '.join(missing)}")

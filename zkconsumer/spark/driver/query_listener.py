@@ -16,7 +16,7 @@ import json
 import math
 import queue
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -114,7 +114,7 @@ class QueryListener(StreamingQueryListener):
         self._checked_at = -math.inf
         self._numbers = itertools.count()
         self._log = get_logger("zkconsumer.spark")
-        self._thread = OwnedThread(self._run, "zkconsumer-query-listener", self._log_crash)
+        self._thread = OwnedThread(self._run, "zkconsumer-query-listener", self._log_crash("query_listener_failed"))
 
     def start(self) -> None:
         """Start listening."""
@@ -204,8 +204,9 @@ class QueryListener(StreamingQueryListener):
             self._planners.close()
             atexit.unregister(self.close)  # only now, because interpreter exit must wait for the commits
 
-    def _log_crash(self, error: BaseException) -> None:
-        self._log.error("query_event_failed", exc_info=error)
+    def _log_crash(self, event: str) -> Callable[[BaseException], object]:
+        """Return a function that logs the exception with which a thread terminated."""
+        return lambda error: self._log.error(event, exc_info=error)
 
     def _handle_all(self) -> None:
         while (item := self._next_item()) is not _STOP:
@@ -303,7 +304,7 @@ class QueryListener(StreamingQueryListener):
     def _stop_query(self, run: str) -> None:
         """Stop a query in a new thread, because stop() waits for the running batch and would delay other queries."""
         for query in self._active(run):
-            OwnedThread(query.stop, "zkconsumer-query-stop", self._log_crash).start()
+            OwnedThread(query.stop, "zkconsumer-query-stop", self._log_crash("query_stop_failed")).start()
 
     def _active(self, run: str) -> Iterable[Any]:
         return [query for query in self._spark.streams.active if str(query.runId) == run]

@@ -42,7 +42,7 @@ class Follower(StreamingListener):
         self._source.submit(int(batchSubmitted.batchInfo().batchTime().milliseconds()))
 
     def onBatchCompleted(self, batchCompleted: Any) -> None:
-        """Mark a batch as completed or failed, and update back-pressure."""
+        """Mark a batch as completed or failed; after a completed batch, update the back-pressure rate."""
         info = batchCompleted.batchInfo()
         time_ms = int(info.batchTime().milliseconds())
         try:

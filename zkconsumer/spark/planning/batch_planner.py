@@ -30,7 +30,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class NothingToRead:
-    """No batch: no records can be read now, or too few of them. If the query is bounded, it has read everything."""
+    """No batch: there are no records to read, or fewer than ``minOffsetsPerTrigger``.
+
+    If the query is bounded, it has read all of its records.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ class Planner:
         try:
             known.update(self.query.member.cluster.brokers())
         except ZkConsumerError as error:
-            self.query.log.warning("brokers_not_found", error=str(error))
+            self.query.log.warning("broker_lookup_failed", error=str(error))
         return tuple(sorted({endpoint.with_versions_from(known) for endpoint in known}, key=str))
 
     def latest(self) -> dict[str, Any]:

@@ -160,7 +160,7 @@ class StandaloneMember:
             if next_discovery is not None and time.monotonic() >= next_discovery:
                 next_discovery = self._discover()
             timeout_s = None if next_discovery is None else max(0.0, next_discovery - time.monotonic())
-            # After an event, list the partitions before later commits: the event may mean that a topic was re-created.
+            # After an event, list the partitions before processing further commits: a topic may have been re-created.
             if self._mailbox.process(timeout_s, until=lambda _event: True):
                 next_discovery = 0.0
         self._end(ClosedError("the query was stopped before it had listed the partitions"))

@@ -69,7 +69,7 @@ class TableStore:
 
 
 class ChangeForwarder:
-    """Forwards the changes to a store. If the store is cached, the cache triggers the forwarding.
+    """Forwards a store's changes downstream. If the store is cached, changes are forwarded when the cache is flushed.
 
     Args:
         context: context of the processor.
@@ -108,7 +108,7 @@ class ChangeForwarder:
 
 
 class SessionForwarder(ChangeForwarder):
-    """Forwards the changes to a session store. The timestamp of a change is the end of its session."""
+    """Forwards a session store's changes downstream. The timestamp of a change is the end of its session."""
 
     def _forward_cached(self, record: Record) -> None:
         change: Change = record.value
