@@ -106,8 +106,8 @@ def test_unreadable_record_ends_task_at_last_commit() -> None:
 
     with pytest.raises(
         StreamsError,
-        match="node 'src', topic in, partition 0, offset 2: .* ValueError: unreadable; check the key_deserializer and "
-        r"value_deserializer passed to add_source\(\), or the default serdes$",
+        match="node 'src', topic in, partition 0, offset 2: .* ValueError: unreadable; check the key and value "
+        "deserializers of the source, or the default serdes$",
     ):
         task.process()
 

@@ -292,12 +292,12 @@ def test_punctuation_error_names_node() -> None:
         (
             lambda context, record: context.forward(record.with_value(5)),
             "sink 'out': the value of a record for topic 'out' cannot be serialized: TypeError: must be str, got int; "
-            r"check the value_serializer passed to add_sink\(\), or the default serde$",
+            "check the value serializer of the sink, or the default serde$",
         ),
         (
             lambda context, record: context.forward(record.with_key(5)),
             "the key of a record for topic 'out' cannot be serialized: TypeError: must be str, got int; "
-            r"check the key_serializer passed to add_sink\(\), or the default serde$",
+            "check the key serializer of the sink, or the default serde$",
         ),
         (
             lambda _context, record: record.with_timestamp(-1),
@@ -424,7 +424,7 @@ def test_handler_must_return_response() -> None:
     setup = Setup(process, config=ApplicationConfig(processing_handler=lambda *_: None))  # type: ignore[arg-type]
     setup.add("a", [1])
 
-    with pytest.raises(StreamsError, match="node 'p', .*the handler must return an ErrorResponse, got None"):
+    with pytest.raises(StreamsError, match="node 'p', .*the error handler must return an ErrorResponse, got None"):
         setup.run()
 
 
@@ -723,13 +723,12 @@ def unreadable(_topic: str, _data: bytes | None) -> str:
         (
             unreadable,
             0,
-            r"check the key_deserializer and value_deserializer passed to add_global_store\(\), or "
-            "the default serdes$",
+            "check the key and value deserializers of the source, or the default serdes$",
         ),
         (None, -1, "the record has no timestamp; records of a global store must have timestamps$"),
     ],
 )
-def test_errors_of_global_source_name_its_call(deserializer: Any, timestamp: int, message: str) -> None:
+def test_errors_of_global_source_contain_remedy(deserializer: Any, timestamp: int, message: str) -> None:
     topology = Topology().add_source("src", "t")
     table = stores.key_value("table", logging=False)
     topology.add_global_store(

@@ -42,9 +42,9 @@ class RecordAggregator:
 
     Args:
         store: ``get`` and ``put`` methods of the store.
-        functions: initializer and aggregator. The initializer returns the initial aggregate; if it is None, the first
-            value becomes the aggregate. The aggregator is called with key, value and aggregate, and returns the new
-            aggregate; if it is None, records are counted.
+        functions: initializer and aggregator. The initializer returns the initial aggregate; if the initializer is
+            None, the first value becomes the aggregate. The aggregator is called with key, value and aggregate, and
+            returns the new aggregate; if the aggregator is None, records are counted.
         pair_type: named tuple class for a value and its timestamp.
         changes: ``forward``, ``change_type`` and ``sends_old``. ``forward`` is called with a record for each change;
             None disables forwarding. ``change_type`` is the named tuple class of a change, which consists of

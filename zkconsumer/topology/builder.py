@@ -41,10 +41,10 @@ _OFFSET_RESETS = (None, "earliest", "latest")
 
 
 class Topology:
-    """A graph of sources, processors, sinks and stores. Methods that add or connect elements return the topology.
+    """A graph of sources, processors, sinks and stores. Methods that change the topology return it.
 
     As in Kafka Streams, all elements are declared with methods of this class. Node names and store names must be
-    unique, and a topic can have only one source.
+    unique, and only one source can read a topic.
     """
 
     def __init__(self) -> None:
@@ -113,8 +113,9 @@ class Topology:
             stores: stores to add and connect to the processor.
 
         Raises:
-            TopologyError: the name is already in use, a parent does not exist or cannot have children, the supplier
-                does not return a new processor on each call, or another store has the name of one of ``stores``.
+            TopologyError: the name is already in use, no parent is given, a parent does not exist or cannot have
+                children, the supplier fails or does not return a new processor on each call, or another store has the
+                name of one of ``stores``.
         """
         self._check_new(name)
         check_parents("processor", name, parents, self._nodes, self._global_processors())
@@ -163,10 +164,10 @@ class Topology:
     # ---- stores ----
 
     def add_state_store(self, builder: StoreBuilder, *processors: str) -> Topology:
-        """Add a store, and connect it to processors.
+        """Add a store, and connect it to ``processors``.
 
-        The same builder can be added again. As in Kafka Streams, the store does not unite the sub-topologies of
-        processors that were connected before and after that.
+        The same builder can be added again. As in Kafka Streams, processors that are connected from then on do not join
+        the sub-topology of the processors that were connected before.
 
         Raises:
             TopologyError: another store has the same name, or a processor cannot be connected.
@@ -185,7 +186,8 @@ class Topology:
     def connect_processor_and_state_stores(self, processor: str, *stores: str) -> Topology:
         """Connect a processor to stores.
 
-        Processors that share a store belong to the same sub-topology; see ``add_state_store`` for an exception.
+        Processors that share a store belong to the same sub-topology, unless the store was added again after one
+        processor was connected and before the other; see ``add_state_store``.
 
         Raises:
             TopologyError: the processor or a store does not exist, a store is global, or no store is given.
@@ -233,7 +235,8 @@ class Topology:
             value_deserializer: see ``add_source``.
 
         Raises:
-            TopologyError: a name or the topic is already in use, or the builder has ``logging=True``.
+            TopologyError: a name or the topic is already in use, the builder has ``logging=True``, or another argument
+                is invalid.
         """
         check_supplier(processor, supplier)
         self._check_new(source)
@@ -266,7 +269,8 @@ class Topology:
 
         Args:
             topic: topic name without the application id.
-            partitions: number of partitions; None derives it from the source topics of the upstream sub-topologies.
+            partitions: number of partitions; None derives it from the source topics of the upstream sub-topologies, or
+                from co-partitioned topics.
 
         Raises:
             TopologyError: the name is empty or already declared, or ``partitions`` is not a positive integer.
@@ -280,7 +284,7 @@ class Topology:
         return self
 
     def copartition(self, *sources: str) -> Topology:
-        """Require the topics of ``sources`` to have the same number of partitions, as for a join.
+        """Require the topics of ``sources`` to have the same number of partitions, as joins do.
 
         Raises:
             TopologyError: a source does not exist, or fewer than two different sources are given.
@@ -317,8 +321,9 @@ class Topology:
         """Return the sub-topologies and their topics. The topology is not changed, so tasks can share it.
 
         Args:
-            partition_counts: partition count of each existing topic. A source with a pattern reads the existing
-                topics that match it; other sources always read their declared topics.
+            partition_counts: partition count of each existing topic; None means that no topics exist. A source with a
+                pattern reads the existing topics that match the pattern; other sources always read their declared
+                topics.
 
         Raises:
             TopologyError: two patterns match the same topic.

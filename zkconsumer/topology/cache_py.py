@@ -23,10 +23,10 @@ class CachedChange(NamedTuple):
     Attributes:
         key: serialized key.
         data: serialized value; None if the key is deleted.
-        source: columns that contain the source record; None during punctuation.
+        source: columns that contain the source record; None if no source record was being processed.
         row: row number of the source record in ``source``.
-        timestamp: timestamp of the record that the node was processing, in milliseconds.
-        headers: headers of that record at the time of the put; None if it had no headers.
+        timestamp: timestamp of the record that the node was processing, in milliseconds; 0 if there was none.
+        headers: headers of that record at the time of the put; None if there were none.
     """
 
     key: bytes
@@ -156,9 +156,9 @@ class CacheEntries:
         return found
 
     def pop_oldest(self) -> tuple[bytes, int, CachedChange | None] | None:
-        """Remove the least recently used entry, and return its key, its size and its unflushed change, if any.
+        """Remove the least recently used entry, and return its key, its size and its unflushed change or None.
 
-        The size is not subtracted from the total cache size.
+        Returns None if the cache is empty. The size is not subtracted from the total cache size.
         """
         if not self._entries:
             return None

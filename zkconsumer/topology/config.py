@@ -46,16 +46,16 @@ class ApplicationConfig:
         processing_handler: handler for failures of processors, punctuators, topic extractors and partitioners, and for
             records for which ``production_handler`` returned FAIL. Default ``handlers.fail``.
         production_handler: handler for records that cannot be serialized. Default ``handlers.fail``.
-        page_bytes: maximum page size of persistent stores, in bytes. Larger pages need fewer reads and writes, but a
-            commit writes every changed page as a whole. Default None: 65,536 on Spark, otherwise 16,384. Minimum 1,024.
+        page_bytes: maximum size of a store page with several entries, in bytes. Larger pages result in fewer reads and
+            writes, but a commit writes every changed page as a whole. Default None: 65,536 on Spark, otherwise 16,384.
+            Minimum 1,024.
         page_memory_bytes: maximum encoded size of the unchanged pages that a store keeps in memory, in bytes. Default
             67,108,864 (64 MiB).
-        statestore_cache_max_bytes: maximum total size of a task's record caches, in bytes. Tasks with a
-            ``TaskRuntime.cache`` share that cache and its limit instead. Default 10,485,760 (10 MiB); 0 disables
-            caching.
-        emit_interval_ms: minimum wall-clock time between two checks for closed windows, in milliseconds, in
-            stream-stream joins and with ``Emit.ON_CLOSE``. Default 1,000; ``TopologyTestDriver`` uses 0.
-        quarantine_topic: topic to which ``ErrorResponse.QUARANTINE`` sends records. Default None.
+        statestore_cache_max_bytes: maximum total size of a task's record caches, in bytes. Tasks with
+            the same ``TaskRuntime.cache`` share its limit instead. Default 10,485,760 (10 MiB); 0 disables caching.
+        emit_interval_ms: minimum wall-clock time between two checks for closed windows, in milliseconds. It applies to
+            stream-stream joins and to ``Emit.ON_CLOSE``. Default 1,000; ``TopologyTestDriver`` uses 0.
+        quarantine_topic: topic for source records if a handler returns ``ErrorResponse.QUARANTINE``. Default None.
 
     Raises:
         ConfigurationError: a setting has the wrong type, is out of range, or is required but not set.
@@ -98,6 +98,6 @@ class ApplicationConfig:
 
     @property
     def page_limits(self) -> PageLimits:
-        """Page size limits of the stores."""
+        """Page size and memory limits of each store."""
         default = PageLimits().page_bytes
         return PageLimits(default if self.page_bytes is None else self.page_bytes, self.page_memory_bytes)

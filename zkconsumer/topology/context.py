@@ -65,7 +65,7 @@ class NodeContext:
 
     @property
     def current_system_time_ms(self) -> int:
-        """The wall-clock time at which the current batch of records or punctuation started, in milliseconds."""
+        """The wall-clock time at which the current punctuation or batch of records started, in milliseconds."""
         return self._task.system_time_ms
 
     def forward_held_back(self, record: Record, metadata: RecordMetadata) -> None:

@@ -16,7 +16,8 @@ from zkconsumer.topology.records import Record, SinkRecord, SourceRecord
 #: Task id of the tasks that update global stores.
 GLOBAL_TASK_ID = "global"
 
-#: Prefix of the error message by phase. Other phases have no prefix, because the error context names the node.
+#: Prefix of the error message by phase. Other phases have no prefix: it is sufficient that the error context names the
+#: node.
 _FAILURES = {
     "deserialization": "the record cannot be deserialized: ",
     "timestamp_extraction": "timestamp extractor failed: ",
@@ -97,7 +98,7 @@ class ErrorHandling:
         if not self._handler_drops(self._config.production_handler, context, error):
             raise StreamsError(
                 f"sink {node!r}: the {what} of a record for topic {topic!r} cannot be serialized: "
-                f"{describe_error(error)}; check the {what}_serializer passed to add_sink(), or the default serde"
+                f"{describe_error(error)}; check the {what} serializer of the sink, or the default serde"
             ) from error
 
     def drop(self, source: SourceRecord | None, **values: Unpack[EventValues]) -> None:
@@ -118,7 +119,7 @@ class ErrorHandling:
         try:
             response = handler(context, error)
             if not isinstance(response, ErrorResponse):
-                raise StreamsError(f"the handler must return an ErrorResponse, got {response!r}")
+                raise StreamsError(f"the error handler must return an ErrorResponse, got {response!r}")
             if response is ErrorResponse.QUARANTINE:
                 self._quarantine(context, error)
         except Exception as second:
@@ -150,8 +151,7 @@ def fatal_error(task_id: str, source: SourceRecord | None, error: Exception, wha
         phase, remedy = error.context.phase, ""
         # Suggest checking the deserializers only if one of them failed. StreamsErrors contain their own remedies.
         if phase == "deserialization" and error.error is error.__cause__ and not isinstance(error.error, StreamsError):
-            call = "add_global_store" if task_id == GLOBAL_TASK_ID else "add_source"
-            remedy = f"; check the key_deserializer and value_deserializer passed to {call}(), or the default serdes"
+            remedy = "; check the key and value deserializers of the source, or the default serdes"
         what = _FAILURES.get(phase, "")
         failure = StreamsError(f"{error.context}: {what}{describe_error(error.error)}{remedy}")
         failure.__cause__ = error.error

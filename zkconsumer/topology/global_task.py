@@ -79,7 +79,8 @@ class GlobalTask(StreamTask):
         """Process records of a partition, and commit; see ``StreamTask.add_columns``.
 
         Raises:
-            StreamsError: a record cannot be deserialized, or the processor or the commit failed.
+            StreamsError: a record has no timestamp, the deserialization handler failed or returned FAIL, or the
+                processor or the commit failed.
         """
         self._stores.set_read_only(False)
         try:
@@ -93,7 +94,8 @@ class GlobalTask(StreamTask):
         """Process a record, and commit.
 
         Raises:
-            StreamsError: the record cannot be deserialized, or the processor or the commit failed.
+            StreamsError: the record has no timestamp, the deserialization handler failed or returned FAIL, or the
+                processor or the commit failed.
         """
         self._stores.set_read_only(False)
         try:

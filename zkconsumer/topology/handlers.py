@@ -16,8 +16,8 @@ from zkconsumer.topology.records import Header, Record, SinkRecord, SourceRecord
 class ErrorResponse(enum.Enum):
     """Response of an error handler."""
 
-    #: End the task. If ``production_handler`` returns FAIL, the task first calls ``processing_handler``, as if the
-    #: processor that forwarded the record had failed.
+    #: End the task. If ``production_handler`` returns FAIL, the processor that forwarded the record fails, and
+    #: ``processing_handler`` determines whether the task ends.
     FAIL = "fail"
     #: Drop the record, count it, and continue.
     CONTINUE = "continue"
@@ -73,7 +73,7 @@ def quarantine(_context: ErrorContext, _error: Exception) -> ErrorResponse:
 
 
 def quarantine_record(topic: str, context: ErrorContext, error: Exception) -> SinkRecord:
-    """Return the record for the quarantine topic: the source record, with headers that describe the error."""
+    """Return the record for the quarantine topic: the source record, if any, with headers that describe the error."""
     record = context.record
     headers: list[Header] = list(record.headers) if record is not None else []
     described = {

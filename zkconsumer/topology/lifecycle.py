@@ -65,7 +65,7 @@ class Lifecycle:
             return self._state
 
     def set_listener(self, listener: StateListener | None) -> None:
-        """Set the state listener, which replaces any previous listener.
+        """Set the state listener, which replaces any previous listener; None removes it.
 
         Raises:
             StreamsError: the application was already started.

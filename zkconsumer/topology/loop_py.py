@@ -38,7 +38,7 @@ class Record:
         headers: header names and values; the headers are copied.
 
     Raises:
-        StreamsError: the timestamp is negative or not an integer, or a header has the wrong type.
+        StreamsError: the timestamp is negative, too large or not an integer, or a header has the wrong type.
     """
 
     __slots__ = ("_timestamp", "headers", "key", "value")
@@ -110,7 +110,7 @@ class RunState:
         partition_time_ms: highest record timestamp of the current partition.
         stream_time_ms: highest record timestamp across all partitions.
         due_ms: stream time at which the next schedule is due.
-        source: columns that contain the serialized current record; None during punctuation.
+        source: columns that contain the serialized current record; None if no source record is being processed.
         record: record that the current node received; None outside ``process`` and punctuators.
         is_processing: whether nodes may forward records.
     """
@@ -135,7 +135,7 @@ def run_rows(
 ) -> int:
     """Process consecutive records, and return the row after the last processed record.
 
-    Processing stops before row ``stop``, before a record whose timestamp is ``before_ms`` or later, and when a schedule
+    Processing stops before row ``stop``, before a record whose timestamp is ``before_ms`` or later, or when a schedule
     is due. The first record is always processed.
 
     Args:
@@ -147,7 +147,7 @@ def run_rows(
 
     Raises:
         IndexError: the row range is out of bounds.
-        StreamsError: a timestamp is negative or not an integer, or a header has the wrong type.
+        StreamsError: a timestamp is negative, too large or not an integer, or a header has the wrong type.
     """
     keys, values, timestamps, headers = columns
     if not isinstance(keys, list) or not isinstance(values, list):
@@ -274,7 +274,8 @@ class OutputColumns:
         Raises:
             TypeError: an argument has the wrong type.
             ValueError: the partition is not an integer between 0 and 2147483647.
-            OverflowError: the total size of the keys or values would reach 2 GiB.
+            OverflowError: the timestamp does not fit into 64 bits, or the total size of the keys or of the values would
+                reach 2 GiB.
         """
         _check_types(topic, timestamp, headers)
         if partition is not None and (not isinstance(partition, int) or not 0 <= partition <= _MAX_INT32):
@@ -333,7 +334,7 @@ class SinkWriter:
         topic: topic of the sink.
         key_codec: ``serdes.Codec`` of the keys.
         value_codec: ``serdes.Codec`` of the values.
-        otherwise: fallback function for records that have headers, or whose key or value the codec cannot encode.
+        otherwise: fallback function for records that have headers, or whose key or value its codec cannot encode.
     """
 
     __slots__ = ("_columns", "_key_codec", "_otherwise", "_topic", "_value_codec")

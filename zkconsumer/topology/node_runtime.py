@@ -168,7 +168,7 @@ class RunningSink(RunningNode):
         return topic
 
     def _select_partitions(self, topic: str, record: Record) -> Sequence[int | None]:
-        """Return the partitions of a record; for None, the producer selects the partition. Source: KIP-837."""
+        """Return a record's partitions: ``(None,)`` if the producer selects one, empty to drop it. Source: KIP-837."""
         if self._partitioner is None:
             return _PRODUCERS_CHOICE
         count = self._partition_count(topic)

@@ -25,7 +25,7 @@ Partitioner = Callable[[str, Any, Any, int], int | Collection[int] | None]
 
 @dataclass(frozen=True)
 class SourceNode:
-    """A source node. Exactly one of ``topics`` and ``pattern``, a Java regular expression, is set."""
+    """A source node. Either ``topics`` or ``pattern`` (a Java regular expression) is set."""
 
     name: str
     topics: tuple[str, ...]
@@ -80,7 +80,7 @@ Node = SourceNode | ProcessorNode | SinkNode
 
 
 class GlobalStore(NamedTuple):
-    """A global store: its builder, and the nodes that fill it from a topic."""
+    """A global store: its builder, and the nodes that update it from a topic."""
 
     builder: StoreBuilder
     source: SourceNode

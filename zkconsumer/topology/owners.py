@@ -14,7 +14,7 @@ _owners: dict[int, tuple[ref[object], str]] = {}
 
 
 def claim(opened: object, task_id: str) -> str | None:
-    """Make the task the owner of ``opened``, or return the current owner if there is one."""
+    """Make the task the owner of ``opened`` and return None, or return the current owner if there is one."""
     key = id(opened)
     entry = (ref(opened, lambda _: _owners.pop(key, None)), task_id)
     found = _owners.setdefault(key, entry)

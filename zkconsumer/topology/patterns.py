@@ -69,8 +69,12 @@ def check_topics(name: str, topics: tuple[str, ...], sources: Iterable[SourceNod
 
 
 def check_pattern(name: str, pattern: str, sources: Iterable[SourceNode], global_topics: set[str]) -> None:
-    """Raise TopologyError if the pattern of a new source is invalid, or matches a topic that another source reads."""
-    check_name("pattern", pattern)
+    """Raise TopologyError if a new source's pattern is invalid or matches another source's topic.
+
+    Patterns never select the topics of global stores, so these topics are ignored.
+    """
+    if not isinstance(pattern, str) or not pattern:
+        raise TopologyError(f"source {name!r}: pattern must be a non-empty str, got {pattern!r}")
     if set(pattern) & set(", \"'"):
         raise TopologyError(
             f"source {name!r}: pattern must not contain commas, spaces or quotation marks, got {pattern!r}"

@@ -47,7 +47,10 @@ class Remembered:
 
 
 class ProcessorContext(Protocol):
-    """A processor's interface to its task, valid in ``init``, ``process``, ``close`` and punctuators."""
+    """A processor's interface to its task.
+
+    It is valid in ``init``, ``process``, ``close``, punctuators and flush listeners.
+    """
 
     @property
     def config(self) -> ApplicationConfig:
@@ -67,7 +70,10 @@ class ProcessorContext(Protocol):
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Topic, partition and offset of the record: (None, -1, -1) in punctuators, None in ``init`` and ``close``."""
+        """Topic, partition and offset of the current record.
+
+        The value is (None, -1, -1) in punctuators, and None in ``init`` and ``close``.
+        """
 
     @property
     def current_stream_time_ms(self) -> int:
@@ -75,7 +81,7 @@ class ProcessorContext(Protocol):
 
     @property
     def current_system_time_ms(self) -> int:
-        """The wall-clock time at which the current batch of records or punctuation started, in milliseconds."""
+        """The wall-clock time at which the current punctuation or batch of records started, in milliseconds."""
 
     def forward(self, record: Record, child: str | None = None) -> None:
         """Forward a record to the children of this node, in the order in which they were added.
@@ -123,8 +129,8 @@ class ProcessorContext(Protocol):
 
         A runtime may re-create a task with a new processor and call ``init`` again. Schedules created in ``init`` then
         continue, and all other schedules are restored. For a schedule created in ``init``, the method is ``init``;
-        otherwise it is the name of the processor method that the schedule calls. The ordinal counts the schedules with
-        the same method, starting at 0.
+        otherwise it is the name of the processor method that the schedule calls, or an empty string if it calls another
+        function. The ordinal counts the schedules with the same method, starting at 0.
         """
 
     def remember(self, name: str, default: Any) -> Remembered:
@@ -132,7 +138,7 @@ class ProcessorContext(Protocol):
 
         Args:
             name: name of the value; the same name returns the same object.
-            default: initial value, if the task has no value with this name yet.
+            default: initial value, if the node has no value with this name yet.
         """
 
     def commit(self) -> None:
@@ -150,7 +156,7 @@ class ProcessorContext(Protocol):
 
 
 class Processor(ABC):
-    """A node that receives records one by one. The supplier creates one processor for each task."""
+    """A node that receives records one by one. Its supplier creates a new processor for each task."""
 
     def init(self, context: ProcessorContext) -> None:  # noqa: B027
         """Prepare for the first record: store the context, get state stores, create schedules."""

@@ -23,8 +23,8 @@ class ScheduleKey(NamedTuple):
 
     Attributes:
         node: name of the node that created the schedule.
-        method: ``init`` if the schedule was created in ``init``; otherwise the name of the method
-            that the schedule calls.
+        method: ``init`` if the schedule was created in ``init``; otherwise the name of the processor method that the
+            schedule calls, or an empty string if it calls another function.
         ordinal: number of schedules with the same node and method that were created earlier.
     """
 
@@ -78,7 +78,7 @@ class PunctuationQueue:
 
     @property
     def due_ms(self) -> int:
-        """Time at which the next schedule is due."""
+        """Time at which the next schedule is due; ``NEVER`` if there is no schedule."""
         first = self.queue.peek()
         return NEVER if first is None else first.due_ms
 
@@ -103,7 +103,7 @@ class PunctuationQueue:
                 call(schedule, now_ms)
             finally:
                 self.called = None
-                # Even if the call failed: it must not be repeated before the next due time.
+                # Advance the schedule even if the call failed, so that the call is not repeated immediately.
                 schedule.advance(now_ms)
                 if not schedule.is_cancelled:
                     self.queue.add(schedule)

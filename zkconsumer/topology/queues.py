@@ -31,7 +31,7 @@ class Stamped(NamedTuple):
     Attributes:
         source: source record.
         record: deserialized record; None if all records of the queue were dropped, so that only the offset is used.
-        timestamp: timestamp in milliseconds since the epoch.
+        timestamp: timestamp in milliseconds since the epoch; ``UNKNOWN`` if ``record`` is None.
     """
 
     source: SourceRecord
@@ -180,7 +180,7 @@ class RecordQueue:
         return QueueState(self.time_ms, self._end, dropped, (*rest, *self._waiting))
 
     def restore(self, state: QueueState) -> None:
-        """Resume from the state of another task."""
+        """Resume from the state of another task's queue."""
         self.time_ms, self._end = state.time_ms, state.next_offset
         if state.dropped is not None:
             self._head = Stamped(state.dropped, None, UNKNOWN)
@@ -360,5 +360,5 @@ class PartitionGroup:
         self._nonempty.items[:] = [self.queues[partition] for partition in order]
 
     def heap_order(self) -> list[TopicPartition]:
-        """Return the non-empty partitions in heap order, which orders records with equal timestamps."""
+        """Return the non-empty partitions in heap order, which determines the order of equal timestamps."""
         return [queue.partition for queue in self._nonempty.items]

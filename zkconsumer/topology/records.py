@@ -53,7 +53,7 @@ class SourceRecord(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A change to a key in a cached store, which a flush listener receives as a record value.
+    """A change to the value of a key in a cached store. Flush listeners receive it as the value of a record.
 
     Attributes:
         new: new value; None if the key was deleted.

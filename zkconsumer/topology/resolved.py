@@ -54,7 +54,7 @@ class ResolvedTopology:
 
     @property
     def source_topics(self) -> frozenset[str]:
-        """All topics that sources and global stores read."""
+        """All source topics, including the topics of global stores."""
         return frozenset(topic for one in self.subtopologies.values() for topic in one.source_topics)
 
     def check_partition_counts(self, counts: Mapping[str, int]) -> None:
@@ -64,7 +64,8 @@ class ResolvedTopology:
             counts: number of partitions by topic; internal topics may be omitted.
 
         Raises:
-            TopologyError: partition counts differ, a source topic does not exist, or the topology has no source.
+            TopologyError: co-partitioned topics have different partition counts, a source topic does not exist, or the
+                topology has no source topic.
         """
         known = {topic: count for topic, count in self.internal_topics.items() if count is not None}
         counts = {**known, **counts}

@@ -174,10 +174,10 @@ _CODECS = (
 
 
 def serializer_codec(serialize: Callable[[str, Any], bytes | None]) -> Codec:
-    """Return the codec of a serializer."""
+    """Return the codec of a serializer; ``Codec.OTHER`` if there is none."""
     return next((codec for codec, serde in _CODECS if serde.serialize is serialize), Codec.OTHER)
 
 
 def deserializer_codec(deserialize: Callable[[str, bytes | None], Any]) -> Codec:
-    """Return the codec of a deserializer."""
+    """Return the codec of a deserializer; ``Codec.OTHER`` if there is none."""
     return next((codec for codec, serde in _CODECS if serde.deserialize is deserialize), Codec.OTHER)

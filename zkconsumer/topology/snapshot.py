@@ -130,7 +130,7 @@ class Snapshot:
             partitions: partitions of the task.
 
         Raises:
-            StreamsError: the task does not read a partition, for example because the topic was deleted.
+            StreamsError: the task no longer reads one of them, for example because its topic was deleted.
         """
         missing = sorted(self.queues.keys() - partitions)
         if missing:

@@ -103,7 +103,7 @@ class Subtopology:
         return StreamTask(declaration, config, runtime, snapshot)
 
     def global_task(self, partitions: Iterable[int], config: ApplicationConfig, runtime: TaskRuntime) -> GlobalTask:
-        """Return the task that updates a global store.
+        """Return a new task, which updates the global store of this sub-topology.
 
         Args:
             partitions: partition numbers of the topic.

@@ -33,10 +33,10 @@ from zkconsumer.topology.task_stores import TaskStores
 class StreamTask:
     """Processes the records of its partitions one by one, in the order of the timestamps at the queue heads.
 
-    A task must be used by a single thread. An error ends the task unless a handler decides otherwise: the stores are
+    A task must be used by a single thread. Unless a handler decides otherwise, an error ends the task: the stores are
     rolled back to the last commit, and every further call raises StreamsError, except ``close`` and calls that only
-    return metrics, timestamps or counts. The owner then creates a new task. It resumes from the last ``snapshot``, or
-    the owner adds the records starting at the offsets that ``committable`` returned at the last commit.
+    return metrics, timestamps or counts. The runtime then creates a new task. The new task resumes from the last
+    ``snapshot``, or the runtime adds records starting at the offsets that ``committable`` returned at the last commit.
 
     This class is the complete interface between a runtime and a task, so it has more methods than other classes.
     Queues, nodes, stores, schedules, snapshots and the interface for nodes (``TaskContext``) are separate classes.
@@ -103,8 +103,8 @@ class StreamTask:
         """Open the stores and initialize the processors, parents first.
 
         Raises:
-            StreamsError: a store or processor failed, or ``initialize`` was called before. Stores and processors that
-                are already initialized are closed; the one that failed is not.
+            StreamsError: ``initialize`` was called before, or a store or processor failed. After a failure, the stores
+                and processors that were already initialized are closed; the one that failed is not.
         """
         self._lifecycle.require("initialize", TaskState.CREATED)
         try:
@@ -177,8 +177,8 @@ class StreamTask:
     def snapshot(self) -> bytes:
         """Return the task state outside the stores, from which ``Subtopology.task`` can resume.
 
-        The snapshot contains times, unprocessed records, schedules, values of ``ProcessorContext.remember``, and
-        metrics. It is valid only with the store commit that is made at the same time.
+        The snapshot contains times, offsets, unprocessed records, schedules, values of ``ProcessorContext.remember``,
+        metrics, and ``sequence``. It is valid only with the store commit that is made at the same time.
 
         Raises:
             StreamsError: a schedule or a remembered value cannot be saved.
@@ -285,19 +285,19 @@ class StreamTask:
 
     @property
     def metrics(self) -> dict[str, int]:
-        """Metric totals by name; names with a slash belong to a node, a store or a reason for dropped records.
+        """Metric totals by name. In the names below, ``node``, ``store`` and ``reason`` are placeholders.
 
-        The metrics are ``processed``, ``punctuated``, ``dropped``, ``enforced`` (records processed even though a
-        partition was empty), ``node/processed``, ``node/nanoseconds`` (estimated, including downstream nodes),
-        ``store/gets``, ``store/puts``, ``store/pages_read``, ``store/pages_written``, and the counters of processors.
-        The node metrics and store metrics listed here start at 0 in a task that resumes from a snapshot.
+        The metrics are ``processed``, ``punctuated``, ``dropped``, ``dropped/reason``, ``enforced`` (records processed
+        even though a partition was empty), ``node/processed``, ``node/nanoseconds`` (estimated, including downstream
+        nodes), ``store/gets``, ``store/puts``, ``store/pages_read``, ``store/pages_written``, and the counters of
+        processors. The node metrics and store metrics listed here start at 0 in a task that resumes from a snapshot.
         """
         return {**self._counts, **self._nodes.metrics(), **self._stores.metrics()}
 
     def take_metrics(self) -> dict[str, int]:
         """Return the increase of each metric since the last call; unchanged metrics are omitted.
 
-        A task that resumes from a snapshot does not return changes made before the snapshot.
+        A task that resumes from a snapshot does not return increases before the snapshot.
         """
         before, self._reported = self._reported, self.metrics
         changes = {name: number - before.get(name, 0) for name, number in self._reported.items()}
@@ -305,7 +305,10 @@ class StreamTask:
 
     @property
     def sequence(self) -> int:
-        """Number of records that ``take_output`` has returned, including records before the snapshot."""
+        """Number of records that ``take_output`` has returned.
+
+        In a task that resumes from a snapshot, the number includes all records that sinks wrote before the snapshot.
+        """
         return self._sequence
 
     @property

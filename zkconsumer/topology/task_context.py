@@ -32,7 +32,7 @@ class TaskContext:
         commit_requested: whether a processor has requested a commit since the last commit.
         state: times of the task, current record, and whether nodes may forward records.
         schedules: schedules of all nodes.
-        system_time_ms: wall-clock time at which the current batch of records or punctuation started, in milliseconds.
+        system_time_ms: wall-clock time at which the current punctuation or batch of records started, in milliseconds.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TaskContext:
         kind: PunctuationType,
         punctuator: Punctuator,
     ) -> Cancellable:
-        """Create a schedule.
+        """Return a new schedule or, in ``init``, the restored schedule if there is one.
 
         Args:
             node: name of the node.
@@ -135,7 +135,7 @@ class TaskContext:
         state.source = state.record = None
 
     def update_due_time(self) -> None:
-        """Set the stream time at which the next schedule is due."""
+        """Set ``state.due_ms`` to the stream time at which the next schedule is due."""
         self.state.due_ms = self.schedules.stream_time_due_ms
 
     def save_remembered(self) -> dict[str, dict[str, Any]]:

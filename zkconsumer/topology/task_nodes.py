@@ -59,7 +59,7 @@ class TaskNodes:
             schedules: schedules of the task; restored schedules are attached to the processors.
 
         Raises:
-            StreamsError: a processor failed.
+            StreamsError: a processor failed, or a schedule cannot be restored.
         """
         for node in self._by_name.values():
             if isinstance(node, RunningProcessor):

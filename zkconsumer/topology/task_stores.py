@@ -24,7 +24,7 @@ class TaskStores:
         task_id: task id.
         builders: declarations of the stores.
         runtime: services that read and commit the pages; ``runtime.cache`` limits the size of the record caches.
-        limits: page size limits.
+        limits: page size and memory limits of each store.
         count_expired: function that is called with the store name for each expired entry that a store drops.
         state: run state of the task.
 
@@ -85,8 +85,8 @@ class TaskStores:
     def commit(self) -> None:
         """Atomically commit the changes to all stores.
 
-        Record caches are flushed first, which may call nodes. Stores count as committed, and in-memory stores replace
-        their last commit, only after the storage commit succeeded.
+        Record caches are flushed first; flush listeners may forward records to other nodes. Stores count as committed,
+        and in-memory stores replace their last commit, only after the storage commit succeeded.
         """
         if self._caches:
             self._flush_caches()
@@ -100,7 +100,7 @@ class TaskStores:
             entries.finish_commit(pages)
 
     def metrics(self) -> dict[str, int]:
-        """Return gets, puts, pages read and pages written of each store, with names such as ``store/gets``."""
+        """Return the gets, puts, pages read and pages written of each store, by metric name, such as ``store/gets``."""
         names = ("gets", "puts", "pages_read", "pages_written")
         return {f"{store}/{name}": getattr(entries, name) for store, entries in self._maps.items() for name in names}
 

@@ -50,7 +50,7 @@ class TopologyTestDriver:
             call a method of the processor. None keeps all stores in memory.
 
     Raises:
-        StreamsError: ``init`` of a processor failed, or the file cannot be opened.
+        StreamsError: a processor or store failed, or ``state_file`` cannot be opened or belongs to another topology.
     """
 
     __test__ = False  # not a pytest test class
@@ -92,7 +92,9 @@ class TopologyTestDriver:
         self.close()
 
     def close(self) -> None:
-        """Close all processors, and commit changes that they make in ``close``. A second call has no effect.
+        """Close the driver, and commit changes that processors make in ``close``. A second call has no effect.
+
+        After a task error, nothing is committed.
 
         Raises:
             StreamsError: ``close`` of a processor failed, or the commit failed.

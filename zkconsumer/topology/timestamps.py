@@ -57,8 +57,8 @@ def partition_time_on_invalid(record: SourceRecord, _key: Any, _value: Any, part
 
 
 def wall_clock(_record: SourceRecord, _key: Any, _value: Any, _partition_time_ms: int) -> int:
-    """Return the wall-clock time of the task; in ``TopologyTestDriver``, the driver controls the clock.
+    """Return the system time. A task with this extractor reads its own clock instead of calling the function.
 
-    A task calls its own clock instead of this function, which returns the system time.
+    The clock of a ``TopologyTestDriver`` advances only in ``advance_wall_clock_time``.
     """
     return time.time_ns() // 1_000_000

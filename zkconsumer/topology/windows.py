@@ -66,7 +66,7 @@ class TimeWindows:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionWindows:
-    """Session windows, which end after a period without records of the key.
+    """Session windows, which end after a period without records for their key.
 
     Attributes:
         gap_ms: inactivity gap in milliseconds after which a session ends.

@@ -185,7 +185,7 @@ class RepartitionGraphNode(GraphNode):
         names: same as the argument.
         serdes: same as the argument.
         is_optimizable: same as the argument.
-        drops_null_keys: whether the filter drops records without a key.
+        drops_null_keys: whether the processor ``names.filter`` drops records without a key.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class RepartitionGraphNode(GraphNode):
         self._partitions, self._partitioner, self.drops_null_keys = partitions, partitioner, False
 
     def write(self, topology: Topology) -> None:
-        """Add the topic, the sink and the source to ``topology``, and the filter if there is one."""
+        """Add the topic, the sink and the source to ``topology``, and the processor before the sink if there is one."""
         names = self.names
         parents = self._parent_names()
         topology.add_internal_topic(names.topic, self._partitions)

@@ -30,7 +30,9 @@ _AGGREGATE = "KTABLE-AGGREGATE-"
 
 
 class KGroupedTable:
-    """A table grouped by new keys. An update subtracts the old value from the aggregate, and adds the new value.
+    """A table grouped by new keys. Its methods aggregate the values into a table.
+
+    An update subtracts the old value from the aggregate of its key, and adds the new value to the aggregate of its key.
 
     Args:
         graph: steps of the ``StreamsBuilder``.

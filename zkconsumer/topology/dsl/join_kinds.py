@@ -1,4 +1,4 @@
-"""Join kinds: inner, left and outer."""
+"""Join types: inner, left and outer."""
 
 from __future__ import annotations
 

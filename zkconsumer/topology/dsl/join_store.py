@@ -56,7 +56,7 @@ class JoinStore(SerdeStore):
     Attributes:
         stream_time_ms: highest record timestamp on either side; -1 before the first record.
         min_time_ms: lower bound for the timestamps of unmatched records.
-        next_search_ms: wall-clock time of the next search for closed windows, in milliseconds since the epoch.
+        next_search_ms: earliest wall-clock time of the next search for closed windows, in milliseconds since the epoch.
     """
 
     def __init__(self, name: str, serdes: tuple[Serde, Serde], other: Serde, is_persistent: bool) -> None:

@@ -1,4 +1,4 @@
-"""Table operations of a ``StreamsBuilder``. Downstream steps determine whether a table is materialized.
+"""Table operations of a ``StreamsBuilder``. Downstream steps can require a table to be materialized.
 
 Source: Kafka 3.9 KTableProcessorSupplier, KStreamAggProcessorSupplier and KTableSource.
 """
@@ -34,7 +34,7 @@ class TableOperation(ABC):
         """Forward old values along with new values, if possible.
 
         Args:
-            force: whether to materialize the table if necessary.
+            force: whether to materialize the table, or a table from which it is derived, if necessary.
 
         Returns:
             whether old values are forwarded.
@@ -49,7 +49,7 @@ class TableOperation(ABC):
         """Return the processor supplier. This method is called after all steps have been added."""
 
     def use_versions(self, parent: str) -> None:  # noqa: B027
-        """Record that a parent table is versioned.
+        """Mark a parent table as versioned.
 
         Args:
             parent: name of the parent's step.
@@ -172,7 +172,7 @@ class MapOperation(DerivedOperation):
 
 
 class RegroupOperation:
-    """``group_by`` on a table, which always needs old values."""
+    """``group_by`` on a table. It always needs old values."""
 
     def __init__(self, mapper: Callable[[Any, Any], tuple[Any, Any]]) -> None:
         self._mapper, self._is_versioned = mapper, False

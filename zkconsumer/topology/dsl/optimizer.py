@@ -33,8 +33,8 @@ def optimize(graph: StepGraph, optimization: Optimization) -> None:
     """Optimize the graph. Sources that read the same topics are always merged.
 
     Raises:
-        TopologyError: two sources overlap, ``suppress`` is applied to a versioned table, or
-            repartition topics cannot be merged.
+        TopologyError: two sources overlap or have different ``offset_reset`` values, ``suppress`` is applied to a
+            versioned table, or repartition topics cannot be merged.
     """
     _merge_sources(graph)
     if Optimization.MERGE_REPARTITION_TOPICS in optimization:

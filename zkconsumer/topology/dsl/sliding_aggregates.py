@@ -60,7 +60,7 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         found = self._update_existing(record, close_ms)
         if found is not None:
             self._create_windows(record, close_ms, found)
-        # As in Kafka Streams, a record whose timestamp is below the window size does not forward closed windows.
+        # As in Kafka Streams, closed windows are not forwarded after a record whose timestamp is below the window size.
         if self._closed is not None and self._closed.start_search(close_ms):
             self._forward_closed_before(record, close_ms)
 
@@ -77,7 +77,7 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         return [(window.start, value) for window, value in found]
 
     def _update_existing(self, record: Record, close_ms: int) -> _Neighbours | None:
-        """Add the record to its windows. Return the windows near it, or None if no new windows are needed."""
+        """Add the record to its existing windows. Return the windows near it; None if no new windows are needed."""
         starts: set[int] = set()
         left = right = previous = None
         has_left = has_right = False

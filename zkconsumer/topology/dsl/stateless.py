@@ -67,7 +67,7 @@ class Map(StatelessProcessor):
         self._mapper = mapper
 
     def process(self, record: Record) -> None:
-        """Forward the record with the key and value that the mapper returns."""
+        """Forward the record with the key and value that ``mapper`` returns."""
         key, value = self._mapper(record.key, record.value)
         self._forward(Record(key, value, record.timestamp, record.headers))
 
@@ -79,7 +79,7 @@ class SelectKey(StatelessProcessor):
         self._mapper = mapper
 
     def process(self, record: Record) -> None:
-        """Forward the record with the key that the mapper returns."""
+        """Forward the record with the key that ``mapper`` returns."""
         self._forward(record.with_key(self._mapper(record.key, record.value)))
 
 
@@ -90,53 +90,53 @@ class FlatMap(StatelessProcessor):
         self._mapper = mapper
 
     def process(self, record: Record) -> None:
-        """Forward a record for each key-value pair that the mapper returns."""
+        """Forward a record for each key-value pair that ``mapper`` returns."""
         for key, value in self._mapper(record.key, record.value):
             self._forward(Record(key, value, record.timestamp, record.headers))
 
 
 class MapValues(StatelessProcessor):
-    """Replaces the value of each record; the mapper is called with the value."""
+    """Replaces the value of each record with the result of ``mapper(value)``."""
 
     def __init__(self, mapper: Callable[[Any], Any]) -> None:
         self._mapper = mapper
 
     def process(self, record: Record) -> None:
-        """Forward the record with the value that the mapper returns."""
+        """Forward the record with the value that ``mapper`` returns."""
         self._forward(record.with_value(self._mapper(record.value)))
 
 
 class MapValuesWithKey(StatelessProcessor):
-    """Replaces the value of each record; the mapper is called with key and value."""
+    """Replaces the value of each record with the result of ``mapper(key, value)``."""
 
     def __init__(self, mapper: Callable[[Any, Any], Any]) -> None:
         self._mapper = mapper
 
     def process(self, record: Record) -> None:
-        """Forward the record with the value that the mapper returns."""
+        """Forward the record with the value that ``mapper`` returns."""
         self._forward(record.with_value(self._mapper(record.key, record.value)))
 
 
 class FlatMapValues(StatelessProcessor):
-    """Replaces each record with any number of records with the same key; the mapper is called with the value."""
+    """Replaces each record with one record per value that ``mapper(value)`` returns. The keys do not change."""
 
     def __init__(self, mapper: Callable[[Any], Iterable[Any]]) -> None:
         self._mapper = mapper
 
     def process(self, record: Record) -> None:
-        """Forward a record for each value that the mapper returns."""
+        """Forward a record for each value that ``mapper`` returns."""
         for value in self._mapper(record.value):
             self._forward(record.with_value(value))
 
 
 class FlatMapValuesWithKey(StatelessProcessor):
-    """Replaces each record with any number of records with the same key; the mapper is called with key and value."""
+    """Replaces each record with one record per value that ``mapper(key, value)`` returns. The keys do not change."""
 
     def __init__(self, mapper: Callable[[Any, Any], Iterable[Any]]) -> None:
         self._mapper = mapper
 
     def process(self, record: Record) -> None:
-        """Forward a record for each value that the mapper returns."""
+        """Forward a record for each value that ``mapper`` returns."""
         for value in self._mapper(record.key, record.value):
             self._forward(record.with_value(value))
 
@@ -148,7 +148,7 @@ class Peek(StatelessProcessor):
         self._action = action
 
     def process(self, record: Record) -> None:
-        """Call the function, and forward the record."""
+        """Call ``action(key, value)``, and forward the record."""
         self._action(record.key, record.value)
         self._forward(record)
 
@@ -160,12 +160,12 @@ class ForEach(Processor):
         self._action = action
 
     def process(self, record: Record) -> None:
-        """Call the function."""
+        """Call ``action(key, value)``."""
         self._action(record.key, record.value)
 
 
 class Branch(StatelessProcessor):
-    """Forwards each record to the first child whose predicate accepts it.
+    """Forwards each record to the first child whose predicate accepts it, or else to the default branch, if any.
 
     Args:
         predicates: predicates, in the order of their evaluation.

@@ -135,7 +135,8 @@ class KStream:
 
         Args:
             supplier: class or function that returns a new processor on each call.
-            connected: names of stores added with ``StreamsBuilder.add_state_store`` that the processor uses.
+            connected: names of the stores that the processor uses and that are added with
+                ``StreamsBuilder.add_state_store``.
             stores: stores to add for this processor.
             name: name of the step.
         """

@@ -88,7 +88,11 @@ class JoinStreams(Processor):
         self._waiting: JoinStore | None = None if waiting is None else context.get_state_store(waiting)
 
     def process(self, record: Record) -> None:
-        """Join the record, and forward the results. If this side keeps unmatched records, they are buffered."""
+        """Join the record, and forward the results.
+
+        If this side keeps unmatched records, a record without a match is buffered until its window closes, or forwarded
+        immediately if it has no key or its window has already ended.
+        """
         key, timestamp, waiting = record.key, record.timestamp, self._waiting
         if waiting is not None:
             waiting.stream_time_ms = max(waiting.stream_time_ms, timestamp)
@@ -120,7 +124,7 @@ class JoinStreams(Processor):
         return self._settings.joiner(key, left, right)
 
     def _forward_unmatched(self, waiting: JoinStore, record: Record) -> None:
-        """Forward unmatched records whose windows are closed. The search runs at most once per ``emit_interval_ms``."""
+        """Forward unmatched records whose windows are closed, at most once per ``emit_interval_ms``."""
         grace_ms, stream_time_ms = self._windows.grace_ms, waiting.stream_time_ms
         if _add(waiting.min_time_ms, self._after + grace_ms) >= stream_time_ms:
             return

@@ -52,7 +52,8 @@ class UntilTimeLimit:
         wait_ms: time to wait, in milliseconds of stream time.
         max_records: maximum number of buffered keys; None for no limit.
         max_bytes: maximum size of the buffered changes in bytes, as computed by Kafka Streams; None for no limit.
-        emits_early: whether the oldest changes are forwarded early if a limit is exceeded. If False, the task fails.
+        emits_early: whether to forward the oldest changes early if a limit is exceeded. If False, the task fails
+            instead.
     """
 
     wait_ms: int
@@ -208,7 +209,7 @@ class SuppressView:
 
 
 class _Suppressed(Unversioned):
-    """The values of a suppressed table, as read by a task. They do not include buffered changes."""
+    """The values of a suppressed table, as read by a task. They do not include held-back changes."""
 
     def __init__(self, buffer: SuppressBuffer, parent: OpenView) -> None:
         self._buffer, self._parent = buffer, parent

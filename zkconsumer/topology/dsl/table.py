@@ -210,13 +210,13 @@ class KTable:
         return self._operation.view()
 
     def send_old_values(self, *, force: bool) -> bool:
-        """Make the operation forward old values, if possible; see ``TableOperation``."""
+        """Make the table's operation forward old values, if possible; see ``TableOperation``."""
         if not self._sends_old:
             self._sends_old = self._operation.send_old_values(force=force)
         return self._sends_old
 
     def require_history(self, grace_ms: int) -> None:
-        """Check that the table is versioned and its history covers the grace period of a join.
+        """Check that the table is versioned, and that its history covers the grace period of a join.
 
         Args:
             grace_ms: grace period, in milliseconds.

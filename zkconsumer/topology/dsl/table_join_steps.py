@@ -118,7 +118,7 @@ class JoinView:
 
 
 class _Joined(Unversioned):
-    """The values of a table-table join in a task."""
+    """The values of a table-table join, as read by a task."""
 
     def __init__(self, left: OpenView, right: OpenView, rule: JoinRule) -> None:
         self._left, self._right, self._rule = left, right, rule

@@ -150,7 +150,7 @@ class TableOutput(TableStore):
         )
 
     def update(self, key: Any, new: Any, old: Any, timestamp: int, headers: Iterable[Header]) -> None:
-        """Set the value of ``key``, and forward the change, unless a versioned store dropped it."""
+        """Set the value of ``key``. Forward the change, unless a versioned store dropped the value."""
         is_latest = self.put(key, new, timestamp)
         if is_latest is not None:
             self._forwarder.forward(key, TableChange(new, old, is_latest), timestamp, headers)

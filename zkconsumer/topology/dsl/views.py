@@ -35,7 +35,7 @@ class View(Protocol):
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """Names of the stores that the processor must be connected to."""
+        """Names of the stores to which a processor that opens the view must be connected."""
 
     def open(self, context: ProcessorContext) -> OpenView:
         """Return the table's values; called by a processor's ``init``."""

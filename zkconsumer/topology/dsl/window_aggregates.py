@@ -45,11 +45,11 @@ class ClosedWindows:
 
     @property
     def last_close_ms(self) -> int:
-        """Close time of the last search that forwarded windows; -1 before the first."""
+        """``close_ms`` of the last call to ``finish``; -1 before the first call."""
         return int(self._last_close.value)
 
     def start_search(self, close_ms: int) -> bool:
-        """Return whether to search now for windows that end before ``close_ms`` (in milliseconds)."""
+        """Return whether to search now for windows that have ended by ``close_ms`` (in milliseconds)."""
         now, step_ms = self._context.current_system_time_ms, self._step_ms
         if now < self._next_search.value and close_ms // step_ms == self.last_close_ms // step_ms:
             return False
@@ -57,7 +57,7 @@ class ClosedWindows:
         return self.last_close_ms < close_ms
 
     def finish(self, close_ms: int) -> None:
-        """Record that the windows that end before ``close_ms`` were forwarded."""
+        """Mark the windows that have ended by ``close_ms`` (in milliseconds) as forwarded."""
         self._last_close.value = close_ms
 
 

@@ -156,8 +156,8 @@ class SerdeStore(StateStore):
 
         A processor calls this method in ``init``. If it returns False, the processor must forward changes itself. If it
         returns True, the listener is called with the last change of each key: a ``Record`` whose value is a ``Change``,
-        with the timestamp and headers of the change. The listener may call ``context.forward``. During the call,
-        ``context.record_metadata`` is the metadata of the change.
+        with the timestamp and headers of the change. The listener may call ``context.forward``. While the
+        listener runs, ``context.record_metadata`` is the metadata of the source record that caused the change.
 
         Args:
             listener: function to call; it replaces the previous listener.

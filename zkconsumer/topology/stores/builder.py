@@ -41,7 +41,8 @@ class StoreBuilder:
         caching: whether the store has a record cache, which writes and forwards only the last change of each key.
 
     Raises:
-        TopologyError: ``name`` is empty, ``kind`` is not a class or function, or the store cannot be cached.
+        TopologyError: ``name`` is empty or not a str, ``kind`` is not a class or function, or ``caching`` is true but
+            not supported for ``kind``.
     """
 
     name: str

@@ -48,7 +48,7 @@ class StoreCache:
 
     Args:
         store: name of the store.
-        shared: total size and size limit of all caches.
+        shared: total size and size limit of the caches that share it.
         state: run state of the task, which contains the current record.
         backing: the store behind the cache.
 
@@ -72,7 +72,7 @@ class StoreCache:
         return self.entries.is_dirty
 
     def scan(self, start: bytes, stop: bytes | None, reverse: bool) -> list[tuple[bytes, bytes | None]]:
-        """Return the entries from ``start`` to ``stop`` (exclusive), and mark them as most recently used."""
+        """Return the cached entries from ``start`` to ``stop`` (exclusive), and mark them as most recently used."""
         if self._index is None:
             self._index = PagedMap(None, self._store, "cache", PageLimits())
             self.entries.added = self.entries.keys()
@@ -99,7 +99,7 @@ class StoreCache:
         self.entries.added = self._index = None
 
     def _update_index(self, index: PagedMap) -> None:
-        """Add newly cached keys to the index."""
+        """Add newly cached keys to ``index``."""
         added = self.entries.added
         if added:
             for key in added:

@@ -81,7 +81,7 @@ class CachedKeyValueStore(KeyValueStore[V]):
         return self._conversions()
 
     def read(self, key: bytes) -> bytes | None:
-        """Return the value of ``key`` in the store behind the cache."""
+        """Return the value of ``key`` in the store behind the cache, or None if there is none."""
         return self._map.get(key)
 
     def write(self, key: bytes, data: bytes | None) -> None:

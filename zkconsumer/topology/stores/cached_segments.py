@@ -32,9 +32,9 @@ class CachedSegments(SegmentedMap):
     Changes stay in the cache until they are flushed. Expired entries are not returned, even if they are in the cache. A
     change that has expired when it is flushed is forwarded, but not written.
 
-    The cache's stream time can be ahead of the stream time of the map behind it, because the deletion of an entry that
-    does not exist is not written. The cache's stream time is saved, so that a rebuilt task does not return expired
-    entries.
+    Even after a flush, the cache's stream time can be ahead of the stream time of the map behind it, because the
+    deletion of an entry that does not exist is not written. The cache's stream time is saved, so that a rebuilt task
+    does not return expired entries.
 
     Args:
         behind: segmented map behind the cache.
@@ -157,7 +157,7 @@ class _CachedSegmentedStore(TimedStore):
         return True
 
     def key_time(self, key: bytes) -> int:
-        """Return the time in a cache key, which determines when the entry expires."""
+        """Return the time in a cache key. It determines when the entry with this key expires."""
         raise NotImplementedError
 
     def conversions(self) -> Conversions:
@@ -165,7 +165,7 @@ class _CachedSegmentedStore(TimedStore):
         return Conversions(self._serialize_key, self._serialize_value, self._deserialize_value, (0, 0, 0))
 
     def read(self, key: bytes) -> bytes | None:
-        """Return the value of cache key ``key`` in the store behind the cache."""
+        """Return the value of cache key ``key`` in the store behind the cache, or None if there is none."""
         return self._behind.get(self.key_time(key), key[SEGMENT.size :])
 
     def write(self, key: bytes, data: bytes | None) -> None:

@@ -1,4 +1,4 @@
-"""The directory of a byte map, which contains the key range of each page."""
+"""The page directory of a byte map: the first key and id of each entry page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EncodedDirectory:
         return len(self._committed)
 
     def update(self, first_keys: list[bytes], ids: list[int], page_bytes: int) -> tuple[int, dict[int, bytes | None]]:
-        """Encode a directory, and return the number of its pages and the changed pages; None deletes a page.
+        """Encode a directory. Return its page count, and the pages that changed; None deletes a page.
 
         Args:
             first_keys: first key of each entry page.
@@ -102,7 +102,7 @@ class Directory:
         return removed
 
     def encode(self, page_bytes: int) -> tuple[int, dict[int, bytes | None]]:
-        """Return the number of directory pages and the pages that changed since the last commit; None deletes a page.
+        """Return the directory's page count, and the pages that changed since the last commit; None deletes a page.
 
         Args:
             page_bytes: maximum size of a directory page, in bytes.

@@ -70,7 +70,7 @@ class StateFile:
         return _FilePages(self, store)
 
     def read_snapshot(self, name: str) -> bytes | None:
-        """Return the snapshot that was written with ``write_snapshot``, or None.
+        """Return the snapshot ``name`` that was written with ``write_snapshot``, or None if there is none.
 
         Raises:
             StreamsError: the file cannot be read.

@@ -31,7 +31,7 @@ class KeyValueStore(SerdeStore, Generic[V]):
     """A key-value store, sorted by serialized key. A value of None means that the key does not exist.
 
     ``get``, ``put``, ``put_if_absent`` and ``delete`` access one page. ``range`` and ``prefix_scan`` read the pages of
-    the range, and ``all`` reads the whole store; they return a snapshot that later changes do not affect.
+    the key range, and ``all`` reads the whole store; they return a snapshot that later changes do not affect.
     """
 
     def __init__(self, name: str, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
@@ -117,7 +117,7 @@ class TimestampedKeyValueStore(KeyValueStore[ValueAndTimestamp]):
 
 
 def none_if_empty(store: str, value: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
-    """Return ``value``, or None if its value is None.
+    """Return ``value``, or None if ``value`` or ``value.value`` is None.
 
     Raises:
         TypeError: ``value`` is not a ``ValueAndTimestamp`` with an integer timestamp.

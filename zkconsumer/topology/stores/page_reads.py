@@ -1,6 +1,6 @@
 """Functions that read pages, and functions that create the errors that ``PagedMap`` raises.
 
-Both versions of ``PagedMap`` use these functions, and therefore report the same errors.
+The compiled and the pure-Python version of ``PagedMap`` use these functions, and therefore report the same errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DIRECTORY_PAGES = 1_024
 
 
 class ReadablePages(Protocol):
-    """The read methods of a ``PageStore``."""
+    """The part of a ``PageStore`` that is needed to read pages."""
 
     @property
     def location(self) -> str:
@@ -88,7 +88,8 @@ def decode_page(
     """Decode an entry page whose keys must be between ``first_key`` and ``stop`` (exclusive); None means no bound.
 
     Raises:
-        StreamsError: the page does not exist, is corrupt, or has keys outside this range.
+        StreamsError: the page does not exist, is corrupt, has keys outside this range, or is in the format of a later
+            release.
     """
     try:
         page = Page.decode(_require(page_id, data))

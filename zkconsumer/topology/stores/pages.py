@@ -367,7 +367,7 @@ class PagedMap:
         return page
 
     def _evict(self) -> None:
-        """Evict unchanged pages, oldest first, until the memory limit is met."""
+        """Evict unchanged pages, oldest first, until the size of the pages in memory is within its limit."""
         while self.memory_bytes > self._limits.memory_bytes and self._unchanged and self._pages is not None:
             self.memory_bytes -= self._unchanged.pop(next(iter(self._unchanged))).size
 
@@ -420,7 +420,7 @@ class PagedMap:
 
 
 class ClosedPages(MemoryPages):
-    """The page store of a closed map, which raises an error on each read."""
+    """A page store for closed maps. Each read raises an error."""
 
     def __init__(self, store: str) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Stores whose entries expire one time segment at a time.
 
-Each key starts with the number of its segment, which is a time range. An expired segment is therefore a key range,
-which is removed with one operation, even if its keys are never accessed again.
+A segment is a time range. Each key starts with its segment number, so the keys of a segment form one key range. An
+expired segment is therefore removed with one operation, even if its keys are never accessed again.
 
 Source: Kafka 3.9 AbstractRocksDBSegmentedBytesStore and AbstractSegments.
 """
@@ -93,7 +93,7 @@ class SegmentedMap:
 
     @property
     def live_from(self) -> int:
-        """The lowest time of entries that have not expired, in milliseconds."""
+        """The lowest entry time that has not expired, in milliseconds."""
         return self.stream_time_ms - self._retention_ms + 1
 
     def next_sequence(self) -> int:
