@@ -78,7 +78,7 @@ def arrow(stream: object) -> Iterator[int]:
 
 
 def by_message(stream: object) -> Iterator[int]:
-    """Read single messages and sum the value sizes; yield after every 1,000 messages."""
+    """Read single messages and sum the value sizes; yield the number of messages after every 1,000."""
     touched = count = 0
     for message in stream:  # type: ignore[attr-defined]
         touched += len(message.value)

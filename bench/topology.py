@@ -40,7 +40,7 @@ VALUE = bytes(92)
 PARTITION = TopicPartition("in", 0)
 WINDOW_MS, GAP_MS = 60_000, 30_000
 
-#: Event time between two records, in milliseconds. A window contains 6,000 records.
+#: Difference between the event times of consecutive records, in milliseconds. A window contains 6,000 records.
 STEP_MS = 10
 
 

@@ -25,10 +25,10 @@ class Sessions(Processor):
         self._next_check_ms = 0
 
     def process(self, record: Record) -> None:
-        """Add a click, and merge sessions within the gap. Once per event-time minute, forward closed sessions first.
+        """Add a click, unless its session is closed, and merge sessions within the gap.
 
-        A punctuator would run after the click. If the click is much later than the previous one, the store has
-        removed the closed sessions by then.
+        Once per event-time minute, closed sessions are forwarded first. A punctuator would run after the click. If the
+        click is much later than the previous one, the store has removed the closed sessions by then.
         """
         now_ms = self._context.current_stream_time_ms
         if now_ms >= self._next_check_ms:

@@ -22,7 +22,7 @@ class IdleAlarm(Processor):
         context.schedule(CHECK_MS, PunctuationType.WALL_CLOCK_TIME, self._report_idle)
 
     def process(self, record: Record) -> None:
-        """Update the time when the device was last seen, and end its alarm."""
+        """Update the time when the record's device was last seen, and end the device's alarm, if any."""
         now = self._context.current_system_time_ms
         self._last_seen.put(record.key, now)
         if self._alarms.delete(record.key) is not None:

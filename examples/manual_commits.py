@@ -63,7 +63,8 @@ def main(properties: str, topic: str, output: str) -> None:
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
-    # With the timeout, an incomplete batch is stored after a second, and a signal is handled within a second.
+    # With the timeout, an incomplete batch is stored after a second without messages, and a signal is handled within a
+    # second.
     overrides = {"auto.commit.enable": "false", "consumer.timeout.ms": "1000"}
     config = ConsumerConfig.from_properties(properties, overrides, strict=True)
     offsets: dict[TopicPartition, int] = {}

@@ -2,8 +2,8 @@
 
 ``examples/systemd`` and ``examples/kubernetes`` run it. ``--help`` lists the options. ``--metrics-port`` requires the
 ``prometheus`` extra. On SIGTERM or Ctrl-C, the program completes the current message, commits its offset, leaves the
-group and exits with code 0. After an error, the exit code is 1, and messages that were not committed are consumed
-again.
+group and exits with code 0. After an error, the exit code is 1, and messages whose offsets were not committed are
+consumed again after a restart.
 """
 
 import argparse
@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> None:
     consumer = create_consumer(config)
     with HealthServer(consumer, options.health_port) as health, serving_metrics(consumer, options.metrics_port):
         log.info("service_started", health_port=health.port)
-        with consumer:  # commits the offsets of all messages and leaves the group at the end
+        with consumer:  # on exit, commits the offsets of all processed messages, and leaves the group
             stream = join(consumer, options.topic, stopping)
             if stream is not None:
                 consume(stream, stopping)
@@ -145,7 +145,7 @@ def run(options: argparse.Namespace) -> None:
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description="Consume a topic until SIGTERM.")
+    parser = argparse.ArgumentParser(description="Consume a topic until SIGTERM or Ctrl-C.")
     parser.add_argument("properties", help="path of the properties file")
     parser.add_argument("topic")
     parser.add_argument("--secrets", type=Path, metavar="DIRECTORY", help="directory with one file per property")

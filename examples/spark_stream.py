@@ -19,7 +19,7 @@ class Words(zkconsumer.spark.RecordDecoder):
     schema = "word string, partition int"
 
     def decode(self, record: MessageAndMetadata) -> Iterator[tuple[str, int]]:
-        """Yield the words of a record."""
+        """Yield each word of a record, with the record's partition."""
         for word in (record.value or b"").decode().split():
             yield word, record.partition
 

@@ -1,8 +1,8 @@
 """Sum JSON orders per minute, and write the sums to Parquet.
 
 ``python examples/spark_windows.py localhost:2181 orders target``. Each value is JSON such as
-``{"customer": "a", "amount": 12.5, "time": "2026-11-26T10:00:00Z"}``. A restarted query resumes from the checkpoint,
-including open windows. Spark's file sink ignores a batch that it already wrote.
+``{"customer": "a", "amount": 12.5, "time": "2026-11-26T10:00:00Z"}``. A restarted query restores its offsets
+and open windows from the checkpoint. Spark's file sink ignores a batch that it already wrote.
 """
 
 import os
@@ -34,7 +34,7 @@ def main(zookeeper: str, topic: str, target: str) -> None:
     )
     sums = (
         parsed.select("order.*")
-        .where("time IS NOT NULL")  # drops malformed JSON
+        .where("time IS NOT NULL")  # drops malformed JSON, and orders without a valid time
         .withWatermark("time", "10 minutes")
         .groupBy(f.window("time", "1 minute"), "customer")
         .agg(f.sum("amount").alias("amount"))

@@ -12,7 +12,7 @@ from zkconsumer.devcluster.load import batch
 
 
 def totals(config: ConsumerConfig, topic: str, count: int) -> int:
-    """Return the sum of the first ``count`` messages. This is the application under test."""
+    """Return the sum of the numbers in the first ``count`` messages. This is the application under test."""
     with create_consumer(config) as consumer:
         [stream] = consumer.create_message_streams({topic: 1})[topic]
         return sum(int(message.value) for message in itertools.islice(stream, count))

@@ -39,7 +39,7 @@ class Run:
         input: name of the input topic.
         output: name of the output topic.
         folder: directory for state, checkpoint and logs.
-        cached: whether only the last change of each key is forwarded on commit.
+        cached: whether the store is cached, so that only the last change of each key is forwarded, on commit.
         batch_records: maximum number of records per Spark batch.
         commit_ms: commit or trigger interval, in milliseconds.
         sequence_headers: whether ``StreamsApp`` adds headers with sequence numbers to its output records.

@@ -6,7 +6,10 @@ from zkconsumer.topology import Processor, ProcessorContext, Record, Topology, s
 
 
 class Count(Processor):
-    """Counts the records of each key. Forwards each count, or only the last count per commit if the store is cached."""
+    """Counts the records of each key.
+
+    It forwards each count or, if the store is cached, the last count of each key on commit.
+    """
 
     def init(self, context: ProcessorContext) -> None:
         """Get the store."""

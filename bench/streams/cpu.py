@@ -20,7 +20,9 @@ ENDED = "ended"
 
 
 class CpuSampler:
-    """Samples the CPU time of processes and their descendants in a thread, until ``stop`` is called.
+    """Samples the CPU time and memory of processes and their descendants until ``stop`` is called.
+
+    The samples are taken in a separate thread.
 
     Args:
         roots: process ids of the application.

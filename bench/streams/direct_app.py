@@ -1,4 +1,4 @@
-"""Count per key with one Spark state per key: ``python -m bench.streams.direct_app SETTINGS``.
+"""Count records per key with one Spark state per key: ``python -m bench.streams.direct_app SETTINGS``.
 
 It uses PySpark's transformWithState, and Spark's own Kafka source and sink.
 """

@@ -1,4 +1,4 @@
-"""Count per key with faust-streaming, in its own virtual environment: ``python faust_app.py SETTINGS``.
+"""Count records per key with faust-streaming, in its own virtual environment: ``python faust_app.py SETTINGS``.
 
 The table is kept in RocksDB, with a changelog topic.
 """

@@ -39,7 +39,7 @@ class Load:
     """A thread that sends ``RATE`` records per second until it is stopped.
 
     Args:
-        admin: admin client. Only the thread uses it, and the thread closes it before it stops.
+        admin: admin client. Only the thread uses it, and closes it at the end.
         topic: input topic.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Count per key with quixstreams, in its own virtual environment: ``python quix_app.py SETTINGS``.
+"""Count records per key with quixstreams, in its own virtual environment: ``python quix_app.py SETTINGS``.
 
 The state is kept in RocksDB, with a changelog topic.
 """

@@ -18,7 +18,7 @@ from zkconsumer.topology import ApplicationConfig, Topology
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Run the topology that counts per key, or the topology that stores the last value of each key."""
+    """Run the topology that counts records per key, or the topology that stores the last value of each key."""
     if settings.get("keeps_values"):
         topology = create_values_topology(settings["input"], settings["output"])
     else:

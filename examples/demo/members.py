@@ -136,7 +136,10 @@ class Owners:
         self._zk.close()
 
     def read(self) -> dict[int, str]:
-        """Return the owner of each partition. The first owner found is the query, because it joins the group first."""
+        """Return the owner of each partition; partitions without an owner are omitted.
+
+        The first owner found is the query, because it joins the group first.
+        """
         owners = {}
         for number, path in self._paths.items():
             try:

@@ -1,6 +1,6 @@
 """The plain consumer of the demo, which runs in its own process.
 
-It prints a JSON list for each record batch: partition, first offset, last offset plus one, number of records, and sum
+It prints a JSON list for each Arrow batch: partition, first offset, last offset plus one, number of records, and sum
 of the numbers. It leaves the group when its standard input is closed.
 """
 

@@ -241,7 +241,9 @@ def test_checkpoints_of_others_are_rejected(
     query = rates.option("checkpointLocation", str(folder / "rates")).start()
     wait_for(lambda: query.lastProgress is not None, START_S, what="the query has a batch")
     query.stop()
-    start_and_fail(make(ticking(source, sink), group="another", checkpoint=folder / "rates"), "was written by another query")
+    start_and_fail(
+        make(ticking(source, sink), group="another", checkpoint=folder / "rates"), "was written by another query"
+    )
 
 
 def test_supplier_that_cannot_be_pickled_is_named(app: Apps, topic: Topics, admin: Admin, output_of: Outputs) -> None:

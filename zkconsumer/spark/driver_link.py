@@ -30,8 +30,8 @@ _MAX_QUEUED = 100
 class _Outbox:
     """Sends messages over a connection in a separate thread, so that callers do not block if the receiver hangs.
 
-    The connection is closed if a message cannot be sent in time, because a part of it may have been sent, or if the
-    queue is full.
+    The connection is closed if the queue is full, or if a message cannot be sent in time, because a part of the message
+    may have been sent.
 
     Args:
         timeout_s: maximum seconds to send a message.
@@ -137,7 +137,7 @@ class DriverLink:
     Args:
         consumer_id: consumer id of the planning process.
         cores: initial number of executor cores; the driver may report a new number.
-        on_finished: callback for finished batches, called with the batch offset in the receiving thread; returns
+        on_finished: callback for finished batches, called in the receiving thread with the batch offset; returns
             whether the batch was committed.
         timeout_s: maximum seconds to connect, to send a message, and for ``close`` to wait for each thread.
 

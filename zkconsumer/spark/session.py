@@ -28,8 +28,8 @@ def register(spark: Any) -> QueryListener | None:
     context = spark.sparkContext
     if context.master.startswith("local"):  # in a cluster, each machine can have a different Python at this path
         _check_worker_python(context.pythonExec)
-    # The planning process has no SparkContext, so the values are passed as attributes of a new class, which is pickled
-    # by value.
+    # The planning process has no SparkContext, so it receives these settings as attributes of a new class, which is
+    # pickled by value.
     conf = context.getConf()
     driver = conf.get("spark.driver.host"), conf.get("spark.driver.bindAddress")
     listener = _listener_of(spark)
@@ -52,7 +52,7 @@ def _listener_of(spark: Any) -> QueryListener:
 
 
 def _check_worker_python(executable: str) -> None:
-    """Log a warning if Spark's workers use another Python than the driver: zkconsumer may not be installed in it."""
+    """Log a warning if Spark's workers use a different Python than the driver: it may not have zkconsumer."""
     found = shutil.which(executable)
     if "PYSPARK_PYTHON" in os.environ or (found and Path(found).parent == Path(sys.executable).parent):
         return

@@ -171,7 +171,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._planner.latest() if self._planner is not None else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the tasks of a batch. They depend on ``end`` only, so a replayed batch reads the same ranges."""
+        """Return the tasks of a batch. Ranges depend only on ``end``, so a replayed batch reads the same offsets."""
         from zkconsumer.spark.planning.splitting import tasks
 
         del start

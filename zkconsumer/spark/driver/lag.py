@@ -135,10 +135,10 @@ def _rows(time: str, end: Mapping[str, Any], latest: Mapping[str, Any]) -> Itera
 
 
 def offset_object(offset: Any) -> dict[str, Any]:
-    """Return an offset from a progress report as a JSON object.
+    """Return an offset from a progress report as a JSON object; empty if the offset is not an object.
 
-    Some Spark releases report offsets as strings. If the offset of another source is not an object, an empty object is
-    returned.
+    Some Spark releases report the object as a string. Other data sources may report no offset, or one that is not an
+    object.
     """
     parsed = json.loads(offset) if isinstance(offset, str) else offset
     return dict(parsed) if isinstance(parsed, dict) else {}

@@ -97,7 +97,7 @@ class QueryListener(StreamingQueryListener):
     It is a ``MetricsSource``: ``zkconsumer.prometheus.ConsumerCollector(listener)`` exports lag, rates and commits.
     Spark's threads put events on a queue, and the listener thread handles them. Other threads commit offsets. PySpark
     has no event for ``spark.stop()``, so the listener thread checks every second whether the application has ended, and
-    then closes the listener.
+    closes the listener if it has.
 
     The class has many methods, because it implements both Spark's listener interface and ``MetricsSource``.
     """
@@ -140,7 +140,7 @@ class QueryListener(StreamingQueryListener):
         return self._thread.is_alive
 
     def observes(self, spark: Any) -> bool:
-        """Return whether ``spark`` belongs to the observed session; several PySpark objects can share one session."""
+        """Return whether ``spark`` belongs to the observed session, which several Python objects can represent."""
         own = self._spark
         return own.sparkContext is spark.sparkContext and bool(own._jsparkSession == spark._jsparkSession)
 
@@ -162,7 +162,7 @@ class QueryListener(StreamingQueryListener):
     # ---- called by Spark's threads ----
 
     def onQueryStarted(self, event: Any) -> None:
-        """Read the options of the query's sources, which later events do not contain."""
+        """Read the options of the query's sources, because later events do not contain these options."""
         try:
             sources = list(_read_sources(self._spark.streams.get(str(event.id))))
         except Exception as error:  # Spark's own log message would not identify the query
@@ -302,7 +302,7 @@ class QueryListener(StreamingQueryListener):
         return False
 
     def _stop_query(self, run: str) -> None:
-        """Stop a query in a new thread, because stop() waits for the running batch and would delay other queries."""
+        """Stop a query in a new thread: stop() waits for the running batch, and would delay events of other queries."""
         for query in self._active(run):
             OwnedThread(query.stop, "zkconsumer-query-stop", self._log_crash("query_stop_failed")).start()
 

@@ -1,8 +1,9 @@
 """Records the batch for which Spark is generating jobs.
 
-Usually, Spark requests the RDD for a batch time while it generates the jobs of that batch. A window with a longer slide
-interval requests the RDDs for several batch times while the jobs of a later batch are generated, and the later batch
-runs them. Spark does not pass the later batch to the functions of a stream, so an additional output stream records it.
+Usually, Spark requests the RDD for a batch time while it generates the jobs of that batch. A window whose slide
+interval is longer than the batch interval requests the RDDs for several batch times while the jobs of a later batch are
+generated, and the later batch runs them. Spark does not pass the later batch to the functions of a stream, so an
+additional output stream records it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Completes batches: commits offsets, updates back-pressure, and releases resources when the context stops."""
+"""Completes batches, updates the back-pressure rate, and closes sources when their streaming context stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources of ``KafkaUtils`` DStreams, which plan the offset ranges of each batch.
+"""Sources, which plan the offset ranges of the batches of ``KafkaUtils`` DStreams.
 
 A source plans each batch once, when its ranges are first requested, and keeps the plan in a ledger. Spark's checkpoint
 contains the source and the ledger, so a batch that is re-run after a crash has the same ranges. Connections are not
@@ -70,7 +70,7 @@ class Source:
         return RateLimits(sc, self.seconds, self._RATE_PROPERTY)
 
     def ranges_at(self, time_ms: int) -> Ranges:
-        """Return the ranges for a batch time. The first call plans them, unless ``has_failed`` is set.
+        """Return the ranges for a batch time. The first call plans them, or returns no ranges if ``has_failed`` is set.
 
         A new batch time takes over the ranges of a batch that was not run, if there is one.
 

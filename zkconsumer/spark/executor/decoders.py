@@ -19,7 +19,7 @@ import pyarrow as pa
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
-#: Type of the column that ``corrupt.record.policy=quarantine`` adds. It is null in rows of valid records.
+#: Type of the column that ``corrupt.record.policy=quarantine`` adds. The column is null in rows of valid records.
 CORRUPT = "struct<topic: string, partition: int, offset: bigint, key: binary, value: binary, error: string>"
 
 
@@ -64,7 +64,10 @@ class RecordDecoder(_Decoder, ABC):
         return False
 
     def event_time(self, record: MessageAndMetadata) -> int | None:
-        """Return the event time of a record in milliseconds since the epoch, or None. Used by ``maxAlignmentLag``."""
+        """Return a record's event time in milliseconds since the epoch, or None if the record has no event time.
+
+        Used by ``maxAlignmentLag``.
+        """
         return record.timestamp if record.timestamp_type >= 0 else None
 
 
@@ -97,10 +100,13 @@ class BatchDecoder(_Decoder, ABC):
 
     @abstractmethod
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch | Iterable[pa.RecordBatch] | None:
-        """Return the decoded rows of a batch from one partition. The columns are cast to the types of ``schema``."""
+        """Return the decoded rows of a batch from one partition, or None for no rows.
+
+        The columns are cast to the types of ``schema``.
+        """
 
     def decode_range(self, planned: PlannedRange) -> pa.RecordBatch | None:
-        """Return rows for a partition's range in a batch; see the option ``plannedRanges``.
+        """Return rows for a partition's range in a batch, or None for no rows; see the option ``plannedRanges``.
 
         One task calls this method for all partitions of a batch, including those with an empty range.
         """

@@ -163,7 +163,7 @@ class _TaskReader:
     def _advance(
         self, queue: PartitionQueue, partition: TopicPartition, next_offset: int, *, is_refetch_needed: bool
     ) -> None:
-        """Continue at ``next_offset``, unless the range ends there."""
+        """Continue at ``next_offset``, or complete the range if it ends at or before this offset."""
         self._positions[partition] = next_offset
         if next_offset >= self._missing[partition]:
             self._complete(partition)

@@ -53,7 +53,7 @@ class SourceOptions:
         decoder: decoder class name and decoder options; None without a decoder.
         corrupt_record_policy: ``raise``, ``skip`` or ``quarantine``.
         revoke_timeout_s: maximum seconds to wait for in-flight batches before a revoked partition is released.
-        unavailable_timeout_s: maximum time that brokers may be unreachable, in seconds.
+        unavailable_timeout_s: maximum time that ZooKeeper or the brokers may be unreachable, in seconds.
         consumer: the consumer properties.
     """
 

@@ -72,7 +72,7 @@ class StartingOffsets:
             ``timestamps``, a value is a timestamp in milliseconds since the epoch; otherwise, it is a mode, an offset
             or a marker (-1 or -2). Topic names take precedence over regular expressions.
         timestamps: whether ``named`` contains timestamps, or ``timestamp`` is set.
-        timestamp: milliseconds since the epoch; applies to partitions that ``named`` does not contain.
+        timestamp: milliseconds since the epoch, for partitions that ``named`` does not contain; None if it is not set.
         strict: whether to fail if a partition has no record at or after its timestamp, instead of starting at its
             end offset.
         restart: where to resume if both checkpoint and group have an offset: ``furthest``, ``checkpoint`` or
@@ -88,7 +88,7 @@ class StartingOffsets:
 
     @classmethod
     def parse(cls, reader: OptionReader, *, prefix: str = "starting", default: str | None = None) -> StartingOffsets:
-        """Parse the options. If several are set, they have the same precedence as in Spark.
+        """Parse the starting or ending offset options. If several are set, they have the same precedence as in Spark.
 
         Args:
             prefix: option name prefix, ``starting`` or ``ending``.

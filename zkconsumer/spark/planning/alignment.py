@@ -2,12 +2,13 @@
 
 Spark's watermark follows the partition that is furthest ahead, so unread records of slower partitions become late and
 are dropped. With alignment, faster partitions wait: a batch reads each partition only up to the alignment limit. The
-limit is the earliest event time among the next records of all active partitions, plus the lag; a partition without a
-next record counts with its last one. If the ``withWatermark`` delay is at least the lag plus the disorder within a
-partition, rows are never dropped merely because another partition is ahead.
+limit is the earliest event time among the next records of all active partitions, plus ``maxAlignmentLag``; if a
+partition has no next record, the event time of its last record is used. If the ``withWatermark`` delay is at least
+``maxAlignmentLag`` plus the disorder within a partition, rows are never dropped merely because another partition is
+ahead.
 
-A partition that has had no records to read for longer than ``idleTimeout`` is idle: it does not hold back other
-partitions until it receives a record.
+A partition that has had no records to read for longer than ``idleTimeout`` is idle. Until it receives a record, it does
+not hold back other partitions.
 
 Source: Flink 1.15 WatermarkOutputMultiplexer, WatermarksWithIdleness for the minimum and for idleness.
 """
@@ -40,7 +41,7 @@ EventTime = Callable[[MessageAndMetadata], int | None]
 
 
 class AlignmentLimit(NamedTuple):
-    """Latest event time that the next batch may read.
+    """Latest event time of the records that the next batch may read, and the partition that determines it.
 
     Attributes:
         max_event_time_ms: latest event time, inclusive, in milliseconds since the epoch.
@@ -281,7 +282,10 @@ class Alignment:
     def _find_bounds_after(
         self, bounds: Mapping[TopicPartition, int], readable: Mapping[TopicPartition, int], limit: AlignmentLimit
     ) -> dict[TopicPartition, int]:
-        """Return new bounds: the first offset after the limit, or the end of the scan, at most the current bound."""
+        """Return new bounds, none above the current one; partitions without a new bound are omitted.
+
+        A new bound is the offset of the first record after the limit, or the end of the scanned records.
+        """
         found: dict[TopicPartition, int] = {}
         scanned = dict(readable)
         if self._event_time is None:

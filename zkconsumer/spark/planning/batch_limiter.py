@@ -48,7 +48,7 @@ class BatchLimiter:
         backlog: int,
         sizes: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, float]],
     ) -> dict[TopicPartition, int]:
-        """Return the number of offsets that the next batch reads from each partition; empty to wait for more records.
+        """Return the number of offsets that the next batch reads from each partition; empty if no batch is planned now.
 
         Args:
             available: number of offsets that may be read from each partition.

@@ -30,7 +30,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class NothingToRead:
-    """No batch: there are no records to read, or fewer than ``minOffsetsPerTrigger``.
+    """No batch: there are no records to read, or a limit such as ``minOffsetsPerTrigger`` delays them.
 
     If the query is bounded, it has read all of its records.
     """
@@ -38,7 +38,7 @@ class NothingToRead:
 
 @dataclass(frozen=True, slots=True)
 class PlanAgain:
-    """No batch yet: it is unknown whether there are unread records, a limit delays them, or partitions were revoked."""
+    """No batch yet: a limit delays the records, partitions were revoked, or it is unknown whether there are records."""
 
 
 class BatchPlanner:
@@ -69,7 +69,7 @@ class BatchPlanner:
 
         Args:
             max_offsets: maximum number of offsets in the batch; None for no limit.
-            is_last: whether the query runs only this batch (Trigger.Once), so that it must contain all unread offsets.
+            is_last: whether the query runs only this batch (Trigger.Once), which must then contain all unread offsets.
 
         Raises:
             DataLossError: records were deleted, and ``failOnDataLoss`` is set.
@@ -90,7 +90,7 @@ class BatchPlanner:
         available = self._shares.find_available(positions, ends, aligns=not is_last, closed=self._ends.has_target)
         shares = self._shares.divide(available, positions, ends, max_offsets, at_once=is_ending)
         self._ends.is_idle = not shares
-        if not shares:  # maxBytesPerSecond may allow more later
+        if not shares:  # maxBytesPerSecond may allow a batch later
             return PlanAgain() if self._ends.has_target and any(available.values()) else NothingToRead()
         ranges = {p: (at, at + shares.get(p, 0)) for p, at in positions.items()}
         return self._create_batch(start, ranges, ends if self._stores_lags else {})
@@ -119,7 +119,7 @@ class BatchPlanner:
             ZooKeeperUnavailableError: another member may own the partitions.
         """
         member = self._query.member
-        if not member.holds_lease:  # the member thread may be blocked, and may not have reported the loss yet
+        if not member.holds_lease:  # the member thread may be blocked, and may not have reported lost partitions yet
             raise ZooKeeperUnavailableError("ZooKeeper did not confirm the session in time; no batch was planned")
         ranges, existing, earlier_ends = self._tracker.plan(ranges)
         if not ranges:

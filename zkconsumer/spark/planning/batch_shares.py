@@ -58,7 +58,7 @@ class BatchShares:
     def divide(
         self, available: Offsets, positions: Offsets, ends: Offsets, max_offsets: int | None, *, at_once: bool
     ) -> dict[TopicPartition, int]:
-        """Return the number of offsets that the batch reads from each partition; empty to wait for more records.
+        """Return the number of offsets that the batch reads from each partition; empty if no batch is planned now.
 
         Args:
             available: number of offsets that may be read from each partition.

@@ -16,7 +16,7 @@ lose        unassigned  unassigned  unassigned  unassigned
 A dash marks an event that cannot happen in that state. ``TRANSITIONS`` contains the same table.
 
 Some properties are not part of the ownership state, because they outlive ownership. A batch stays in flight when the
-ZooKeeper session is lost, so a partition that is claimed again may still be in that batch. The end of the last batch,
+ZooKeeper session ends, so a partition that is claimed again may still be in that batch. The end of the last batch,
 and whether the partition existed and was assigned before, determine where the partition resumes when it is assigned
 again.
 """
@@ -189,7 +189,8 @@ class PartitionRecord:
         """Record the range of a batch that is about to run: a new batch, or one that is replayed after a restart.
 
         The next batch starts where a replayed batch ends. If the committed offset is outside the replayed range, for
-        example because earlier commits failed or a tool set the offset, ``resumeFrom`` determines where it starts.
+        example because earlier commits failed or a tool set the offset, ``resumeFrom`` determines where the next batch
+        starts.
         """
         pending = self.start
         if pending is not None and pending.source is StartSource.GROUP and start <= pending.offset <= until:
@@ -231,7 +232,7 @@ class PartitionRecord:
             self.stale_planned_until, self.planned_until, self.was_assigned = self.planned_until, None, False
 
     def _was_set_back(self, start: int, until: int, restart: str) -> bool:
-        """Return whether the position was reset below the end of a finished batch, which must not be committed then."""
+        """Return whether the position was set back below a finished batch's end, which must then not be committed."""
         if self.start is not None:  # the next position is not resolved yet
             is_reset = self.start.source is StartSource.RECORDS_LOST
             is_group_rewound = self.start.source is StartSource.GROUP and restart == "group"

@@ -39,7 +39,7 @@ class PartitionTracker:
         self._commits = commits
         self._lock = threading.Lock()
         self._records: defaultdict[TopicPartition, PartitionRecord] = defaultdict(PartitionRecord)
-        #: Whether no partition is known yet, which means that the query has no checkpoint.
+        #: Whether the query has no checkpoint and has never acquired partitions.
         self._is_new = True
         self._deleted: frozenset[str] = frozenset()
 
@@ -174,7 +174,7 @@ class PartitionTracker:
             }
 
     def still_pending(self, starts: Mapping[TopicPartition, StartPosition]) -> set[TopicPartition]:
-        """Return the partitions of ``starts`` whose start positions did not change after ``pending_starts``."""
+        """Return the partitions whose start positions are still those in ``starts``."""
         with self._lock:
             return {partition for partition, start in starts.items() if self._records[partition].start is start}
 

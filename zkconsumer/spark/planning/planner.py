@@ -143,7 +143,7 @@ class Planner:
             commit()
 
     def finish_reported_batch(self, offset: Mapping[str, Any]) -> bool:
-        """Record a batch that the driver reported as finished; return whether its offsets are committed.
+        """Record a batch that the driver reported as finished, and commit it; return whether it is committed.
 
         Called by the ``DriverLink`` thread, before Spark's thread calls ``finish_batch``.
         """
@@ -202,7 +202,7 @@ class Planner:
         return tuple(sorted({endpoint.with_versions_from(known) for endpoint in known}, key=str))
 
     def latest(self) -> dict[str, Any]:
-        """Return the last known end offsets, the lag and the member's state, for Spark's progress events."""
+        """Return the report for Spark's progress events: end offsets, lag, health and counters."""
         tracker = self.query.tracker
         report = self._progress.report(
             self._ends.latest,
@@ -218,7 +218,7 @@ class Planner:
         return report if self._alignment is None else {**report, **self._alignment.state()}
 
     def health(self) -> Health:
-        """Return the health of the query: its member, its planning and its commits."""
+        """Return the health of the query: its member, its partitions, its planning and its commits."""
         reasons = [*self.query.member.health_reasons(), *self._available.health_reasons()]
         problems = self._problem, self._commits.problem
         reasons += [problem.reason() for problem in problems if problem is not None]

@@ -23,7 +23,7 @@ _SAMPLED_PARTITIONS = 4
 
 
 class Progress:
-    """Counts commits and samples record sizes. Only Spark's thread samples; the committing thread counts."""
+    """Counts commits, and samples record sizes. Only Spark's thread samples; the committing thread counts."""
 
     def __init__(self, logs: LogOffsets) -> None:
         self._logs = logs

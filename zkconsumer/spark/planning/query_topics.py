@@ -21,7 +21,7 @@ class QueryTopics:
     """Detects deleted and re-created topics, and resets the positions of re-created topics. Used by Spark's thread.
 
     Args:
-        unavailable_timeout_s: maximum time that ZooKeeper and the brokers may be unreachable, in seconds.
+        unavailable_timeout_s: maximum time that ZooKeeper or the brokers may be unreachable, in seconds.
     """
 
     def __init__(
@@ -91,11 +91,12 @@ class QueryTopics:
     def find_replaced(self, ids: Mapping[str, str]) -> set[str]:
         """Return the deleted topics, and the topics that no longer have the given ids because they were re-created.
 
-        Blocks until the topics are checked, for up to ``clusterUnavailableTimeout`` if ZooKeeper or the brokers do not
-        respond.
+        Blocks until the topics are checked. If ZooKeeper or the brokers do not respond, the check is retried for up to
+        ``clusterUnavailableTimeout``.
 
         Raises:
             DataLossError: see ``check``.
+            RetriableError: ZooKeeper or the brokers did not respond within ``clusterUnavailableTimeout``.
             ClosedError: the query is being stopped.
         """
         if ids and not self._topic_ids.is_checked:  # a batch is replayed after a restart

@@ -15,7 +15,8 @@ from zkconsumer.message import MessageAndMetadata, TopicPartition
 #: Default maximum sample size per partition, in bytes.
 SAMPLE_BYTES = 64 << 10
 
-#: Maximum number of fetches for one sample. Several are needed if a fetch returns only transaction markers.
+#: Maximum number of fetches for one sample. Several are needed if a fetch returns only transaction markers
+#: or aborted records.
 _FETCHES = 8
 
 #: Maximum number of bytes to fetch if the first record batch is larger than a sample.

@@ -96,7 +96,7 @@ def split_ranges(
     """Return the ranges of each task: non-empty ranges are grouped by (broker, fetcher id), and large ones are split.
 
     By default, the number of tasks is the number of cores, or brokers times fetchers, whichever is higher. There are
-    fewer tasks if the partitions are too few and too small to be split into pieces of at least 50,000 offsets.
+    fewer tasks if the partitions can no longer be split into pieces of at least 50,000 offsets.
 
     Args:
         cores: number of executor cores.

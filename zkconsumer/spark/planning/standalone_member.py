@@ -166,7 +166,7 @@ class StandaloneMember:
         self._end(ClosedError("the query was stopped before it had listed the partitions"))
 
     def _end(self, error: BaseException, failure: ZkConsumerError | None = None) -> None:
-        """Reject all further commits, and make a pending ``start`` raise the error."""
+        """Reject all further commits, and make a pending ``start`` raise ``error``."""
         self._mailbox.close(failure)
         if not self._first.done():
             self._first.set_exception(error)

@@ -53,7 +53,8 @@ class StartingPositions:
 
         Raises:
             DataLossError: records were deleted before they were read, and ``failOnDataLoss`` is set. It is raised
-                before the range is written to Spark's offset log, because otherwise every restart would fail.
+                before a range with these records is written to Spark's offset log, because otherwise every restart
+                would fail.
             ZkConsumerError: an offset could not be looked up or committed.
         """
         pending = self._tracker.pending_starts()
@@ -107,7 +108,11 @@ class StartingPositions:
             )
 
     def _limit_to_log(self, partition: TopicPartition, offset: int, log_start: int) -> int:
-        """Return ``offset``, or ``log_start`` if that is higher and records may be skipped."""
+        """Return ``offset``, or ``log_start`` if it is higher; the records in between are counted as lost.
+
+        Raises:
+            DataLossError: ``log_start`` is higher, and ``failOnDataLoss`` is set.
+        """
         if offset >= log_start:
             return offset
         path = GroupPaths(self._config.group_id).offset(partition)

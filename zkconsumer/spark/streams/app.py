@@ -203,10 +203,11 @@ class StreamsApp:
 
         Raises:
             StreamsError: the application was already started, another instance of it is running, the checkpoint belongs
-                to another application or topology, or an internal topic cannot be used.
+                to another application or topology or is used by an active query, or an internal topic cannot be used.
             ConfigurationError: a property or setting is invalid, or a required package is not installed.
             TopologyError: the topology has no source or cannot be pickled, a source topic does not exist, or
                 co-partitioned topics have different partition counts.
+            UnsupportedBrokerError: a broker does not support ``exactly_once_v2``.
             RetriableError: ZooKeeper or the brokers are unreachable.
         """
         with self._starting:

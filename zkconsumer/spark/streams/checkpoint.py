@@ -193,12 +193,13 @@ class StoredApplication:
         now = subtopology.task_count
         if now < before:
             raise StreamsError(
-                f"{place}: sub-topology {number} has {now} partitions, but had {before}; restore its topics"
+                f"{place}: the partition count of sub-topology {number} decreased from {before} to {now}; restore its "
+                "topics with their previous partition counts"
             )
         if now > before and subtopology.stores:
             raise StreamsError(
-                f"{place}: sub-topology {number} has {now} partitions, but had {before}, and its stores contain keys "
-                "that now belong to other partitions; use a new checkpoint and a new application id"
+                f"{place}: the partition count of sub-topology {number} increased from {before} to {now}, and its "
+                "stores contain keys that now belong to other partitions; use a new checkpoint and a new application id"
             )
 
 
@@ -283,7 +284,7 @@ def delete_checkpoint(session: Any, checkpoint: str) -> bool:
         checkpoint: checkpoint directory.
 
     Raises:
-        StreamsError: the directory exists, but is not the checkpoint of an application.
+        StreamsError: the directory is not the checkpoint of an application, or cannot be used.
     """
     with _translating_errors(checkpoint):
         return _File(session, checkpoint).delete_directory()

@@ -79,7 +79,7 @@ class GlobalStores:
         by_name: the read-only stores, by name.
 
     Raises:
-        StreamsError: the file cannot be written, or a record could not be processed.
+        StreamsError: the file cannot be read or written, or a record could not be processed.
         RetriableError: the brokers did not respond.
     """
 

@@ -57,7 +57,7 @@ class TaskOperator(StatefulProcessor):
         """Declare the state. Spark also calls this method in the driver, during planning.
 
         Raises:
-            StreamsError: the checkpoint is in a local directory of the driver that is not shared with this worker.
+            StreamsError: the checkpoint is in a local directory that the driver does not share with this worker.
         """
         if self._shared_file is not None and not os.path.exists(self._shared_file):
             raise StreamsError(

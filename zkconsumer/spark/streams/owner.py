@@ -53,7 +53,10 @@ class ApplicationOwner:
             )
 
     def find_loss(self) -> OwnershipLostError | None:
-        """Return an error if the lease expired, because another instance may own the znode; otherwise None."""
+        """Return an error if the ZooKeeper session's lease expired; otherwise, return None.
+
+        After the lease expires, another instance may own the znode.
+        """
         if self._session.lease.is_held:
             return None
         return OwnershipLostError(

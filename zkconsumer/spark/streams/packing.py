@@ -48,7 +48,7 @@ def choose_keys(tasks: int, partitions: int) -> list[int]:
 
 
 def hash_of_int(number: int) -> int:
-    """Return Spark's hash of an integer with seed 42, as a signed 32-bit integer."""
+    """Return Spark's hash (seed 42) of an integer, as a signed 32-bit integer."""
     mixed = (number & _MASK) * 0xCC9E2D51 & _MASK
     mixed = _rotate(mixed, 15) * 0x1B873593 & _MASK
     state = (_rotate(42 ^ mixed, 13) * 5 + 0xE6546B64) & _MASK
@@ -73,7 +73,7 @@ def encode_keys(keys: Mapping[str, Sequence[int]]) -> str:
 
 
 def to_blob(batch: pa.RecordBatch) -> bytes:
-    """Serialize a record batch to bytes."""
+    """Serialize an Arrow batch to bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)

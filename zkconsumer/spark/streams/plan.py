@@ -157,7 +157,7 @@ def find_missing_topics(
 def select_subtopologies(
     topology: ResolvedTopology, config: ApplicationConfig, counts: Mapping[str, int]
 ) -> dict[int, Subtopology]:
-    """Return the sub-topologies that have tasks: all sub-topologies except for global stores.
+    """Return the sub-topologies that have tasks: all sub-topologies except those of global stores.
 
     Args:
         topology: the topology.
@@ -177,7 +177,8 @@ def select_subtopologies(
             )
         if counts[name] != count:
             raise StreamsError(
-                f"internal topic {name!r} must have {count} partitions, got {counts[name]}; use a new application_id"
+                f"internal topic {name!r}: the partition count must be {count}, got {counts[name]}; use a new "
+                "application_id"
             )
     return {number: one for number, one in topology.subtopologies.items() if not one.is_global}
 

@@ -101,6 +101,7 @@ class TopologyQuery:
                 missing, or a required package is not installed.
             TopologyError: a source topic does not exist, co-partitioned topics have different partition counts, or a
                 part of the topology cannot be pickled.
+            UnsupportedBrokerError: a broker does not support ``exactly_once_v2``.
             RetriableError: ZooKeeper or the brokers did not respond.
         """
         check_modules(PROTOBUF, CONFLUENT_KAFKA)
@@ -149,6 +150,7 @@ class TopologyQuery:
             StreamsError: a topic could not be created.
             TopologyError: a source topic does not exist, co-partitioned topics have different partition counts, or a
                 part of the topology cannot be pickled.
+            RetriableError: ZooKeeper or the brokers did not respond.
         """
         state, config = cluster.describe(), self._config
         resolved = self._topology.resolve(state.partition_counts)
@@ -204,7 +206,7 @@ class TopologyQuery:
     def exception(self) -> BaseException | None:
         """Return the exception that ended the query, or None if it ended without an error.
 
-        If the lease expired, stop the query and return an ``OwnershipLostError``.
+        If the ZooKeeper session's lease expired, stop the query and return an ``OwnershipLostError``.
         """
         loss = self._find_loss()
         if loss is not None:

@@ -36,7 +36,7 @@ _UNSUPPORTED = {
     KafkaError.UNSUPPORTED_VERSION,
 }
 _UNKNOWN_TOPIC = {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}
-#: Errors of records that were discarded because another record aborted the transaction.
+#: Errors of records that were discarded when a transaction was aborted or the producer was closed.
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 #: Errors after which the producer accepts no more records.
 _FAILED = {KafkaError._STATE, KafkaError._FATAL, KafkaError._FENCED}
@@ -142,7 +142,7 @@ class RecordSender:
             except BufferError:
                 self._produce_later(records[-1 - operator.length_hint(unsent)])
             except KafkaException as error:
-                if error.args[0].code() in _FAILED:  # an earlier record was rejected
+                if error.args[0].code() in _FAILED:  # for example, after an earlier record was rejected
                     return error
                 topic, value, key, *_ = records[-1 - operator.length_hint(unsent)]
                 self._rejections.append(Rejection(error.args[0], RecordKey(topic, key, value)))

@@ -13,7 +13,7 @@ from zkconsumer.topology.records import Record
 
 
 class RejectedRecords:
-    """Tracks the records in a task's output that the production handler drops.
+    """Tracks the records in a task's output that the production handler drops or quarantines.
 
     Args:
         settings: sink settings.
@@ -31,7 +31,7 @@ class RejectedRecords:
         self._log = get_logger("zkconsumer.spark")
 
     def accepted(self) -> Iterator[RecordFields]:
-        """Yield the records of the output that were not dropped."""
+        """Yield the records of the output that were neither dropped nor quarantined."""
         records = read_records(self._output, self._settings)
         return (one for one in records if _identify(one) not in self._dropped) if self._dropped else records
 
@@ -39,8 +39,9 @@ class RejectedRecords:
         """Call the production handler for each rejected record.
 
         Raises:
-            RecordRejectedError: the handler returned FAIL.
+            RecordRejectedError: the handler returned FAIL, or a record could not be quarantined.
             ProducerFencedError: another producer uses the transactional id.
+            RetriableError: the brokers did not respond.
         """
         rejections = list(rejections)
         if not rejections:

@@ -21,7 +21,7 @@ from zkconsumer.spark.streams.requirements import CONFLUENT_KAFKA, check_modules
 if TYPE_CHECKING:
     from zkconsumer.spark.streams.task_writer import TaskWriters
 
-#: Commits offsets. Used in the Python process on the driver in which Spark calls ``commit``.
+#: Commits offsets. Used in the Python process in which Spark calls ``commit``, on the driver's host.
 _committer = OffsetCommitter()
 
 
@@ -31,7 +31,7 @@ class WrittenOffsets(WriterCommitMessage):
 
     Attributes:
         query: id of the query.
-        offsets: next offset of each partition, unless a transaction committed it.
+        offsets: next offset of each Kafka partition, unless a transaction committed it.
     """
 
     query: str
@@ -61,7 +61,7 @@ class TopicWriter(DataSourceStreamArrowWriter):
         return WrittenOffsets(marker.query, offsets)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit the offsets that were not committed by transactions. Called in the driver.
+        """Commit the offsets that transactions did not commit, if the settings require commits to Kafka.
 
         Raises:
             StreamsError: another query uses the same application id.

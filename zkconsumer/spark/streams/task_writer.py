@@ -135,7 +135,7 @@ class TransactionalWriter:
             self._log.error("output_changed", error=text)
 
     def _write(self, output: TaskOutput, marker: Marker) -> None:
-        """Write a batch. If records are rejected, write it again without those that the production handler drops."""
+        """Write a batch. If records are rejected, handle them, and write the batch again without them."""
         producer, offsets = self._sender.producer, to_commits(decode_offsets(output.offsets), marker)
         rejected = RejectedRecords(self._settings, output)
         for _ in range(_MAX_ATTEMPTS):

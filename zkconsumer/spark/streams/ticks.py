@@ -105,7 +105,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return encode_offsets(ends)
 
     def partitions(self, start: Tick, end: Tick) -> list[InputPartition]:
-        """Return the tick of a batch."""
+        """Return the tick of a batch, if the batch has one."""
         if end["time"] <= start["time"]:
             return []
         return [TickPartition(end["time"], end.get("ends"))]
