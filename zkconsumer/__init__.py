@@ -42,8 +42,8 @@ __all__ = [
     "string_decoder",
 ]
 
-#: Exported name -> module. Modules are imported on first use, so that the ``zkconsumer`` command can install its Ctrl-C
-#: handler first.
+#: Exported name -> module. A module is imported when one of its names is first used, so that the ``zkconsumer`` command
+#: can install its Ctrl-C handler before these imports.
 _MODULES = {
     "Blacklist": "rebalance.topic_filter",
     "ConsumerConfig": "config",

@@ -21,7 +21,7 @@ Packages define more specific subclasses, such as ``JarsUnavailableError`` in th
       MessageStreamsExistError      streams can be created only once per connector
       OffsetOutOfRangeError         carries the log start offset and the end offset
       MessageSizeTooLargeError      a record does not fit into one fetch; the message contains the limit and its name
-      CorruptRecordError            carries the offset of the corrupt batch and the offset after it
+      CorruptRecordError            carries the next offset to read and the offset after the corrupt record batch
       UnsupportedBrokerError        the broker and this client support no common version of a request
       ConsumerTimeoutError          no record arrived in time; the stream remains usable
       ClosedError                   the object was closed, or is used after a fork
@@ -105,7 +105,7 @@ class MessageStreamsExistError(ZkConsumerError):
 
 
 class OffsetOutOfRangeError(ZkConsumerError):
-    """The log of the partition does not contain the offset.
+    """The log of the partition does not contain the requested offset.
 
     Attributes:
         first: log start offset, -1 if unknown.
@@ -123,11 +123,11 @@ class MessageSizeTooLargeError(ZkConsumerError):
 
 
 class CorruptRecordError(ZkConsumerError):
-    """A record batch is corrupt: its CRC, structure, offset or decompressed size is wrong.
+    """A record batch has a wrong CRC, structure, offset or decompressed size, or the broker cannot read it.
 
     Attributes:
         offset: next offset to read, at or before the corrupt batch.
-        after: offset after the corrupt batch; -1 if its end is unknown because no intact batch follows.
+        after: offset after the corrupt batch; -1 if its end is unknown, for example because no intact batch follows.
         entry: raw bytes of the corrupt batch; empty if its end is unknown.
     """
 

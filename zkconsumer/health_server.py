@@ -23,7 +23,7 @@ from zkconsumer.threads import OwnedThread
 #: Timeout in seconds for each read from a client's socket, and for sending the response.
 _SOCKET_TIMEOUT_S = 5.0
 
-#: Back-off in seconds after a failed ``accept``, for example because too many files are open.
+#: Back-off in seconds after ``accept`` fails, for example because too many files are open.
 _ACCEPT_BACKOFF_S = 0.5
 
 #: Maximum seconds to wait for the threads to terminate when the server is closed.
@@ -221,7 +221,7 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log an exception, unless it is an I/O error, for example because the client disconnected."""
+        """Log an exception unless it is an I/O error, which is raised, for example, when the client disconnects."""
         del request, client_address
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):

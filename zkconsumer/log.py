@@ -145,10 +145,10 @@ class _Shown:
 
 
 class DefaultHandler(logging.Handler):
-    """Writes warnings to standard error unless another handler receives them.
+    """Writes events at level WARNING or above to standard error unless another handler receives them.
 
     This is checked for each event, so an application may configure logging before or after it imports this package. A
-    repeated warning is shown if its error is new, and otherwise at most once a minute, with a repeat count.
+    repeated event is shown if its error is new, and otherwise at most once a minute, with a repeat count.
 
     Args:
         clock: monotonic clock, in seconds.
@@ -161,7 +161,10 @@ class DefaultHandler(logging.Handler):
         self._shown: OrderedDict[int, _Shown] = OrderedDict()  # event identity -> event, ordered by ``since``
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write an event, unless it is a kazoo warning, repeats a recent event, or is received by another handler."""
+        """Write an event unless another handler receives it or it repeats a recent event.
+
+        kazoo's events below level ERROR are written only if the handler's level is DEBUG.
+        """
         if self._is_noise(record) or self.is_superseded(record.name):
             return
         repeated = self._count(record)

@@ -1,4 +1,4 @@
-"""Values that a consumer returns: messages, partitions, and the Arrow schema of batches."""
+"""Partitions, broker addresses and messages, and the Arrow schema of batches."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class MetricsSource(Protocol):
 
     @property
     def metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
-        """Attributes by metric: ``Value`` for gauges; ``Count`` and others for meters, histograms and timers."""
+        """Attributes by metric: ``Value`` for gauges; ``Count`` and statistics for meters, histograms and timers."""
 
 
 class Meter:

@@ -33,9 +33,9 @@ def retrying(timeout_s: float, *, interval_s: float = 0.1, stop: threading.Event
 
 
 def polling(timeout_s: float, *, interval_s: float, stop: threading.Event) -> Retrying:
-    """Return a tenacity ``Retrying`` that repeats a call until it returns True; see ``retrying`` for the arguments.
+    """Return a tenacity ``Retrying`` that repeats a call until it returns True or the timeout expires.
 
-    ``Retrying`` returns the result of the last call. Exceptions are not retried.
+    ``Retrying`` returns the result of the last call. Exceptions are not retried. See ``retrying`` for the arguments.
     """
     return Retrying(
         retry=retry_if_result(lambda is_done: not is_done),

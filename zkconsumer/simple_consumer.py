@@ -117,7 +117,7 @@ class SimpleConsumer:
                 batch completely, even if it is larger.
             max_wait_ms: maximum milliseconds that the broker waits for ``min_bytes``.
             min_bytes: minimum bytes that the broker returns before ``max_wait_ms`` expires.
-            read_committed: whether to skip messages of open and aborted transactions.
+            read_committed: whether to stop at the first open transaction, and skip messages of aborted transactions.
             check_crcs: whether to verify the checksums.
 
         Raises:
@@ -274,7 +274,7 @@ def _read_valid_messages(chunk: Chunk, check_crcs: bool) -> tuple[list[MessageAn
     """Return the messages before the first corrupt batch, and the offset after them.
 
     Raises:
-        CorruptRecordError: the first batch is corrupt.
+        CorruptRecordError: there are no messages before the first corrupt batch.
     """
     messages: list[MessageAndMetadata] = []
     try:

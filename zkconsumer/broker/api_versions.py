@@ -40,8 +40,8 @@ def fetch_versions(request: Callable[[Any], Any], endpoint: Endpoint) -> BrokerV
             )
         if response.error_code != _UNSUPPORTED_VERSION:
             break
-        # The error response has the version 0 layout. As of Kafka 2.4, it contains the newest ApiVersions version of
-        # the broker.
+        # A response with this error has the layout of version 0. As of Kafka 2.4, it contains the newest ApiVersions
+        # version that the broker supports.
         keys = {key.api_key: key.max_version for key in response.api_keys or ()}
         version = max(0, min(keys.get(ApiVersionsRequest.API_KEY, 0), ApiVersionsRequest.max_version))
     raise UnsupportedBrokerError(

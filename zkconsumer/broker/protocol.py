@@ -344,7 +344,7 @@ def offset_commit_request(
     """Create an OffsetCommit request for a group that has no Kafka-coordinated members.
 
     Args:
-        metadata: string to store with each offset; "" for partitions that are absent.
+        metadata: string to store with the offset, by partition; "" is stored for other partitions.
         version: 0 to write the offsets to ZooKeeper; None to negotiate a version that writes them to Kafka.
     """
     t = OffsetCommitRequest.OffsetCommitRequestTopic

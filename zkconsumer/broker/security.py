@@ -1,6 +1,6 @@
 """Security: TLS and SASL (PLAIN or SCRAM) for connections to brokers.
 
-The properties are named as in librdkafka. The Scala consumer supported plaintext connections only.
+The security properties have the same names as in librdkafka. The Scala consumer supported plaintext connections only.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class _SecondOpinion:
     Attributes:
         topics: lookup results by topic name; requested topics may be absent.
         is_confirmed: whether enough brokers responded to confirm that a topic is missing.
-        is_complete: whether the requests to these brokers ended before the deadline.
+        is_complete: whether the requests to these brokers ended before the deadline of the lookup.
     """
 
     topics: Mapping[str, Topic]
@@ -155,7 +155,7 @@ class TopicLookup:
         return complete | self.look_up((listed.keys() | self._known.keys()) - complete.keys())
 
     def last_known(self, name: str) -> Topic | None:
-        """Return the latest lookup result for a topic; None if the topic was never found, or was deleted."""
+        """Return the latest lookup result that contains the topic; None if it was never found, or was deleted."""
         return self._known.get(name)
 
     def _is_doubtful(self, topic: Topic) -> bool:

@@ -141,16 +141,17 @@ class ConsumerConfig:
         """Build a configuration from a dictionary of properties.
 
         Values may be strings, numbers or booleans; None means that the property is not set. By default, unknown
-        properties are ignored, as in Kafka's old consumer, because several programs often share one file. Each ignored
-        property is logged, with the closest known name if there is one.
+        properties are ignored, as in Kafka's old consumer, because several programs often share one file. Unless
+        its name starts with ``external``, each ignored property is logged, with the closest known name if there is one.
 
         Args:
             properties: values by property name, such as ``group.id``.
             strict: whether unknown properties raise an error.
 
         Raises:
-            ConfigurationError: a property is missing or invalid. The message has one line per problem, with the
-                property, its value and the valid values. Problems in a file are preceded by ``path:line``.
+            ConfigurationError: a property is missing or invalid, or unknown if ``strict`` is true. The message has one
+                line per problem, with the property, its value and the valid values. Problems in a file are preceded by
+                ``path:line``.
         """
         if not isinstance(properties, Mapping):  # the value is not shown, because it may contain passwords
             kind = type(properties).__name__
@@ -212,7 +213,7 @@ class ConsumerConfig:
 
     @property
     def read_committed(self) -> bool:
-        """Whether records of open and aborted transactions are skipped."""
+        """Whether reading stops before the first open transaction, and records of aborted transactions are skipped."""
         return self.isolation_level == "read_committed"
 
 

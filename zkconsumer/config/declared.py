@@ -12,7 +12,7 @@ from zkconsumer.config.types import SettingType
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.excerpt import excerpt
 
-#: Pattern of a comment after a value, which is part of the value in a properties file.
+#: Pattern of a comment after a value. In a properties file, such a comment is part of the value.
 _COMMENT = re.compile(r"\s[#!]")
 
 #: Value of ``Declared.default`` for required properties.

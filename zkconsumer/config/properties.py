@@ -191,8 +191,8 @@ PROPERTIES = (
         "isolation.level",
         Choice(("read_uncommitted", "read_committed")),
         "read_uncommitted",
-        "Whether to read all records (``read_uncommitted``), or skip the records of open and aborted transactions "
-        "(``read_committed``).",
+        "Whether to read all records (``read_uncommitted``), or stop before the first open transaction and skip the "
+        "records of aborted transactions (``read_committed``).",
         counterpart=_NEW_CONSUMER,
     ),
     _declare_own(

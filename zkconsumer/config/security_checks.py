@@ -13,7 +13,7 @@ class _Rule(NamedTuple):
         properties: names of the properties.
         switch: name of the other property.
         is_met: function that returns whether a value of the other property lets the properties take effect.
-        required: required values for error messages; empty for any value.
+        required: required values for error messages; empty if any value is sufficient.
     """
 
     properties: tuple[str, ...]

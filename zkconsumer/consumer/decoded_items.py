@@ -76,7 +76,7 @@ def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> 
     """Yield the Arrow batches of a chunk.
 
     Raises:
-        CorruptRecordError: a batch is corrupt; the batches before it were yielded.
+        CorruptRecordError: a record batch is corrupt; all records before it were yielded.
     """
     for batch, next_offset in reader.read(chunk):
         first = batch.column(4)[0].as_py()

@@ -42,7 +42,7 @@ class StreamPositions:
             self._positions[partition] = offset
 
     def release(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Stop delivering the partitions, and return the next offset to consume from each.
+        """Stop delivering the partitions' records, and return the next offset to consume from each partition.
 
         The partitions' queues must already be closed.
         """
@@ -53,7 +53,7 @@ class StreamPositions:
             return {p: max(offset, self._committed.pop(p, -1)) for p, offset in released.items()}
 
     def release_all(self) -> None:
-        """Stop delivering all partitions."""
+        """Stop delivering the records of all partitions."""
         with self._lock:
             partitions = set(self._positions)
         self.release(partitions)

@@ -89,8 +89,8 @@ class ConsumerRuntime:
             config, self.metrics, self.member, self.fetchers, self._streams.queues, lambda: self.health().state
         )
         self._health_monitor = self._create_health_monitor(health_listener)
-        #: Offset after the last delivered record of each partition whose delivery was stopped. A rebalance listener may
-        #: commit these offsets while the partitions are still owned.
+        #: Offset after the last delivered record of each partition whose records are no longer delivered. A rebalance
+        #: listener may commit these offsets while the partitions are still owned.
         self._released_offsets: dict[TopicPartition, int] = {}
         self._log = get_logger("zkconsumer.offsets", group=config.group_id, consumer_id=self.member.consumer_id)
         #: Reentrant: a signal handler may call ``close`` while the same thread is closing.
@@ -171,13 +171,16 @@ class ConsumerRuntime:
         self.fetchers.add_partitions(infos)
 
     def on_partitions_revoked(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
-        """Stop delivering the partitions; return the offsets to commit, or none if ``auto.commit.enable`` is false."""
+        """Stop delivering the partitions' records, and return the offsets to commit.
+
+        The result is empty if ``auto.commit.enable`` is false.
+        """
         del final  # unused, because every call returns the offsets
         offsets = self._stop_delivery(partitions)
         return offsets if self._config.auto_commit_enable else {}
 
     def on_partitions_lost(self) -> None:
-        """Stop delivering all partitions."""
+        """Stop delivering the records of all partitions."""
         self._stop_delivery(self._streams.partitions)
 
     def on_lease_expired(self) -> None:  # called by the lease thread
@@ -193,7 +196,7 @@ class ConsumerRuntime:
         self._streams.fail(error)
 
     def _stop_delivery(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Stop fetching and delivering the partitions, and return the offsets to commit for their consumed records."""
+        """Stop fetching and delivering the partitions' records; return the offsets to commit for consumed records."""
         infos = self.fetchers.remove_partitions(partitions)
         for info in infos:
             info.queue.close()
@@ -213,7 +216,7 @@ class ConsumerRuntime:
         self.fetchers.refetch(queue, partition, offset)
 
     def on_position_changed(self, partition: TopicPartition) -> None:
-        """Allow the partition's next commit to be lower than the last one."""
+        """Allow the partition's next committed offset to be lower than its current one."""
         self.member.allow_lower_once(partition)
 
     def on_consumed(self, partition: TopicPartition, rows: int) -> None:

@@ -264,7 +264,9 @@ class KafkaStream:
         self._owner.refetch(queue, partition, offset)
 
     def _take_item(self, decode: Decode, deadline: float | None) -> None:
-        """Take the next item from the queue, waiting until ``deadline``. Position changes do not extend the deadline.
+        """Take the next item from the queue, waiting at most until ``deadline`` (indefinitely if it is None).
+
+        Position changes do not extend the deadline.
 
         Raises:
             StopIteration: the stream was closed.
@@ -299,7 +301,7 @@ class KafkaStream:
 
 
 class _Batches:
-    """Iterator over a stream's record batches; not a generator, because a generator ends after an error."""
+    """Iterator over a stream's Arrow batches; not a generator, because a generator ends after an error."""
 
     def __init__(self, stream: KafkaStream, reader: ArrowReader) -> None:
         self._stream = stream

@@ -75,7 +75,7 @@ class ConsumerStreams:
         return self.queues[key]
 
     def release(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """Stop delivering the partitions, and return the next offset to consume from each.
+        """Stop delivering the partitions' records, and return the next offset to consume from each partition.
 
         The partitions' queues must already be closed.
         """

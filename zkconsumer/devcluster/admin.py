@@ -122,7 +122,7 @@ class Admin:
             timeout: maximum seconds to wait.
 
         Raises:
-            ZkConsumerError: the metadata of a broker was not complete within ``timeout``.
+            ZkConsumerError: the metadata was not complete, or not all brokers were registered, within ``timeout``.
         """
         deadline = time.monotonic() + timeout
         for broker in self._bootstrap:
@@ -171,8 +171,8 @@ class Admin:
     def produce(self, partition: TopicPartition, records: bytes) -> int:
         """Append record batches (see ``load.py``) to a partition.
 
-        Retries while the broker is unreachable or the partition has no leader. Records may be duplicated if a response
-        is lost.
+        Retries for up to 30 s while the leader is unreachable or the partition has no leader. Records may be duplicated
+        if a response is lost.
 
         Returns:
             The offset of the first record.
@@ -194,14 +194,16 @@ class Admin:
                         del pending[partition]
                 if pending:
                     raise NotLeaderError(
-                        f"could not produce to {min(pending)}: the broker is not its leader, or the request timed out"
+                        f"could not produce to {min(pending)}: the broker that received the request does not know the "
+                        "topic or is not the leader, or the request timed out"
                     )
         return offsets
 
     def _produce_to(self, leader: Endpoint, records: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, int]:
-        """Produce to one leader, and return the first offset of each partition that was written.
+        """Produce to one leader; return the offset of the first record, by partition.
 
-        If the request fails or the broker is not the leader, the cached leader of the partition is discarded.
+        Partitions for which the request must be retried are absent. The cached leaders of these partitions, or of all
+        partitions if a ``RetriableError`` is raised, are discarded.
         """
         t = ProduceRequest.TopicProduceData
         by_topic: dict[str, list[Any]] = {}

@@ -39,7 +39,7 @@ _PATTERN = "[organisation]_[artifact]-[revision](-[classifier]).[ext]"
 
 
 class JarsUnavailableError(ZkConsumerError):
-    """Raised when jars cannot be downloaded, or when their checksums differ from the pinned ones."""
+    """Raised when pyspark is not installed, jars cannot be downloaded, or checksums differ from the pinned ones."""
 
 
 def spark_jars() -> Path:

@@ -39,7 +39,7 @@ def make_directory(path: Path, variable: str) -> Path:
     """Create a directory unless it exists, and return it.
 
     Args:
-        variable: environment variable that sets the directory; the error message tells the user to set it.
+        variable: environment variable that determines the path; the error message tells the user to set it.
 
     Raises:
         ConfigurationError: the directory cannot be created or is not writable.

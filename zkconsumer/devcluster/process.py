@@ -24,7 +24,7 @@ _WITH_LIFELINE = 'exec 3<&0 </dev/null; ( read line <&3 || kill -9 $$ 2>/dev/nul
 
 
 class ServerFailedError(ZkConsumerError):
-    """Raised when a server terminates or is not ready in time. The message contains the end of its log."""
+    """Raised when a server exits while starting, or is not ready in time. The message contains the end of its log."""
 
 
 def free_port() -> int:
@@ -83,10 +83,11 @@ class ServerProcess:
         """Start the server unless it is running, and wait until it is ready.
 
         Args:
-            wait: whether to wait; otherwise, call ``wait_until_ready`` later. A running server is not waited for.
+            wait: whether to wait; if false, call ``wait_until_ready`` later. If the server was already running, the
+                method does not wait.
 
         Raises:
-            ServerFailedError: the server terminated or was not ready in time.
+            ServerFailedError: the server exited while starting, or was not ready in time.
         """
         if self.is_running:
             return

@@ -30,7 +30,7 @@ class Producer:
     the partitions round-robin.
 
     Exiting the ``with`` block without an exception waits until all records are acknowledged, and raises
-    ``ZkConsumerError`` if a record could not be written or is not acknowledged in time.
+    ``ZkConsumerError`` if a record could not be written or was not acknowledged in time.
 
     Attributes:
         acknowledged: number of records acknowledged by all in-sync replicas.

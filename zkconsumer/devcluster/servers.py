@@ -204,7 +204,10 @@ class Broker(ServerProcess):
         super().__init__(f"broker-{node}", command, folder, self._is_ready)
 
     def start(self, *, wait: bool = True) -> None:
-        """Start the broker after its previous ZooKeeper session has expired; if started earlier, it would exit."""
+        """Start the broker; in ZooKeeper mode, first wait up to 30 s for its previous session to expire.
+
+        The broker would exit if it were started earlier.
+        """
         if self.log.exists() and self._zookeeper and not self.is_running:
             client = KazooClient(self._zookeeper)
             client.start(timeout=10)

@@ -122,7 +122,7 @@ class DamagedBatch:
         if chunk.damage is not None or chunk.fetch_offset != self._offset or len(chunk.data) <= _MAGIC_AT:
             return chunk
         (first_offset,) = _OFFSET.unpack_from(chunk.data)
-        is_message = memoryview(chunk.data)[_MAGIC_AT] < 2  # its offset field may be the offset of its last record
+        is_message = memoryview(chunk.data)[_MAGIC_AT] < 2  # its offset field may hold its last record's offset
         if is_message or first_offset <= self._offset or _read_identity(chunk.data, 0) == self._identity:
             return chunk
         chunk.damage = Damage(DamageKind.BATCH_MISSING, 0)
@@ -165,7 +165,8 @@ def find_entry_after(chunk: Chunk, position: int, offset: int) -> tuple[int, byt
 def _skip_first_entry(data: Any, fetch_offset: int, end_offset: int) -> Any | None:
     """Return the data without the first entry if the second one contains the requested offset, otherwise None.
 
-    If the base offset of a batch in the log is too high, the broker also returns it for higher fetch offsets.
+    If the base offset of a batch in the log is too high, the broker also returns this batch for fetch offsets that
+    belong to the batches after it.
     """
     size = _read_entry_size(memoryview(data))
     if size is None:

@@ -8,8 +8,8 @@ selects the records to decode in one call. Terms used in this module and in the 
 - A *run* is a sequence of uncompressed entries, which can be decoded in place.
 - A *segment* is a run, or one entry that cannot be part of a run: it is compressed, a control batch, or belongs to a
   transaction that may have been aborted. It is not a log segment.
-- A *part* is the input of one decoder call: a run, the decompressed records of an entry, or a *slice* of either that is
-  small enough for one block.
+- A *part* is the input of one decoder call: an uncompressed segment, the decompressed records of an entry, or a *slice*
+  of either that is small enough for one block.
 - A *block* is the rows of one or more parts, in one set of column buffers. It becomes one Arrow batch, or one list of
   messages.
 
@@ -42,7 +42,7 @@ from zkconsumer.fetcher.record_format import (
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
 #: Maximum number of rows per block, and maximum total size of its records in bytes, which a single record may exceed. A
-#: batch in the log is divided only if it exceeds these limits.
+#: batch in the log is divided only if it exceeds one of these limits.
 MAX_ROWS = 65_536
 MAX_BYTES = 2 << 20
 

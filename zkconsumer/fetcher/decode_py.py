@@ -53,7 +53,7 @@ def decode(
     headers: tuple[Any, ...] | None,
     /,
 ) -> int:
-    """Append the records of one segment with offsets in ``[from_offset, until)`` to the columns.
+    """Append a segment's records to the columns, except records with offsets outside ``[from_offset, until)``.
 
     - Format 2, ``count`` is -1: ``[start, end)`` is a run of batches. ``attributes``, ``base_offset`` and the
       timestamps are not used.

@@ -22,8 +22,8 @@ def scan(
     """Find the next segment of a partition's records at or after byte ``start``.
 
     A run ends before the offset ``until``, before an entry that would exceed ``max_rows`` or ``max_bytes`` (the first
-    entry is always included), and before an entry that cannot join the run. Entries that end below ``from_offset`` are
-    skipped, except control batches.
+    entry is always included), and before an entry that cannot join the run. Entries that contain only offsets
+    below ``from_offset`` are skipped, except control batches.
 
     Args:
         flags: ``CHECK_CRC`` to verify checksums; ``SPLIT_TRANSACTIONS`` to return each transactional batch as its own
@@ -57,7 +57,10 @@ def scan(
 
 
 def _find_first_entry(view: memoryview, start: int, from_offset: int, flags: int) -> Segment | None:
-    """Return the first complete entry that ends after ``from_offset`` or is a control batch."""
+    """Return the first complete entry that contains ``from_offset`` or a later offset, or is a control batch.
+
+    Return None if there is no such entry.
+    """
     at = start
     while at < len(view):
         entry = read_entry(view, at, bool(flags & CHECK_CRC))

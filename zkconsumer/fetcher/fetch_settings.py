@@ -24,7 +24,8 @@ class FetchSettings:
         max_bytes: maximum size of the records in a fetch response, in bytes.
         queued_max_bytes: maximum total size of the records in all partition queues, in bytes.
         max_decompressed_bytes: maximum decompressed size of a batch, in bytes.
-        read_committed: whether to skip records of open and aborted transactions.
+        read_committed: whether to stop reading before the first open transaction, and skip records of aborted
+            transactions.
         num_fetchers: number of fetcher threads per broker.
         backoff_s: seconds to wait between leader lookups.
     """

@@ -143,7 +143,7 @@ class FetchRequests:
         if response.error_code:
             self._session.reset()
             if response.error_code in (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH):
-                # The broker restarted or discarded the session; the next request is a full request.
+                # The broker discarded the session, or was restarted; the next request is a full request.
                 return FetchAnswer((), is_fast, truncates_batches)
             raise broker_error(response.error_code, f"broker {self.endpoint} rejected the fetch request")
         self._session.update(positions, response)

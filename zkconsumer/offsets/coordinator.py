@@ -88,7 +88,7 @@ class GroupCoordinator:
 
         Args:
             offsets: next offset to consume, by partition.
-            metadata: metadata string to store with the offset, by partition; "" for partitions that are absent.
+            metadata: metadata string to store with the offset, by partition; "" is stored for other partitions.
 
         Returns:
             The errors of the partitions whose offsets were not committed.

@@ -90,7 +90,8 @@ def assign_roundrobin(
         raise AssignmentError(
             "Round-robin assignment is allowed only if all consumers in the group subscribe to the same topics, AND "
             "if the stream counts across topics are identical for a given consumer instance. Kafka 0.10.2 removed this "
-            "restriction: set roundrobin.order=0.10.2 if all members of the group run that version or later"
+            "restriction: if no JVM member of the group runs an earlier version, set roundrobin.order to the value for "
+            "their version: 0.10.2 (Kafka 0.10.2 and 0.11) or 1.0 (Kafka 1.0 and 1.1)"
         )
     all_threads = sorted({thread for ids in threads.values() for thread in ids})
     subscribers = {topic: frozenset(ids) for topic, ids in threads.items()}

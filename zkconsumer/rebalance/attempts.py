@@ -37,8 +37,8 @@ class RebalanceAttempts:
     Attributes:
         completed: number of successful rebalances.
         unbalanced_since: ``time.monotonic()`` of the first failed attempt since the last successful one, or of the
-            member's failure; None if the last attempt succeeded.
-        failure: error of the last attempt; None if it succeeded.
+            member's failure; None if there is none.
+        failure: error of the last completed attempt; None if it succeeded, or if there is none.
         running_since: start of the current attempt, in seconds since the epoch; None if no attempt is running.
 
     Args:
@@ -85,7 +85,7 @@ class RebalanceAttempts:
         return min((at for at in (self._due_at, self._poll_at) if at is not None), default=None)
 
     def run_if_due(self) -> bool:
-        """Run an attempt if one is due, and schedule a retry if it fails; return whether it succeeded."""
+        """Run an attempt if one is due, and schedule a retry if it fails; return whether an attempt succeeded."""
         now = time.monotonic()
         is_due = self._watch.needs_rebalance or (self._due_at is not None and now >= self._due_at)
         if self._poll_at is not None and now >= self._poll_at:

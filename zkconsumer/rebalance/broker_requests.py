@@ -1,6 +1,7 @@
 """BrokerRequestThread: sends a group member's requests that may have to wait for brokers.
 
-The member thread registers, claims and releases partitions. If it waited for a broker, the whole group would wait.
+The member thread registers the member, and claims and releases partitions. If it waited for a broker, the whole group
+would wait.
 """
 
 from __future__ import annotations
@@ -125,8 +126,9 @@ class ClusterProxy:
     """A ``Cluster`` that sends requests to brokers in a ``BrokerRequestThread``. Used by the member thread.
 
     If the group changes while a lookup waits for brokers, the lookup is abandoned after a grace period, so that the
-    next rebalance can release partitions based on the last known metadata. The grace period doubles until a lookup
-    succeeds; otherwise, every lookup could be abandoned if the group changes frequently and the brokers are slow.
+    next rebalance can release partitions based on the last known metadata. The grace period doubles with each
+    abandoned lookup, up to a limit, and is reset when a lookup of partitions succeeds. With a constant grace period,
+    every lookup could be abandoned if the group changes frequently and the brokers are slow.
 
     Args:
         cluster: cluster metadata. If it is not polled, its lookups run in the member thread.

@@ -24,9 +24,9 @@ from zkconsumer.threads import OwnedThread
 class ConsumerRebalanceListener:
     """Rebalance callbacks; subclass it and pass an instance to ``set_consumer_rebalance_listener``.
 
-    If a callback raises an exception, the rebalance fails and is retried. The consumer waits for a callback for at most
-    ``rebalance.max.retries`` times ``rebalance.backoff.ms``. JVM members give up a rebalance after that time if this
-    consumer has not released the partitions assigned to them.
+    If a callback raises an exception, the rebalance fails and is retried. The consumer waits up to
+    ``rebalance.max.retries`` times ``rebalance.backoff.ms`` for a callback. JVM members give up a rebalance after that
+    time if this consumer has not released the partitions assigned to them.
     """
 
     def before_releasing_partitions(self, partitions: Mapping[str, Set[int]]) -> None:
@@ -98,7 +98,7 @@ class CallbackRunner:
         self._reported = assignment
 
     def forget_assignment(self) -> None:
-        """Run the callback for the next assignment even if it is unchanged; called when partitions are lost."""
+        """Make the next assignment count as changed, even if it is the same; called when partitions are lost."""
         self._reported = {}
 
     def _run(self, method: Callable[..., None], *arguments: Any) -> None:

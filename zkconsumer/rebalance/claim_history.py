@@ -61,7 +61,7 @@ class ClaimHistory:
         self._log = get_logger("zkconsumer.rebalance", group=membership.group, consumer_id=membership.consumer_id)
 
     def find_recreated(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions whose topic was re-created since they were claimed."""
+        """Return the partitions whose topic was re-created after they were claimed."""
         topic_ids = self._cluster.topic_ids
         return {p for p in partitions if not is_same_topic(self._topic_ids[p], topic_ids.get(p.topic, ""))}
 
@@ -88,8 +88,8 @@ class ClaimHistory:
     def _find_new_partitions(self, offsets: Mapping[TopicPartition, int]) -> set[TopicPartition]:
         """Return the partitions that are new and have no committed offset.
 
-        A partition is new if it did not exist in the previous rebalance, or if other partitions of its topic have
-        committed offsets.
+        A partition is new if it did not exist at the time of the last completed rebalance, or if other partitions of
+        its topic have committed offsets.
         """
         without = {partition for partition, offset in offsets.items() if offset < 0}
         created = set() if self._known is None else without - self._known

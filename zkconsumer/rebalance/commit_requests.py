@@ -81,8 +81,9 @@ class CommitRequests:
         committed: Future[Offsets] = Future()
         complete_future(committed, partial(self._commit, offsets, allow_lower=group[0].allow_lower))
         error = committed.exception()
-        # A rejected partition must not fail the other requests, so retry each request individually. Do not retry if the
-        # coordinator does not respond, because each request would time out again.
+        # If the commit of a partition is rejected, requests for other partitions must still succeed, so retry each
+        # request individually. Do not retry if the coordinator does not respond, because each request would time out
+        # again.
         is_separate = isinstance(error, ZkConsumerError) and not isinstance(error, BrokerUnavailableError)
         for request in group:
             if is_separate and len(group) > 1:

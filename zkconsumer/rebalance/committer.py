@@ -214,8 +214,9 @@ class OffsetCommitter:
     def commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit the offsets of partitions that are about to be released.
 
-        Retriable errors are retried for ``offsets.channel.socket.timeout.ms``. After that, and after any other error,
-        the offsets are logged and discarded, so that the group does not wait for the partitions indefinitely.
+        A commit that fails with a retriable error is retried for up to ``offsets.channel.socket.timeout.ms``. After
+        that, and after any other error, the offsets are logged and discarded, so that the group does not wait for the
+        partitions indefinitely.
 
         Raises:
             ZooKeeperUnavailableError: ZooKeeper is unavailable, so the owner znodes cannot be deleted either.

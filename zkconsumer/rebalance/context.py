@@ -80,12 +80,13 @@ class AssignmentContext:
         self._mismatch: str | None = None
 
     def compute_assignments(self) -> Iterator[Assignment]:
-        """Compute the group's assignment.
+        """Yield the group's assignment.
 
         With ``roundrobin``, it includes all topics of the group; with the other strategies, only this member's topics.
 
-        If the partitions are requested from brokers, an assignment of the last known partitions is yielded first. The
-        partitions that it revokes can be released even if no broker responds. It must not be used to claim partitions.
+        If the partitions are requested from brokers, and some are known from an earlier request, an assignment of the
+        known partitions is yielded first. The partitions that it revokes can be released even if no broker responds. It
+        must not be used to claim partitions.
 
         Raises:
             RegistrationError: another member's registration cannot be parsed, or its filter cannot be evaluated.
@@ -112,7 +113,7 @@ class AssignmentContext:
         return {p: t for p, t in assignment.items() if t.startswith(prefix) and t[len(prefix) :].isdigit()}
 
     def find_strategy_mismatch(self, path: str) -> str | None:
-        """Return a description of the mismatch if other members assign partitions differently, otherwise None.
+        """Return a description of the strategy mismatch if other members assign partitions differently, otherwise None.
 
         Called when another member does not release a partition that is assigned to this member. That is normal during a
         rebalance, and the check reads all registrations and owner znodes. Therefore, the check is done only if the same
@@ -130,7 +131,10 @@ class AssignmentContext:
         return self._mismatch
 
     def _infer_mismatch(self) -> str | None:
-        """Infer a mismatch from the owner znodes, because registrations do not contain strategies; None if none."""
+        """Return a description of the mismatch that the owner znodes show, or None if they show none.
+
+        Registrations do not contain the members' strategies.
+        """
         threads, partitions = self._read_group(self._known)  # the metadata on which the failed claim was based
         expected = assign(self._strategy, self._order, partitions, threads)
         owners = self._read_foreign_owners(partitions)
@@ -180,12 +184,12 @@ class AssignmentContext:
         return threads, partitions
 
     def _report_missing(self, topics: list[str]) -> None:
-        """Log subscribed topics that do not exist; log them again only if they change."""
+        """Log the subscribed topics that do not exist, unless the same topics were logged by the last call."""
         if self._own_filter or topics == self._reported_missing:
             return
         self._reported_missing = topics
         if topics:
-            remedy = "create the topic; it will be consumed once it exists"
+            remedy = "create the topics; each is consumed once it exists"
             if not self._cluster.brokers():
                 remedy = (
                     "no broker is registered in ZooKeeper; set bootstrap.servers if the cluster does not use ZooKeeper"

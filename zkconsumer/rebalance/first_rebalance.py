@@ -70,7 +70,7 @@ class FirstRebalance:
 
         Raises:
             ConfigurationError: the configuration makes a rebalance impossible.
-            ConsumerRebalanceFailedError: the rebalance did not succeed before the retry timeout.
+            ConsumerRebalanceFailedError: the rebalance did not succeed before the retry timeout expired.
             ZkConsumerError: the member failed or was closed.
         """
         limit_s = self._timeout_s + self._last_attempt_timeout_s

@@ -100,7 +100,7 @@ class Mailbox:
                 handles it.
 
         Returns:
-            The events that were in the queue.
+            The events that were taken from the queue.
         """
         events: list[Any] = []
         try:

@@ -106,7 +106,7 @@ class GroupMember:
 
     @property
     def holds_lease(self) -> bool:
-        """Whether the lease is held, so that no other member can have claimed the partitions in ``assignment``."""
+        """Whether the lease is held; if so, no other member can have claimed the partitions in ``assignment``."""
         return self._membership.holds_lease
 
     @property

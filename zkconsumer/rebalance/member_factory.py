@@ -92,7 +92,7 @@ def _create_cluster(config: ConsumerConfig, watch: SessionWatch) -> ClusterProxy
     def announce_change() -> None:
         """Make all members rebalance, because brokers do not notify them of new topics and partitions.
 
-        Otherwise, a new partition could have no owner until its assigned member polls the metadata.
+        Without this rebalance, a new partition could have no owner until its assigned member polls the metadata.
         """
         session.znodes.touch_parent(path, Registration({}).to_json())
 

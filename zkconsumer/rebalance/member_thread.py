@@ -16,7 +16,7 @@ from zkconsumer.threads import OwnedThread
 
 
 class MemberThread:
-    """The only thread of a member that registers and rebalances.
+    """The thread that registers a member and runs its rebalances.
 
     It processes calls and events, runs rebalances, and starts periodic commits when they are due. It modifies the state
     in ``Membership``, ``ZKRebalancerListener``, ``RebalanceAttempts`` and ``OffsetCommitter``.

@@ -129,12 +129,12 @@ class Membership:
 
     @property
     def is_registered(self) -> bool:
-        """Whether the member is registered, and the loss of that session has not been recorded."""
+        """Whether the member is registered in a session whose loss has not been recorded."""
         return self.session_id != 0
 
     @property
     def holds_lease(self) -> bool:
-        """Whether the lease is held, so that the session cannot have expired since the member registered."""
+        """Whether the lease is held; if so, the session cannot have expired since the member registered."""
         return self._session.lease.is_held
 
     @property

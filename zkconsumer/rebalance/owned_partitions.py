@@ -17,7 +17,7 @@ from zkconsumer.rebalance.session_watch import SessionLostError, SessionWatch
 
 
 class OwnedPartitions:
-    """Claims, delivers, releases and discards partitions, and records each step in the ``Membership``.
+    """Claims, releases and discards partitions, controls record delivery, and updates the ``Membership`` at each step.
 
     Used by the member thread.
 
@@ -67,7 +67,7 @@ class OwnedPartitions:
         return self._ownership.claim(added)
 
     def start_delivery(self, added: Assignment, assignment: Assignment) -> None:
-        """Call the application's callback, and then start delivering records of the claimed partitions.
+        """Call ``before_starting_fetchers``, and then start delivering records of the claimed partitions.
 
         Args:
             added: claimed partitions; may be empty.

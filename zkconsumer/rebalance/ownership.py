@@ -158,8 +158,9 @@ class Ownership:
     def _resolve_existing(self, pending: dict[str, bytes]) -> Conflict | None:
         """Handle owner znodes that already exist when they are claimed.
 
-        Znodes created in the current session are removed from ``pending``; znodes from an older session of this member
-        are deleted. One call handles all znodes, because all may exist after an outage that the session survived.
+        Znodes created in the current session for the same thread are removed from ``pending``; other znodes of this
+        member are deleted. One call handles all znodes, because all may exist after an outage that the session
+        survived.
 
         Returns:
             None if the claim can be retried; otherwise a conflict with a znode of another member.

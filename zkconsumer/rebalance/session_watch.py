@@ -15,7 +15,7 @@ class SessionLostError(RetriableError):
     It aborts the step that is waiting or about to write. Code that catches it calls ``ZKRebalancerListener.lose``.
 
     Attributes:
-        event: name of the log event.
+        event: name of the event to log.
     """
 
     def __init__(self, event: str) -> None:
@@ -31,12 +31,12 @@ class SessionWatch:
     Args:
         session: the member's ZooKeeper session.
         membership: state of the member.
-        mailbox: mailbox for calls from other threads and session events.
+        mailbox: mailbox for session events, and for calls from other threads.
 
     Attributes:
         session: the member's ZooKeeper session.
         membership: state of the member.
-        mailbox: mailbox for calls from other threads and session events.
+        mailbox: mailbox for session events, and for calls from other threads.
         needs_rebalance: whether an event since the start of the last rebalance attempt requires another rebalance.
     """
 

@@ -54,7 +54,7 @@ def add_to(tools: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the lines and the problems, and return the exit code."""
+    """Print the properties and the problems, and return the exit code."""
     try:
         content = options.file.read_bytes()
     except OSError as error:
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         return 2
     path = str(options.file)
     entries, problems = _parse(content, path)
-    if entries:  # do not report missing required properties for an empty or unreadable file
+    if entries:  # do not report missing required properties for an empty or malformed file
         problems += _find_problems(dict(entries))
     lines = list(_explain(entries, {line for line, _ in problems}))
     if options.json:

@@ -217,7 +217,7 @@ def run_java_home(_options: argparse.Namespace) -> int:
 
 
 def run_status(options: argparse.Namespace) -> int:
-    """Print the detached cluster's addresses or consumer properties; return exit code 1 if no cluster is running."""
+    """Print the detached cluster's addresses or consumer properties; return exit code 1 if it is not running."""
     if options.properties:
         _print_properties(cluster_state.require())  # the output is usually redirected to a file, so print no messages
         return 0
@@ -263,7 +263,7 @@ def _detach(options: argparse.Namespace) -> int:
 
 
 def _print_properties(state: dict[str, Any]) -> None:
-    """Print the properties of a consumer that reads topics from the beginning."""
+    """Print consumer properties for the cluster; a group without committed offsets starts at the earliest record."""
     names = ("zookeeper.connect", "bootstrap.servers") if is_kraft(state["kafka"]) else ("zookeeper.connect",)
     common.echo(f"# Consumer properties for the development cluster (Kafka {state['kafka']})")
     for name in names:

@@ -1,4 +1,4 @@
-"""The action ``produce`` of the tool ``cluster``: writes lines from standard input, or numbers, to a topic."""
+"""The action ``produce`` of ``cluster``: writes lines from standard input, or consecutive numbers, to a topic."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _partitions(servers: str, topic: str) -> list[int]:
 
 
 def _split_lines(separator: str) -> Iterator[KeyValue]:
-    """Yield the key and value of each line of standard input.
+    """Yield the lines of standard input, split into keys and values.
 
     Raises:
         ToolError: a line does not contain the separator.

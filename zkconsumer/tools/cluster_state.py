@@ -38,6 +38,8 @@ def require() -> dict[str, Any]:
 def hint(arguments: Collection[str], addresses: Collection[str]) -> str:
     """Return a hint with the options that connect a tool to the detached cluster, or an empty string.
 
+    It is empty if no cluster is running, if the tool already uses its addresses, or if the tool has no such options.
+
     Args:
         arguments: option names of the tool.
         addresses: values of the tool's options, including the addresses to which it could not connect.
@@ -82,7 +84,8 @@ def supervising(path: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ZkConsumerError(
-                "a development cluster is already running or starting; stop it with `zkconsumer cluster down`"
+                "a development cluster is already running or starting; once it is running, stop it with "
+                "`zkconsumer cluster down`"
             ) from None
         try:
             yield

@@ -73,7 +73,7 @@ def add_log_level(parser: argparse.ArgumentParser) -> None:
 
 
 def add_group(parser: argparse.ArgumentParser) -> None:
-    """Add ``--zookeeper`` and ``--group``, for a tool that examines one group."""
+    """Add ``--zookeeper`` and ``--group``, for a tool that operates on one group."""
     parser.add_argument("--zookeeper", default=LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)")
     parser.add_argument("--group", required=True, help="consumer group")
 
@@ -176,7 +176,7 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 
 def retrying(backoff_s: float = 0.5) -> Retrying:
-    """Return a tenacity ``Retrying`` that retries for 15 seconds after ``RetriableError``.
+    """Return a tenacity ``Retrying`` that retries calls that raise ``RetriableError``, for up to 15 seconds.
 
     The first requests for a group coordinator fail until the brokers have created the offsets topic.
 
@@ -203,7 +203,7 @@ def count(number: int, noun: str) -> str:
 
 
 def cell(value: object) -> str:
-    """Return the text of a table cell, without control characters and truncated if it is too long."""
+    """Return the text of a table cell: ``-`` for None; control characters are escaped, and long text is truncated."""
     text = "-" if value is None else printable(value)
     return text if len(text) <= _MAX_CELL_LENGTH else f"{text[:_MAX_CELL_LENGTH]}..."
 

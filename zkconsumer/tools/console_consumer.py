@@ -62,7 +62,7 @@ def add_to(tools: Any) -> None:
         help="start with the earliest message if the group has no committed offsets",
     )
     parser.add_argument(
-        "--delete-consumer-offsets", action="store_true", help="delete the group's committed offsets on startup"
+        "--delete-consumer-offsets", action="store_true", help="delete the group's offsets in ZooKeeper on startup"
     )
     parser.add_argument(
         "--timeout-ms", type=common.positive, metavar="MS", help="exit if no message arrives within this time"
@@ -124,7 +124,7 @@ def _topics(options: argparse.Namespace) -> str | TopicFilter:
 
 
 def _print_all(stream: KafkaStream, printer: MessagePrinter) -> None:
-    """Print messages until the stream ends or the limit is reached.
+    """Print messages until the stream ends, or until the limit or ``consumer.timeout.ms`` is reached.
 
     All printed messages count as consumed, even if a signal handler raises an exception.
     """
@@ -137,7 +137,7 @@ def _print_all(stream: KafkaStream, printer: MessagePrinter) -> None:
 
 
 def _consume_last_message(stream: KafkaStream, printer: MessagePrinter) -> None:
-    """Mark the last printed message as consumed; the stream does so only when the next message is requested."""
+    """Mark the last printed message, if any, as consumed; the stream does so only when the next one is requested."""
     last = printer.last_message
     if last is not None:
         stream.positions.consume_last(TopicPartition(last.topic, last.partition), last.offset)

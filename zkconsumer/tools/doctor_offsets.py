@@ -27,10 +27,11 @@ def check(
     partitions: Mapping[str, list[int]],
     stale_after_s: float,
 ) -> Iterator[Finding]:
-    """Report invalid, stale or differing committed offsets, lag without members, and unavailable brokers and leaders.
+    """Report problems with committed offsets, unavailable brokers and leaders, and lag of a group without members.
 
-    An offset is invalid if it is negative or out of range, or if its partition does not exist. It differs if Kafka and
-    ZooKeeper store different offsets for the same partition.
+    A committed offset is a problem if it is negative or out of range, if its partition does not exist, if Kafka and
+    ZooKeeper store different offsets for the partition, or if it is stale: the partition has lag, and the offset was
+    committed too long ago.
 
     Args:
         partitions: partition numbers of each existing topic.

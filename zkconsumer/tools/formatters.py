@@ -103,7 +103,7 @@ def _checksum(properties: dict[str, str]) -> Formatter:
 
     def format_message(message: MessageAndMetadata) -> bytes:
         # Computed from the timestamp and the sizes, as in Kafka 1.1 ConsumerRecord.checksum: the log has only one
-        # checksum per batch.
+        # checksum per record batch.
         sizes = (-1 if data is None else len(data) for data in (message.key, message.value))
         checksum = native.crc32c(struct.pack(">qii", message.timestamp, *sizes))
         topic = f"{properties['topic']}:" if prefix_topic else ""

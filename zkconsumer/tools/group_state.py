@@ -26,8 +26,8 @@ class GroupState:
 
     Attributes:
         group: name of the group.
-        members: registration by consumer id.
-        sessions: ZooKeeper session id by consumer id, including malformed registrations.
+        members: registration by consumer id, except for malformed registrations.
+        sessions: ZooKeeper session id by consumer id, even if the registration is malformed.
         application: process of the running ``StreamsApp`` that uses the group for its offsets; empty if there is none.
         registrations: content of the registration znode by consumer id, even if it is malformed.
         owners: thread id of the owner by partition.
@@ -62,12 +62,12 @@ class GroupState:
 
     @property
     def users(self) -> list[str]:
-        """The consumer ids of the live members, and the running ``StreamsApp``."""
+        """Consumer ids of the live members, and a description of the running ``StreamsApp`` if there is one."""
         return [*sorted(self.sessions), *([f"the StreamsApp in {self.application}"] if self.application else [])]
 
     @property
     def topics(self) -> list[str]:
-        """Sorted names of the topics that have an owner or a committed offset."""
+        """Sorted names of the topics with an owned partition or a committed offset."""
         return sorted({partition.topic for partition in (*self.owners, *self.offsets)})
 
 
@@ -201,7 +201,7 @@ def offsets(
 def furthest(
     state: GroupState, partitions: Sequence[TopicPartition], kafka: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the higher of the committed offsets in Kafka and ZooKeeper, for each partition that has one.
+    """Return the higher of the committed offsets in Kafka and ZooKeeper, for each partition with a committed offset.
 
     If ``offsets.storage`` was changed, the previous storage contains outdated offsets.
     """

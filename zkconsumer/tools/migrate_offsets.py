@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Group:
-    """The group's offsets in ZooKeeper and Kafka; connects only if one of them is the source or the target."""
+    """A group's offsets in ZooKeeper and Kafka. Connects only if either storage is the source or target of the copy."""
 
     def __init__(self, options: argparse.Namespace, closing: contextlib.ExitStack) -> None:
         self._name = options.group

@@ -82,7 +82,7 @@ class MessagePrinter:
         """Create a printer.
 
         Args:
-            options: parsed options of ``add_output_options``.
+            options: parsed options, including those that ``add_output_options`` adds.
             formatter: function that returns the bytes to print for a message.
 
         Raises:
@@ -110,7 +110,7 @@ class MessagePrinter:
 
     @property
     def has_reached_limit(self) -> bool:
-        """Whether the maximum number of messages was printed."""
+        """Whether ``--max-messages`` is set and that many messages were printed or skipped."""
         return self._limit is not None and self.count == self._limit
 
     def print(self, message: MessageAndMetadata) -> None:

@@ -97,7 +97,7 @@ def _print_all(
     """Print messages up to ``--max-messages`` or, with ``--no-wait-at-logend``, up to the end of the log.
 
     Returns:
-        The end offset, or None if ``--max-messages`` was reached first.
+        The next offset to fetch, or None if ``--max-messages`` was reached first.
     """
     offset = options.offset
     if offset < 0:

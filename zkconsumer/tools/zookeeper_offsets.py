@@ -2,8 +2,8 @@
 
 Source: Kafka 0.8.2 kafka.tools.ExportZkOffsets, ImportZkOffsets, UpdateOffsetsInZK. Deliberate differences: an import
 writes only offset znodes (Kafka's tool writes any path). Before an import writes the first offset, it validates all
-lines and checks that the partitions exist. ``--force`` is required if a group has live members. An export omits empty
-offset znodes and negative offsets.
+lines and checks that the partitions exist. ``--force`` is required if a group has live members. An export omits offset
+znodes whose content is empty, negative or malformed.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
 
 
 def _check_partitions(cluster: Cluster, path: Path, offsets_by_group: Mapping[str, Iterable[TopicPartition]]) -> None:
-    """Raise ``ToolError`` if the file contains offsets for a partition that does not exist."""
+    """Raise ``ToolError`` if the file at ``path`` contains offsets for a partition that does not exist."""
     wanted = {partition for offsets in offsets_by_group.values() for partition in offsets}
     missing = sorted(wanted - set(group_state.list_partitions(cluster, {partition.topic for partition in wanted})))
     if missing:

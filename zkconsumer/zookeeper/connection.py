@@ -27,7 +27,7 @@ from zkconsumer.log import KAZOO
 from zkconsumer.zookeeper.kazoo_client import Client
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 
-#: kazoo's logger. kazoo logs each request including its credentials, which ``_hide_credentials`` masks.
+#: kazoo's logger. kazoo logs each request, including any credentials, which ``_hide_credentials`` masks.
 _kazoo_log = logging.getLogger(KAZOO)
 
 
@@ -150,7 +150,9 @@ class Connection:
                 f"ZooKeeper at {self.hosts!r} is unreachable or did not respond within {self._timeout_s:g} s"
             ) from error
         except kazoo_errors.SessionExpiredError as error:
-            raise OwnershipLostError("the ZooKeeper session expired; the consumer will rejoin the group") from error
+            raise OwnershipLostError(
+                "the ZooKeeper session expired; a consumer automatically rejoins its group"
+            ) from error
         except kazoo_errors.KazooException as error:
             raise ZooKeeperUnavailableError(f"request to ZooKeeper at {self.hosts!r} failed: {error!r}") from error
         finally:

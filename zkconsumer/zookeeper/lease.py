@@ -93,8 +93,8 @@ class Lease:
     """The lease of a ZooKeeper session.
 
     It ends three quarters of the negotiated session timeout after the last successful ``sync`` was sent, or when the
-    session expires. After that, only ``acquire`` can restart it: a member without a lease must re-register, because
-    other members may have claimed its partitions.
+    session expires or is closed. After that, only ``acquire`` can restart it: a member without a lease must
+    re-register, because other members may have claimed its partitions.
 
     ========  ===========================  =======================  =========================
     state     ``acquire``                  duration elapses, or     ``on_expired`` was called

@@ -58,7 +58,7 @@ class GroupPaths:
 
     @property
     def application(self) -> str:
-        """Path of the ephemeral znode of a running ``StreamsApp``, which contains its process id and host name."""
+        """Path of the ephemeral znode that contains the process id and host name of a running ``StreamsApp``."""
         return f"{self.root}/application"
 
     @property

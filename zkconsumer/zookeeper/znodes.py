@@ -19,7 +19,7 @@ TRANSACTION_LIMIT = 1000
 #: The ACL set by authenticated JVM members: full access for the creator, read access for everyone.
 _CREATOR_ACL = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]
 
-#: Exceptions for failed preconditions: a znode has a different version, does not exist, or already exists.
+#: Exceptions for failed preconditions: a znode has an unexpected version, does not exist, or already exists.
 _NOT_AS_EXPECTED = (kazoo_errors.BadVersionError, kazoo_errors.NoNodeError, kazoo_errors.NodeExistsError)
 
 _T = TypeVar("_T")
@@ -71,7 +71,8 @@ class Znodes:
 
     Args:
         connection: connection to ZooKeeper.
-        authenticates: whether the client authenticates; if so, only its credentials can write to its znodes by default.
+        authenticates: whether the client authenticates; if so, by default only clients with the same credentials can
+            write to the znodes that it creates.
         on_change: function that is called with the path of a fired watch, in a kazoo thread that must not block.
     """
 
@@ -102,7 +103,10 @@ class Znodes:
         return nodes
 
     def children(self, path: str, *, watch: bool = False) -> list[str] | None:
-        """Return the sorted names of a znode's children, or None if the znode does not exist."""
+        """Return the sorted names of a znode's children, or None if the znode does not exist.
+
+        If ``watch`` is true, the next creation or deletion of a child, or the deletion of the znode, is reported.
+        """
         try:
             result = self._connection.connected_client().get_children_async(path, self._on_change if watch else None)
             return sorted(self._connection.wait(result, path))
@@ -224,8 +228,8 @@ class Znodes:
             groups: groups of writes; the writes of a group are always part of the same transaction.
 
         Returns:
-            The new version of each group's first znode, or None if a precondition of the group failed: a znode has a
-            different version, does not exist, or already exists.
+            The new version of each group's first znode, or None if a precondition of the group failed: a znode has an
+            unexpected version, does not exist, or already exists.
         """
         writes = [write for group in groups for write in group if write.version is None]
         for parent, open_to_all in {(write.path.rpartition("/")[0], write.open_to_all) for write in writes}:
@@ -267,7 +271,7 @@ class Znodes:
         return transaction
 
     def _wait_unless_stale(self, result: Any, path: str) -> Any:
-        """Wait for a result and return it, or None if the znode does not exist or has a different version."""
+        """Wait for a result and return it, or None if the znode does not exist or has an unexpected version."""
         try:
             return self._connection.wait(result, path)
         except (BadVersion, NodeMissing):
