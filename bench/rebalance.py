@@ -231,8 +231,8 @@ def _measure_gaps(
 ) -> tuple[list[list[float]], list[list[float]]]:
     """Return the times between consecutive records, in milliseconds.
 
-    The first list contains a list for each second without a rebalance, the second a list for each join or leave. A
-    join or leave is measured until a second after it.
+    The first result has one list per one-second interval without a rebalance. The other has one list per join or leave,
+    which covers the rebalance and the following second.
     """
     steady, rebalancing = [], []
     for number in range(rounds):

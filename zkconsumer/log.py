@@ -79,6 +79,7 @@ class EventValues(TypedDict, total=False):
     remedy: str
     retriable: bool
     session_id: str
+    slowest_partition: str
     state: str
     store: str
     task: str

@@ -39,7 +39,7 @@ class Load:
     """A thread that sends ``RATE`` records per second until it is stopped.
 
     Args:
-        admin: admin client. Only the thread uses it, and closes it at the end.
+        admin: admin client, used only by the thread, which closes it when it stops.
         topic: input topic.
 
     Attributes:

@@ -2,8 +2,8 @@
 
 The demo starts ZooKeeper and two brokers, produces numbered records, and reads them with a Spark query. Then a plain
 Python process joins the group, and leaves it again, while a steady load continues. At the end, the demo checks that
-each record was read once. It takes about 90 seconds; the first run takes up to four minutes, because it downloads the
-servers.
+each record was read exactly once. It takes about 90 seconds; the first run takes up to four minutes, because it
+downloads the servers.
 """
 
 from __future__ import annotations

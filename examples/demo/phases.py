@@ -43,7 +43,7 @@ class Demo:
         self._owners: Owners
 
     def run(self) -> bool:
-        """Run all phases, and return whether each record was read once."""
+        """Run all phases, and return whether each record was read exactly once."""
         say = self._screen.say
         say(
             "Starting ZooKeeper, two Kafka brokers and Spark. The demo takes about 90 seconds; the first run takes up "

@@ -60,7 +60,7 @@ class RecordCount:
             total: sum of all produced numbers.
 
         Raises:
-            ZkConsumerError: each offset was read once, but the sum of the numbers is wrong.
+            ZkConsumerError: each offset was read exactly once, but the sum of the numbers is wrong.
         """
         distinct, positions = 0, Counter[int]()
         chunks = sorted(self._chunks)

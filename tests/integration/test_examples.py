@@ -10,6 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +84,14 @@ def test_manual_commits_store_each_message_once(
     def stored() -> list[int]:
         return [json.loads(line)["id"] for line in output.read_text().splitlines()] if output.exists() else []
 
+    def has_stored(count: int) -> bool:
+        return len(stored()) >= count
+
     skipped = []
     for count, number in ((1, signal.SIGTERM), (300, signal.SIGINT), (1000, signal.SIGTERM)):
         command = [sys.executable, str(EXAMPLES / "manual_commits.py"), str(properties), name, str(output)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            wait_for(lambda at_least=count: len(stored()) >= at_least, what=f"{count} messages are stored")
+            wait_for(partial(has_stored, count), what=f"{count} messages are stored")
             process.send_signal(number)
             skipped += process.communicate(timeout=30)[1].splitlines()
         assert process.returncode == 0, skipped

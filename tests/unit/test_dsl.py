@@ -479,7 +479,7 @@ def test_invalid_steps_are_rejected(builder: StreamsBuilder) -> None:
         (lambda: stream.join("in", join), "must be a KStream, KTable or GlobalKTable, got 'in'"),  # type: ignore[arg-type]
         (
             lambda: stream.join(table, join, grace_ms=5),
-            "requires a versioned table with history_ms of at least 5, got None",
+            "requires a versioned table with history_ms of at least 5, got history_ms=None",
         ),
         (
             lambda: stream.join(table, join, windows=JoinWindows(before_ms=0, after_ms=1)),

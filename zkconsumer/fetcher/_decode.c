@@ -764,7 +764,7 @@ static PyObject *messages(PyObject *self, PyObject *args) {
     Py_buffer c[N_COLUMNS], h[N_HEADERS];
     if (!PyArg_ParseTuple(args, "OOOnOO", &cls, &topic, &partition, &rows, &columns, &headers)) return NULL;
     if (!PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, &PyTuple_Type)) {
-        PyErr_SetString(PyExc_TypeError, "cls must be a tuple type");
+        PyErr_Format(PyExc_TypeError, "cls must be a subclass of tuple, got %R", cls);
         return NULL;
     }
     if (!get_buffers(columns, c, N_COLUMNS)) return NULL;

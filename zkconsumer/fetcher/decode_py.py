@@ -264,7 +264,7 @@ def messages(
     The columns must have been filled with ``timestamp_scale`` 1. Invalid UTF-8 in header keys is escaped as surrogates.
     """
     if not (isinstance(cls, type) and issubclass(cls, tuple)):
-        raise TypeError("cls must be a tuple type")
+        raise TypeError(f"cls must be a subclass of tuple, got {cls!r}")
     state = bytearray(8 * len(STATE))
     # Counters above 0 keep the writer from overwriting the first offsets.
     struct.pack_into("<q", state, 8 * STATE.index("rows"), 1)

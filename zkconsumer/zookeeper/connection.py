@@ -151,7 +151,7 @@ class Connection:
             ) from error
         except kazoo_errors.SessionExpiredError as error:
             raise OwnershipLostError(
-                "the ZooKeeper session expired; a consumer automatically rejoins its group"
+                "the ZooKeeper session expired; consumers rejoin their group automatically"
             ) from error
         except kazoo_errors.KazooException as error:
             raise ZooKeeperUnavailableError(f"request to ZooKeeper at {self.hosts!r} failed: {error!r}") from error

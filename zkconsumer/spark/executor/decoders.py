@@ -133,8 +133,8 @@ def load(name: str) -> type[Decoder]:
         found = functools.reduce(getattr, path.split("."), importlib.import_module(module))
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
-            f"option decoder = {name!r}: the class cannot be imported: {error}. Install its module on the driver and "
-            "the executors"
+            f"option decoder = {name!r}: could not import the class: {error}; check the name, and that the module is "
+            "installed on the driver and the executors"
         ) from error
     if not isinstance(found, type) or not issubclass(found, RecordDecoder | BatchDecoder):
         raise ConfigurationError(

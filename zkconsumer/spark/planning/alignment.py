@@ -324,9 +324,8 @@ class Alignment:
         slowest = limit.slowest_partition if is_holding else None
         if slowest is not None and slowest != self._held_by:
             self._log.info(
-                "event_time_held_back",
-                topic=slowest.topic,
-                partition=slowest.partition,
+                "partitions_held_back",
+                slowest_partition=str(slowest),
                 max_event_time_ms=limit.max_event_time_ms,
                 idle=sorted(str(partition) for partition in self._times.idle),
             )

@@ -13,7 +13,8 @@ from zkconsumer.message import TopicPartition
 
 #: Minimum seconds before an unavailable partition is looked up again.
 _RETRY_INTERVAL_S = 1.0
-#: Minimum seconds before the next request to an unresponsive leader, per second that the last request blocked planning.
+#: Minimum wait before the next request to an unresponsive leader, as a multiple of the time that the last request
+#: blocked planning.
 _RETRY_FACTOR = 10.0
 
 

@@ -177,7 +177,7 @@ class StoredApplication:
                 )
 
     def _find_earlier(self, declarations: Mapping[str, Any]) -> dict[str, list[str]]:
-        """Return hashes of earlier declarations that task snapshots of changed sub-topologies may contain."""
+        """Return the hashes of earlier declarations, by number of the changed sub-topology."""
         changed = [
             number
             for number, one in declarations.items()
@@ -193,8 +193,8 @@ class StoredApplication:
         now = subtopology.task_count
         if now < before:
             raise StreamsError(
-                f"{place}: the partition count of sub-topology {number} decreased from {before} to {now}; restore its "
-                "topics with their previous partition counts"
+                f"{place}: the partition count of sub-topology {number} decreased from {before} to {now}; use a new "
+                "checkpoint and a new application id"
             )
         if now > before and subtopology.stores:
             raise StreamsError(

@@ -24,7 +24,7 @@ class TableOperation(ABC):
     """An operation whose result is a table.
 
     Attributes:
-        sends_old: whether downstream steps need old values.
+        sends_old: whether old values are forwarded along with new values.
     """
 
     sends_old = False

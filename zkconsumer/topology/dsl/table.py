@@ -227,7 +227,7 @@ class KTable:
         if self.history_ms is None or self.history_ms < grace_ms:
             raise TopologyError(
                 f"table {self.name!r}: a join with grace_ms={grace_ms} requires a versioned table with history_ms of "
-                f"at least {grace_ms}, got {self.history_ms}"
+                f"at least {grace_ms}, got history_ms={self.history_ms}"
             )
 
     def _filter(self, predicate: Predicate, is_negated: bool, store: StoreSettings, name: str | None) -> KTable:

@@ -262,7 +262,7 @@ class TimedStore(SegmentedStore):
     def _get(self, key: Any, time_ms: int, second: int) -> Any:
         """Return a value, or None if it does not exist or has expired."""
         if time_ms <= self._segments.stream_time_ms - self._retention_ms:
-            self._serialize_key(key)  # raises an error for a key of the wrong type, even if the time has expired
+            self._serialize_key(key)  # raises an error for a key of the wrong type, even if the entry has expired
             return None
         return self._objects.get(time_ms // self._interval_ms, key, time_ms, second)
 
