@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numbers
+import operator
+from collections.abc import Mapping
 from typing import Any
 
 from zkconsumer.errors import ConfigurationError
@@ -22,10 +25,19 @@ def check_type(name: str, value: object, expected: type | tuple[type, ...], requ
         raise ConfigurationError(f"{name} must be {requirement}, got {_describe(value)}")
 
 
-def check_integer(name: str, value: object, minimum: int, maximum: int) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is an int between ``minimum`` and ``maximum``, inclusive."""
-    if type(value) is not int or not minimum <= value <= maximum:
+def check_integer(name: str, value: Any, minimum: int, maximum: int) -> int:
+    """Return an integer, such as an int or a NumPy integer, as an int.
+
+    Raises:
+        ConfigurationError: ``value`` is not an integer between ``minimum`` and ``maximum``, inclusive.
+    """
+    try:
+        number = minimum - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = minimum - 1
+    if not minimum <= number <= maximum:
         raise ConfigurationError(f"{name} must be an integer between {minimum} and {maximum}, got {_describe(value)}")
+    return number
 
 
 def check_function(name: str, value: object) -> None:
@@ -34,34 +46,71 @@ def check_function(name: str, value: object) -> None:
         raise ConfigurationError(f"{name} must be a function or None, got {_describe(value)}")
 
 
-def check_methods(name: str, value: Any, parent: type, *methods: str) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is None or an object, not a class, that has ``methods``.
-
-    Args:
-        name: name of the argument.
-        value: the argument.
-        parent: class whose subclasses have the methods, named in the message.
-        methods: method names.
-    """
+def check_methods(name: str, value: Any, *methods: str) -> None:
+    """Raise ``ConfigurationError`` unless ``value`` is None or an object with ``methods``."""
     if value is None:
         return
+    if isinstance(value, type):
+        raise ConfigurationError(f"{name} must be an instance, got class {value.__name__}")
     missing = [method for method in methods if not callable(getattr(value, method, None))]
-    if missing or isinstance(value, type):
+    if missing:
         raise ConfigurationError(
-            f"{name} must be an instance of a subclass of {parent.__name__}, got {_describe(value)}"
+            f"{name} must have the methods {' and '.join(methods)}; {_describe(value)} has no {missing[0]}"
         )
 
 
-def check_topic_partition(value: object) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is a ``TopicPartition``."""
-    check_type("a partition", value, TopicPartition, "a TopicPartition such as TopicPartition('orders', 0)")
+def check_partition(topic: object, partition: object) -> TopicPartition:
+    """Return a ``TopicPartition``.
+
+    Raises:
+        ConfigurationError: ``topic`` is not a str, or ``partition`` is not a partition number.
+    """
+    check_type("topic", topic, str, "a str")
+    return TopicPartition(str(topic), check_integer("partition", partition, 0, (1 << 31) - 1))
+
+
+def check_offsets(offsets: Any, maximum: int) -> dict[TopicPartition, int]:
+    """Return offsets by partition.
+
+    Raises:
+        ConfigurationError: ``offsets`` is not a dict from partitions to offsets of at most ``maximum``.
+    """
+    check_type("offsets", offsets, Mapping, "a dict such as {TopicPartition('orders', 0): 100}")
+    found = {}
+    for key, offset in offsets.items():
+        partition = check_topic_partition(key)
+        found[partition] = check_integer(f"offset of partition {partition}", offset, 0, maximum)
+    return found
+
+
+def check_topic_partition(value: Any) -> TopicPartition:
+    """Return a tuple of a topic and a partition number, such as a ``TopicPartition``, as a ``TopicPartition``.
+
+    Raises:
+        ConfigurationError: ``value`` is not such a tuple.
+    """
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise ConfigurationError(
+            f"a partition must be a TopicPartition such as TopicPartition('orders', 0), got {_describe(value)}"
+        )
+    return check_partition(*value)
 
 
 def _describe(value: object) -> str:
     """Return a description of a value, without the contents of collections, which may contain passwords."""
-    if value is None or isinstance(value, (bool, int, float, str, bytes)):
-        return excerpt(value) if isinstance(value, (str, bytes)) else repr(value)
+    if isinstance(value, str | bytes):
+        return excerpt(value)
+    if value is None or isinstance(value, numbers.Number):
+        return repr(value)
     return f"class {value.__name__}" if isinstance(value, type) else f"a value of type {type(value).__name__}"
 
 
-__all__ = ["check_function", "check_integer", "check_methods", "check_topic_partition", "check_type"]
+__all__ = [
+    "check_function",
+    "check_integer",
+    "check_methods",
+    "check_offsets",
+    "check_partition",
+    "check_topic_partition",
+    "check_type",
+]

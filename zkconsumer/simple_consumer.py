@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from zkconsumer.argument_checks import check_integer, check_topic_partition, check_type
+from zkconsumer.argument_checks import (
+    check_integer,
+    check_offsets,
+    check_partition,
+    check_topic_partition,
+    check_type,
+)
 from zkconsumer.broker import protocol
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.error_codes import broker_error
@@ -26,6 +32,8 @@ from zkconsumer.fetcher.batch_headers import make_checked_chunk
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import MAX_ROWS, read_messages
 from zkconsumer.message import Endpoint, MessageAndMetadata, TopicPartition
+
+_T = TypeVar("_T")
 
 #: Special timestamps for ``offset_for_time`` and ``earliest_or_latest_offset``. Source: kafka.api.OffsetRequest.
 EARLIEST_TIME, LATEST_TIME = protocol.EARLIEST, protocol.LATEST
@@ -80,10 +88,9 @@ class SimpleConsumer:
         security: Security = PLAINTEXT,
     ) -> None:
         check_type("host", host, str, "a str")
-        check_integer("port", port, 1, 65_535)
-        check_integer("so_timeout_ms", so_timeout_ms, 1, INT_MAX)
-        connecting = Connecting(client_id, so_timeout_ms / 1000, security, buffer_size)
-        self._channel = connecting.channel(Endpoint(host, port))
+        timeout_s = check_integer("so_timeout_ms", so_timeout_ms, 1, INT_MAX) / 1000
+        connecting = Connecting(client_id, timeout_s, security, check_integer("buffer_size", buffer_size, -1, INT_MAX))
+        self._channel = connecting.channel(Endpoint(host, check_integer("port", port, 1, 65_535)))
 
     def __enter__(self) -> SimpleConsumer:
         return self
@@ -125,14 +132,13 @@ class SimpleConsumer:
             MessageSizeTooLargeError: the first message is larger than ``fetch_size``, and the broker truncated it.
             CorruptRecordError: the first message is corrupt; messages before a later corrupt message are returned.
         """
-        topic_partition = _check_partition(topic, partition)
-        check_integer("offset", offset, -LONG_MAX, LONG_MAX)
-        check_integer("fetch_size", fetch_size, 0, INT_MAX)
+        topic_partition = check_partition(topic, partition)
+        offset = check_integer("offset", offset, -LONG_MAX, LONG_MAX)
         request = protocol.fetch_request(
             {topic_partition: offset},
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-            partition_max_bytes=fetch_size,
+            max_wait_ms=check_integer("max_wait_ms", max_wait_ms, 0, INT_MAX),
+            min_bytes=check_integer("min_bytes", min_bytes, 0, INT_MAX),
+            partition_max_bytes=check_integer("fetch_size", fetch_size, 0, INT_MAX),
             read_committed=read_committed,
         )
         data = self._send_fetch(request, topic_partition, offset)
@@ -181,8 +187,8 @@ class SimpleConsumer:
         Args:
             timestamp_ms: milliseconds since the epoch, ``EARLIEST_TIME`` or ``LATEST_TIME``.
         """
-        topic_partition = _check_partition(topic, partition)
-        check_type("timestamp_ms", timestamp_ms, int, "an integer")
+        topic_partition = check_partition(topic, partition)
+        timestamp_ms = check_integer("timestamp_ms", timestamp_ms, -LONG_MAX, LONG_MAX)
         offsets = protocol.parse_list_offsets_response(
             self._channel.request(protocol.list_offsets_request([topic_partition], timestamp_ms))
         )
@@ -197,9 +203,8 @@ class SimpleConsumer:
             offsets: next offset to consume, by partition.
             storage: ``kafka``, or ``zookeeper`` with brokers up to 3.9, which write the offset znodes for the client.
         """
-        for partition, offset in offsets.items():
-            check_topic_partition(partition)
-            check_integer(f"offset of partition {partition}", offset, 0, LONG_MAX)
+        check_type("group", group, str, "a str")
+        offsets = check_offsets(offsets, LONG_MAX)
         request = protocol.offset_commit_request(group, offsets, version=_request_version(storage))
         for partition, code in protocol.parse_offset_commit_response(self._channel.request(request)).items():
             self._check(code, f"commit offset {offsets[partition]} of {partition}")
@@ -208,9 +213,8 @@ class SimpleConsumer:
         self, group: str, partitions: Iterable[TopicPartition], *, storage: str = "kafka"
     ) -> dict[TopicPartition, int]:
         """Return a group's committed offsets, -1 for partitions without one; see ``commit_offsets``."""
-        partitions = list(partitions)
-        for wanted in partitions:
-            check_topic_partition(wanted)
+        check_type("group", group, str, "a str")
+        partitions = [check_topic_partition(partition) for partition in _check_list("partitions", partitions)]
         request = protocol.offset_fetch_request(group, partitions, version=_request_version(storage))
         committed, errors = protocol.parse_offset_fetch_response(self._channel.request(request))
         found = {partition: offset for partition, (offset, _) in committed.items()}
@@ -227,8 +231,9 @@ class SimpleConsumer:
         Raises:
             TopicAuthorizationError: the client is not authorized to describe one of the topics.
         """
-        if isinstance(topics, str):
-            raise ConfigurationError(f"topics must be a list, got {topics!r}")
+        topics = _check_list("topics", topics)
+        for topic_name in topics:
+            check_type("a topic", topic_name, str, "a str")
         response = self._channel.request(protocol.metadata_request(topics))
         for topic in response.topics:
             if topic.error_code not in (protocol.UNKNOWN_TOPIC_OR_PARTITION, protocol.LEADER_NOT_AVAILABLE):
@@ -264,10 +269,11 @@ class SimpleConsumer:
         raise broker_error(code, f"broker {self._channel.endpoint} could not {operation}")
 
 
-def _check_partition(topic: str, partition: int) -> TopicPartition:
-    check_type("topic", topic, str, "a str")
-    check_integer("partition", partition, 0, INT_MAX)
-    return TopicPartition(topic, partition)
+def _check_list(name: str, values: Iterable[_T]) -> list[_T]:
+    """Return the values as a list; a str, bytes or ``TopicPartition`` is not a list of values."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | TopicPartition):
+        raise ConfigurationError(f"{name} must be a list, got {values!r}")
+    return list(values)
 
 
 def _read_valid_messages(chunk: Chunk, check_crcs: bool) -> tuple[list[MessageAndMetadata], int]:

@@ -56,14 +56,30 @@ def test_group_without_members_has_failed(topic: Topics, group: str, zk: KazooCl
 
 
 def test_group_of_running_application_is_in_use(
-    topic: Topics, group: str, zk: KazooClient, other: KazooClient, health: Health, run: Run, at: str
+    topic: Topics,
+    group: str,
+    admin: Any,
+    zk: KazooClient,
+    other: KazooClient,
+    health: Health,
+    run: Run,
+    at: str,
 ) -> None:
     """A ``StreamsApp`` has no members, but an ephemeral znode."""
     name = topic()
     set_offsets(zk, group, name, {0: 0})
+    zk.create(f"/consumers/{group}/application", b"left by a backup")  # not ephemeral, so no application runs
+    assert health()[0] == "failed"
+    zk.delete(f"/consumers/{group}/application")
     other.create(f"/consumers/{group}/application", b"process 7 on host", ephemeral=True)
 
     assert health() == ("healthy", {})
+    produce(admin, name, 0, numbers(0, 10))
+    mtime = zk.exists(f"/consumers/{group}/offsets/{name}/0").mtime / 1000
+    wait_for(lambda: time.time() > mtime + 1)
+    state, reasons = health("--stale-after", 1)
+    assert (state, list(reasons)) == ("stalled", ["commit_failed"])
+    assert reasons["commit_failed"]["partitions"] == [f"{name}-0"]
     assert (
         f"group {group}: 0 members, StreamsApp in process 7 on host, "
         in run("doctor", "--zookeeper", at, "--group", group)[1]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import zkconsumer
 from zkconsumer import TopicPartition
+from zkconsumer.argument_checks import check_integer, check_offsets
 from zkconsumer.errors import ConfigurationError
 
 #: The package without its types, because the tests pass arguments of wrong types.
@@ -31,12 +33,15 @@ class HalfListener:
         (lambda _: ZK.create_consumer({"sasl.password": "hidden"}), "got a value of type dict"),
         (
             lambda one: one.set_consumer_rebalance_listener("x"),
-            "listener must be an instance of a subclass of Consumer",
+            "listener must have the methods before_releasing_partitions and before_starting_fetchers; 'x' has no",
         ),
-        (lambda one: one.set_consumer_rebalance_listener(HalfListener()), "got a value of type HalfListener"),
+        (
+            lambda one: one.set_consumer_rebalance_listener(HalfListener()),
+            "before_starting_fetchers; a value of type HalfListener has no before_starting_fetchers",
+        ),
         (
             lambda one: one.set_consumer_rebalance_listener(ZK.ConsumerRebalanceListener),
-            "got class ConsumerRebalanceList",
+            "listener must be an instance, got class ConsumerRebalanceListener",
         ),
         (lambda one: one.set_health_listener("x"), "listener must be a function or None, got 'x'"),
         (lambda one: one.create_message_streams("orders"), "topic_count must be a dict such as {'orders': 1}, got 'or"),
@@ -73,11 +78,11 @@ class HalfListener:
         (lambda _: ZK.SimpleConsumer("h", 9092).metadata("orders"), "topics must be a list, got 'orders'"),
         (
             lambda _: ZK.SimpleConsumer("h", 9092).offset_for_time("t", 0, 1.5),
-            "timestamp_ms must be an integer, got 1.5",
+            "timestamp_ms must be an integer between -9223372036854775807 and",
         ),
         (
-            lambda _: ZK.SimpleConsumer("h", 9092).commit_offsets("g", {("t", 0): 1}),
-            "a partition must be a TopicPartition such as TopicPartition('orders', 0), got a value of type tuple",
+            lambda _: ZK.SimpleConsumer("h", 9092).commit_offsets("g", {"t": 1}),
+            "a partition must be a TopicPartition such as TopicPartition('orders', 0), got 't'",
         ),
         (
             lambda _: ZK.SimpleConsumer("h", 9092).commit_offsets("g", {TopicPartition("t", 0): -1}),
@@ -95,3 +100,11 @@ def test_wrong_argument_is_named(call: Callable[[Any], object], message: str) ->
 
     assert message in str(raised.value)
     assert "hidden" not in str(raised.value)
+
+
+def test_integers_and_partitions_of_other_types_are_accepted() -> None:
+    assert check_integer("x", np.int64(5), 0, 10) == 5
+    assert type(check_integer("x", np.int64(5), 0, 10)) is int
+    offsets = check_offsets({("t", np.int32(1)): np.int64(7)}, 10)
+    assert offsets == {TopicPartition("t", 1): 7}
+    assert [type(key) for key in offsets] == [TopicPartition]

@@ -612,6 +612,14 @@ def test_unknown_property_is_logged_with_its_line(tmp_path: Path, caplog: pytest
         ("group.id=g\nssl.ca.location=FILE", ":3: property 'ssl.ca.location' has no effect without security.protocol"),
         ("group.id=g\nsocket.timeout.ms=50", ":3: property 'socket.timeout.ms' must be at least fetch.wait.max.ms"),
         (
+            "group.id=g\nfetch.wait.max.ms=60000",
+            ":3: property 'fetch.wait.max.ms' must be at most socket.timeout.ms = 30000, got '60000'; otherwise",
+        ),
+        (
+            "group.id=g\nssl.ca.location=/no #1/ca.pem",
+            ":3: property 'ssl.ca.location' must be the path of an existing PEM file, got '/no #1/ca.pem'",
+        ),
+        (
             "group.id=g # my group",
             ":2: property 'group.id' must be a name that consists of ASCII letters, digits, '.', "
             "'_' and '-', got 'g # my group': a comment must start on its own line",
@@ -630,6 +638,7 @@ def test_problem_names_file_and_line(line: str, said: str, tmp_path: Path) -> No
         ConsumerConfig.from_properties(path)
 
     assert str(raised.value).startswith(f"{path}{said}")
+    assert ("a comment must start" in str(raised.value)) is ("my group" in line)
 
 
 @pytest.mark.parametrize(

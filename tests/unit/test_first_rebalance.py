@@ -8,7 +8,6 @@ from clocks import Clock
 from zkconsumer import ConsumerConfig
 from zkconsumer.errors import (
     AssignmentError,
-    BrokerUnavailableError,
     ClosedError,
     ConfigurationError,
     ConsumerRebalanceFailedError,
@@ -70,7 +69,7 @@ def test_error_after_lost_session_names_earlier_failure() -> None:
         first.wait()
 
 
-@pytest.mark.parametrize("error", [BrokerUnavailableError("x"), TopicAuthorizationError("x"), ZkConsumerError("x")])
+@pytest.mark.parametrize("error", [TopicAuthorizationError("x"), ZkConsumerError("x")])
 def test_error_with_other_remedy_does_not_suggest_retries(error: ZkConsumerError) -> None:
     clock = Clock()
     first = first_rebalance(clock)

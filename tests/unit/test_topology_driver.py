@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from zkconsumer.topology import (
     serdes,
     stores,
 )
+from zkconsumer.topology.dsl import StreamsBuilder
 from zkconsumer.topology.lifecycle import TRANSITIONS
 
 TEXT = ApplicationConfig(key_serde=serdes.STRING, value_serde=serdes.STRING)
@@ -82,6 +84,21 @@ def test_read_of_empty_topic_and_unknown_topic_are_errors() -> None:
                 read(driver.create_output_topic("oout"))
         with pytest.raises(ValueError, match="no source reads topic 'other'"):
             driver.create_input_topic("other").pipe_input("k", "v")
+
+
+def test_topics_that_have_no_records_yet_can_be_read() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").select_key(lambda _key, value: value).repartition(name="by-value").to("out")
+    config = replace(TEXT, application_id="app", quarantine_topic="rejected")
+    with TopologyTestDriver(builder.build(), config) as driver:
+        for topic in ("app-by-value-repartition", "out", "rejected"):
+            assert driver.create_output_topic(topic).read_records() == []
+        with pytest.raises(LookupError, match="no sink writes to topic 'by-value-repartition'"):
+            driver.create_output_topic("by-value-repartition").read_records()
+
+    chosen = Topology().add_source("src", "in").add_sink("sink", lambda record, _context: record.value, "src")
+    with TopologyTestDriver(chosen, TEXT) as driver:
+        assert driver.create_output_topic("any").read_records() == []
 
 
 def test_wall_clock_moves_only_on_request() -> None:

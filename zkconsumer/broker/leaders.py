@@ -182,7 +182,10 @@ def divide_timeout(timeout_s: float, brokers: Sequence[Endpoint]) -> Iterator[tu
 def _no_broker_message(failures: Mapping[Endpoint, Exception]) -> str:
     if not failures:
         return "no broker is registered in ZooKeeper; set bootstrap.servers if the cluster does not use ZooKeeper"
+    message = "no broker is available: " + "; ".join(map(str, failures.values()))
+    if any(type(error) is not BrokerUnavailableError for error in failures.values()):
+        return message  # the other errors contain their remedies
     return (
-        f"no broker is available: {'; '.join(str(error) for error in failures.values())}; check that the brokers are "
-        "running, and that their addresses (bootstrap.servers, or the broker znodes in ZooKeeper) are reachable"
+        f"{message}; check that the brokers are running, and that their addresses (bootstrap.servers, or the broker "
+        "znodes in ZooKeeper) are reachable"
     )

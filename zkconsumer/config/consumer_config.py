@@ -6,7 +6,7 @@ Source: Kafka 1.1 kafka.consumer.ConsumerConfig, kafka.utils.VerifiablePropertie
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -174,10 +174,10 @@ class ConsumerConfig:
         for name in sorted(unread, key=str):
             _check_unknown(name, unread[name], problems if strict else None)
         valid = given.keys() & values.keys()
-        for name, problem in (*find_ineffective(values, valid), *_find_short_timeout(values)):
+        for name, problem in (*find_ineffective(values, valid), *_find_short_timeout(values, valid)):
             problems.add(problem, given.get(name))
-        for name in valid:
-            _check_encoding(name, given[name], problems if strict else None)
+        for name, value in given.items():
+            _check_encoding(name, value, problems if strict else None)
         problems.check()
         values = {**values, **_derive(values)}
         return cls(**{_to_attribute(name): value for name, value in values.items()})
@@ -246,14 +246,16 @@ def _derive(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: default for name, default in defaults.items() if values[name] is None}
 
 
-def _find_short_timeout(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _find_short_timeout(values: Mapping[str, Any], given: Collection[str]) -> Iterator[tuple[str, str]]:
     timeout, wait = values.get("socket.timeout.ms"), values.get("fetch.wait.max.ms")
-    if timeout is not None and wait is not None and timeout < wait:
-        yield (
-            "socket.timeout.ms",
-            f"property 'socket.timeout.ms' must be at least fetch.wait.max.ms = {wait}, got '{timeout}'; otherwise "
-            "each fetch that waits for records times out",
-        )
+    if timeout is None or wait is None or timeout >= wait:
+        return
+    reason = "otherwise each fetch that waits for records times out"
+    if "socket.timeout.ms" in given:
+        name, requirement = "socket.timeout.ms", f"at least fetch.wait.max.ms = {wait}, got '{timeout}'"
+    else:
+        name, requirement = "fetch.wait.max.ms", f"at most socket.timeout.ms = {timeout}, got '{wait}'"
+    yield name, f"property {name!r} must be {requirement}; {reason}"
 
 
 def _check_encoding(name: str, value: object, problems: Problems | None) -> None:

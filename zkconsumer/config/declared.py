@@ -61,7 +61,7 @@ class Declared:
             return self.type.parse(text)
         except ValueError as error:
             requirement, *explanation = error.args
-            if isinstance(given, FileValue) and _COMMENT.search(given):
+            if isinstance(given, FileValue) and self._is_valid_without_comment(text):
                 explanation = ["a comment must start on its own line"]
             raise self._invalid(what, text, requirement, *explanation) from error.__cause__
 
@@ -79,6 +79,16 @@ class Declared:
         return Row(
             self.name, self.type.name, self.default_note or default, self.type.valid, self.meaning, self.counterpart
         )
+
+    def _is_valid_without_comment(self, text: str) -> bool:
+        match = _COMMENT.search(text)
+        if match is None:
+            return False
+        try:
+            self.type.parse(text[: match.start()])
+        except ValueError:
+            return False
+        return True
 
     def _invalid(self, what: str, text: str, requirement: str, explanation: str = "") -> ConfigurationError:
         shown = "" if self.type.is_secret else f", got {excerpt(text)}"

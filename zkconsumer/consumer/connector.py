@@ -150,13 +150,7 @@ class ZookeeperConsumerConnector:
         Raises:
             MessageStreamsExistError: the streams were already created.
         """
-        check_methods(
-            "listener",
-            listener,
-            ConsumerRebalanceListener,
-            "before_releasing_partitions",
-            "before_starting_fetchers",
-        )
+        check_methods("listener", listener, "before_releasing_partitions", "before_starting_fetchers")
         if self._runtime is not None:
             raise MessageStreamsExistError("the rebalance listener must be set before the message streams are created")
         self._listener = listener

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Set
 
-from zkconsumer.argument_checks import check_integer, check_topic_partition, check_type
+from zkconsumer.argument_checks import check_offsets
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.consumer.metrics import ConsumerMetrics
 from zkconsumer.consumer.stream import StreamSettings
@@ -133,11 +133,7 @@ class ConsumerRuntime:
     def commit(self, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
         """Commit ``offsets``, or the offsets of all delivered records if None; return the committed offsets."""
         if offsets is not None:
-            check_type("offsets", offsets, Mapping, "a dict such as {TopicPartition('orders', 0): 100}")
-            for partition, offset in offsets.items():
-                check_topic_partition(partition)
-                check_integer(f"offset of partition {partition}", offset, 0, OFFSET_MAX - 1)
-            return self.member.commit(offsets, allow_lower=True)
+            return self.member.commit(check_offsets(offsets, OFFSET_MAX - 1), allow_lower=True)
         return self.member.commit(self._delivered_offsets, on_committed=self._streams.mark_committed)
 
     def _delivered_offsets(self) -> dict[TopicPartition, int]:  # called by the member thread

@@ -9,7 +9,6 @@ from concurrent.futures import Future, wait
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import (
     AuthorizationError,
-    BrokerUnavailableError,
     ConfigurationError,
     ConsumerRebalanceFailedError,
     OwnershipLostError,
@@ -112,8 +111,7 @@ class FirstRebalance:
         reason = str(error)
         if self._last_failure not in (None, error):
             reason += f". An earlier attempt failed with: {self._last_failure}"
-        # The messages of BrokerUnavailableError and AuthorizationError contain other remedies.
-        if is_retriable and not isinstance(error, (BrokerUnavailableError, AuthorizationError)):
+        if is_retriable and not isinstance(error, AuthorizationError):  # whose message contains the remedy
             reason += ". To retry longer, increase rebalance.max.retries (in a Spark query, clusterUnavailableTimeout)"
         failure = ConsumerRebalanceFailedError(
             f"consumer {self._consumer_id} failed to rebalance after {failures} attempts in {elapsed_s:.0f} s: {reason}"

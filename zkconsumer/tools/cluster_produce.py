@@ -54,8 +54,10 @@ def add_to(actions: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the records and return the exit code."""
-    if options.key_separator is not None and (options.count is not None or not options.key_separator):
-        raise ConfigurationError("--key-separator must not be empty, and cannot be combined with --count")
+    if options.key_separator == "":
+        raise ConfigurationError("--key-separator must not be empty")
+    if options.key_separator is not None and options.count is not None:
+        raise ConfigurationError("--key-separator cannot be combined with --count, because the numbers have no keys")
     if options.bootstrap_server:
         servers, version = options.bootstrap_server, None
     else:
@@ -107,8 +109,9 @@ def _split_lines(separator: str) -> Iterator[KeyValue]:
     Raises:
         ToolError: a line does not contain the separator.
     """
+    between = os.fsencode(separator)
     for number, line in enumerate(_lines(), 1):
-        key, found, value = line.partition(separator.encode())
+        key, found, value = line.partition(between)
         if not found:
             raise ToolError(f"line {number} does not contain the key separator {separator!r}: {excerpt(line)}")
         yield key, value

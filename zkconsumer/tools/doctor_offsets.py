@@ -97,14 +97,14 @@ def _check_leaders(state: GroupState, access: Access, partitions: Iterable[Topic
         errors = access.leaders().look_up(access.cluster.brokers(), partitions).errors
     except ZkConsumerError as error:
         remedy = "check the brokers; nothing can be consumed without them. The offsets were not compared with the logs"
-        yield Finding(str(error), "brokers", remedy, "leader_not_found" if state.owners else "")
+        yield Finding(str(error), "brokers", remedy, "leader_not_found" if state.owners or state.application else "")
         return
     for partition, error_code in sorted(errors.items()):
         failure = no_leader_error(error_code, partition)
         code = health_code(failure, "leader_not_found")
         remedy = "check the brokers and the ACLs of the topic; the partition cannot be consumed until this is fixed"
         yield Finding(
-            str(failure), f"partition {partition}", remedy, code if partition in state.owners else "", (partition,)
+            str(failure), f"partition {partition}", remedy, code if state.find_reader(partition) else "", (partition,)
         )
 
 
@@ -165,17 +165,17 @@ def _check_lag(
 ) -> Iterator[Finding]:
     """Check whether a member consumes a partition that has lag."""
     where, records = f"partition {partition}", common.count(lag, "record")
-    if partition in state.owners:
+    if reader := state.find_reader(partition):
         # The commit time of an offset in Kafka is unknown.
         is_in_zookeeper = offset == state.offsets.get(partition)
         if is_in_zookeeper and (age := time.time() - state.stored_at[partition]) > stale_after_s:
             yield Finding(
                 f"offset {offset} was last committed {age:.0f} s ago; lag {records}",
                 where,
-                f"check whether {state.owners[partition]} still processes records",
+                f"check whether {reader} still processes records",
                 "commit_failed",
                 (partition,),
                 state.stored_at[partition],
             )
-    elif not state.users:
+    elif not state.sessions:
         yield Finding(f"lag {records}, no active member", where, "start a member of the group")

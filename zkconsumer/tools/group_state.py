@@ -60,10 +60,14 @@ class GroupState:
         """
         return owner if owner in self.sessions else owner.rpartition("-")[0]
 
+    def find_reader(self, partition: TopicPartition) -> str:
+        """Return the thread or ``StreamsApp`` that consumes a partition; empty if there is none."""
+        return self.owners.get(partition, "") or (f"the StreamsApp in {self.application}" if self.application else "")
+
     @property
     def users(self) -> list[str]:
         """Consumer ids of the live members, and a description of the running ``StreamsApp`` if there is one."""
-        return [*sorted(self.sessions), *([f"the StreamsApp in {self.application}"] if self.application else [])]
+        return _describe_users(self.sessions, self.application)
 
     @property
     def topics(self) -> list[str]:
@@ -81,6 +85,22 @@ def exists(session: ZooKeeperSession, group: str) -> bool:
     return session.znodes.exists(GroupPaths(group).root)
 
 
+def list_users(session: ZooKeeperSession, group: str) -> list[str]:
+    """Return ``GroupState.users`` without reading the other znodes of the group."""
+    paths = GroupPaths(group)
+    return _describe_users(session.znodes.children(paths.ids) or (), _read_application(session, paths))
+
+
+def _read_application(session: ZooKeeperSession, paths: GroupPaths) -> str:
+    node = session.znodes.get(paths.application)
+    is_running = node is not None and node.owner_session  # a persistent znode belongs to no session
+    return node.data.decode(errors="replace") if node is not None and is_running else ""
+
+
+def _describe_users(consumer_ids: Iterable[str], application: str) -> list[str]:
+    return [*sorted(consumer_ids), *([f"the StreamsApp in {application}"] if application else [])]
+
+
 def check_exists(session: ZooKeeperSession, group: str) -> None:
     """Raise ``ToolError`` if the group does not exist."""
     if not exists(session, group):
@@ -90,8 +110,7 @@ def check_exists(session: ZooKeeperSession, group: str) -> None:
 def read(session: ZooKeeperSession, group: str) -> GroupState:
     """Read the znodes of a group."""
     paths, state = GroupPaths(group), GroupState(group)
-    if (owner := session.znodes.get(paths.application)) is not None:
-        state.application = owner.data.decode(errors="replace")
+    state.application = _read_application(session, paths)
     for consumer_id, node in _children(session, paths.ids):
         path = paths.registration(consumer_id)
         state.written_at[path] = node.modified

@@ -226,7 +226,7 @@ def _delete(access: Access, group: str, topic: str | None, partition: int | None
         return f"Error: Delete for group '{group}' failed because group does not exist."
     only = None if topic is None or partition is None else TopicPartition(topic, partition)
     is_used = only is None or only in group_state.list_partitions(access.cluster, [only.topic])
-    if is_used and group_state.read(access.session, group).users:
+    if is_used and group_state.list_users(access.session, group):
         about = f" topic '{topic}'" if topic else ""
         return f"Error: Delete for group '{group}'{about} failed because its consumers are still active."
     if only is not None:

@@ -167,9 +167,8 @@ def _check_partitions(cluster: Cluster, path: Path, offsets_by_group: Mapping[st
 
 
 def _check_idle(session: ZooKeeperSession, groups: list[str], force: bool) -> None:
-    for group in groups:
-        users = group_state.read(session, group).users
-        if users and not force:
+    for group in () if force else groups:
+        if users := group_state.list_users(session, group):
             raise ToolError(
                 f"group {group!r} has live members: {', '.join(users)}; stop them first, because they would ignore "
                 "and overwrite the new offsets (--force skips this check)"

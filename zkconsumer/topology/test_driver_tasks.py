@@ -14,6 +14,7 @@ from zkconsumer.topology.nodes import SourceNode
 from zkconsumer.topology.patterns import create_filter
 from zkconsumer.topology.records import SinkRecord, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
+from zkconsumer.topology.subtopology import name_internal_topic
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.test_driver_state import DriverState
@@ -59,7 +60,11 @@ class DriverTasks:
         self.sink_topics = (
             None
             if any(one.has_topic_extractor for one in subtopologies)
-            else frozenset().union(*(one.sink_topics for one in subtopologies))
+            else frozenset(
+                name_internal_topic(config.application_id, topic) if topic in one.internal_topics else topic
+                for one in subtopologies
+                for topic in one.sink_topics
+            )
         )
         for one in subtopologies:
             if not one.is_global:
