@@ -1,7 +1,7 @@
 """Consume JSON, and commit offsets only after the results are stored; stop on SIGTERM and Ctrl-C.
 
-``python examples/manual_commits.py consumer.properties orders out.jsonl``. No message is lost or stored twice if the
-program is stopped. If it is killed, the messages since the last commit are stored again.
+``python examples/manual_commits.py consumer.properties orders out.jsonl``. No message is lost. Messages are stored
+again only if the program is killed, or if their partition moves to another member, before their offsets are committed.
 """
 
 import json
@@ -50,12 +50,16 @@ def commit(consumer: ZookeeperConsumerConnector, offsets: dict[TopicPartition, i
     """Commit the offsets of owned partitions, and clear ``offsets``. After a failure, the next call commits them."""
     for partition in offsets.keys() - consumer.assignment.keys():
         del offsets[partition]  # the new owner consumes these messages again
+    if not offsets:
+        return
     try:
         consumer.commit_offsets(offsets)
-    except (OwnershipLostError, RetriableError) as error:
+    except RetriableError as error:
         print(f"not committed yet: {error}", file=sys.stderr)
-    else:
-        offsets.clear()
+        return
+    except OwnershipLostError as error:
+        print(f"{error}; the new owners consume these messages again", file=sys.stderr)
+    offsets.clear()
 
 
 def main(properties: str, topic: str, output: str) -> None:
@@ -74,8 +78,7 @@ def main(properties: str, topic: str, output: str) -> None:
             if batch := read_batch(stream, stopping):
                 store(batch, Path(output))
                 offsets |= {TopicPartition(one.topic, one.partition): one.offset + 1 for one in batch}
-            if offsets:
-                commit(consumer, offsets)
+            commit(consumer, offsets)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,8 @@ def test_group_of_running_application_is_in_use(
         f"group {group}: 0 members, StreamsApp in process 7 on host, "
         in run("doctor", "--zookeeper", at, "--group", group)[1]
     )
+    out = run("watch", "--zookeeper", at, "--group", group, "--count", "1")[1]
+    assert out.startswith(f"group {group}: 0 members, StreamsApp in process 7 on host, 1 partition, lag 10")
     code, out, _ = run("consumer-groups", "--zookeeper", at, "--delete", "--group", group)
     assert (code, out) == (1, f"Error: Delete for group '{group}' failed because its consumers are still active.\n")
     code, _, errors = run("migrate-offsets", "--zookeeper", at, "--group", group, "--to", "kafka", "--execute")

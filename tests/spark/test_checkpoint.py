@@ -132,7 +132,7 @@ def test_invalid_checkpoint_is_rejected(migrate: Migrate, folder: Path) -> None:
         (checkpoint / "offsets" / "3").write_text(f"v1\n{{}}\n{offset}")
     for source, to, text in (
         (f"checkpoint:{folder}", "json:-", "is not a checkpoint with a finished batch"),
-        (f"checkpoint:{folder / 'none'}", "json:-", "none' does not exist"),
+        (f"checkpoint:{folder / 'none'}", "json:-", "none' is not an existing local directory"),
         (f"checkpoint:{broken}", "json:-", "contains no offsets of a Kafka source"),
         (f"checkpoint:{newer}", "json:-", "the checkpoint has offset format version 99"),
         (f"json:{folder / 'odd'}", "zookeeper", 'could not read offsets of the form {"topic":{"0":23}}'),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Callable
@@ -75,10 +76,11 @@ def test_secrets_are_masked(name: str, run: Run, file: Callable[[bytes], str]) -
     [
         (VALID.decode().encode("utf-16"), ": not a Java properties file: line 1 contains a NUL byte"),
         (VALID + b"consumer.id=\\u12\n", ": not a Java properties file: "),
+        (codecs.BOM_UTF8 + VALID + b"consumer.id=\xfc\n", ": not a Java properties file: line 3 is not valid UTF-8, "),
         (b"# nothing\n", ": the file contains no properties"),
         (b"", ": the file contains no properties"),
     ],
-    ids=["utf-16", "escape", "comments", "empty"],
+    ids=["utf-16", "escape", "mark", "comments", "empty"],
 )
 def test_unusable_content_is_one_sentence(content: bytes, problem: str, run: Run, file: Callable[[bytes], str]) -> None:
     path = file(content)

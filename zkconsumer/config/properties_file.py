@@ -53,7 +53,8 @@ def parse_entries(content: bytes, path: str = "") -> list[tuple[str, FileValue]]
         path: path of the file, for error messages.
 
     Raises:
-        ValueError: an escape sequence is invalid, or the file contains a NUL byte, like binary and UTF-16 files.
+        ValueError: an escape sequence is invalid, the file contains a NUL byte, like binary and UTF-16 files, or a file
+            with a byte order mark is not valid UTF-8.
 
     Source: java.util.Properties.load.
     """
@@ -61,7 +62,11 @@ def parse_entries(content: bytes, path: str = "") -> list[tuple[str, FileValue]]
         line = content.count(b"\n", 0, content.index(b"\0")) + 1
         raise ValueError(f"line {line} contains a NUL byte; save the file as ASCII text")
     has_mark = content.startswith(codecs.BOM_UTF8)
-    text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8" if has_mark else "iso-8859-1")
+    try:
+        text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8" if has_mark else "iso-8859-1")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"line {line} is not valid UTF-8, although the file has a UTF-8 byte order mark") from None
     return [
         (key, FileValue.of(value, path, number, is_encoding_clear=has_mark or line.isascii()))
         for number, line in _logical_lines(text)

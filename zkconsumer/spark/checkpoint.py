@@ -33,7 +33,7 @@ def read(folder: Path) -> dict[TopicPartition, int]:
             or was written by a later zkconsumer release.
     """
     if not folder.is_dir():
-        raise ConfigurationError(f"checkpoint directory {str(folder)!r} does not exist")
+        raise ConfigurationError(f"checkpoint {str(folder)!r} is not an existing local directory")
     batch = max(_numbers(folder / "commits"), default=None)
     if batch is None:
         raise ConfigurationError(

@@ -76,10 +76,8 @@ def _lines(state: GroupState, health: Health, findings: Sequence[Finding]) -> It
         yield f"{finding.where}: {finding.problem}"
         yield f"    {finding.remedy}"
     yield f"health: {_describe(health)}"
-    members, owned = common.count(len(state.sessions), "member"), common.count(len(state.owners), "partition")
-    application = f", StreamsApp in {state.application}" if state.application else ""
     yield (
-        f"group {state.group}: {members}{application}, {owned} owned: "
+        f"group {state.group}: {state.members_text}, {common.count(len(state.owners), 'partition')} owned: "
         f"{common.count(len(findings), 'problem') if findings else 'no problems'} found"
     )
 

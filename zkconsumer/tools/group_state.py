@@ -65,6 +65,12 @@ class GroupState:
         return self.owners.get(partition, "") or (f"the StreamsApp in {self.application}" if self.application else "")
 
     @property
+    def members_text(self) -> str:
+        """The number of live members, and the running ``StreamsApp``, as text."""
+        members = count(len(self.sessions), "member")
+        return f"{members}, StreamsApp in {self.application}" if self.application else members
+
+    @property
     def users(self) -> list[str]:
         """Consumer ids of the live members, and a description of the running ``StreamsApp`` if there is one."""
         return _describe_users(self.sessions, self.application)

@@ -130,19 +130,19 @@ def _show(
         common.print_json({"group": options.group, "members": sorted(members), "partitions": found})
     elif live is not None:
         table = common.rich_table(_COLUMNS, [[common.cell(value) for value in row] for row in rows])
-        table.title = common.printable(_title(options.group, len(members), rows, exists=exists))
+        table.title = common.printable(_title(sample.state, rows, exists=exists))
         live.update(table, refresh=True)
     else:
-        common.echo(_title(options.group, len(members), rows, exists=exists))
+        common.echo(_title(sample.state, rows, exists=exists))
         common.print_table(_COLUMNS, rows)
     sys.stdout.flush()
 
 
-def _title(group: str, members: int, rows: Sequence[tuple[Any, ...]], *, exists: bool) -> str:
+def _title(state: GroupState, rows: Sequence[tuple[Any, ...]], *, exists: bool) -> str:
     if not exists:
-        return f"group {group}: the group does not exist"
+        return f"group {state.group}: the group does not exist"
     lags = [row[4] for row in rows if row[4] is not None]
-    title = f"group {group}: {common.count(members, 'member')}, {common.count(len(rows), 'partition')}, lag "
+    title = f"group {state.group}: {state.members_text}, {common.count(len(rows), 'partition')}, lag "
     title += f"{sum(lags):,}" if lags else "unknown"
     if lags and len(lags) < len(rows):
         title += f", excluding {common.count(len(rows) - len(lags), 'partition')} with unknown lag"
