@@ -70,7 +70,9 @@ def main() -> None:
     parser = argparse.ArgumentParser("bench.streams", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"parts to run: {', '.join(PARTS)} (default: all)")
     parser.add_argument("--records", type=int, default=RECORDS, help="number of records (default: %(default)s)")
-    parser.add_argument("--keys", type=int, nargs="+", default=KEYS, help="key counts to run (default: %(default)s)")
+    parser.add_argument(
+        "--keys", type=int, nargs="+", default=KEYS, help="numbers of distinct keys to benchmark (default: %(default)s)"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs per application (default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=list(APPLICATIONS), default=list(APPLICATIONS), metavar="NAME")
     options = parser.parse_args()

@@ -335,8 +335,8 @@ REJECTED_SPARK_OPTIONS = {
     "topic": "this data source is read-only",
 }
 
-#: Maps properties of other clients to their counterpart in a Spark query, if it differs from the consumer property.
-#: Names are lowercase.
+#: Properties of other clients whose counterparts in a Spark query differ from those in ``FOREIGN_PROPERTIES``, by
+#: lowercase name.
 FOREIGN_OPTIONS = {
     "autocommit.enable": Counterpart(("commitOffsets",)),
     "autocommit.interval.ms": NO_COUNTERPART,

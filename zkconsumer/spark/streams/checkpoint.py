@@ -172,8 +172,8 @@ class StoredApplication:
             if declarations[number] != self.removed[number]:
                 raise StreamsError(
                     f"{place} contains the state of the removed sub-topology {number}, whose declaration differs from "
-                    f"that of the current sub-topology {number}; restore the declaration, or use a new checkpoint and "
-                    "a new application id"
+                    f"that of the current sub-topology {number}; restore the previous declaration, or use a new "
+                    "checkpoint and a new application id"
                 )
 
     def _find_earlier(self, declarations: Mapping[str, Any]) -> dict[str, list[str]]:

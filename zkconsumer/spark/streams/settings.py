@@ -71,7 +71,7 @@ class QuerySettings:
         try:
             object.__setattr__(self, "processing_guarantee", ProcessingGuarantee(self.processing_guarantee))
         except ValueError:
-            names = " or ".join(one.value for one in ProcessingGuarantee)
+            names = " or ".join(repr(one.value) for one in ProcessingGuarantee)
             raise ConfigurationError(
                 f"processing_guarantee must be {names}, got {self.processing_guarantee!r}"
             ) from None
