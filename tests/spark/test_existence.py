@@ -86,7 +86,7 @@ def test_query_with_checkpoint_ignores_starting_options(
 
 def test_batch_read_of_missing_topic_is_rejected(topic: Topics, options: Options) -> None:
     name = topic(partitions=2)
-    with pytest.raises(ConfigurationError, match="topic 'no-such-topic' does not exist; create it"):
+    with pytest.raises(ConfigurationError, match="topic 'no-such-topic' does not exist; check the option subscribe"):
         batch_reader(options(f"{name},no-such-topic")).partitions()
     assigned = options(name, subscribe=None, assign=json.dumps({name: [0, 9]}))
     with pytest.raises(ConfigurationError, match=f"topic '{name}' has no partition 9"):
