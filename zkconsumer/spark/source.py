@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -270,11 +271,28 @@ def _import_planner() -> None:
         pass  # the first batch repeats the import and raises the error in the query
 
 
-def _exit_on_sigterm() -> None:
-    """Raise SystemExit on SIGTERM, which Spark sends to terminate the process, so that ``stop`` is called."""
+def _is_running(code: CodeType, frame: FrameType | None) -> bool:
+    """Return whether ``frame`` or one of its callers executes the code of a function.
 
-    def exit_once(_number: int, _frame: object) -> None:
+    Unlike a flag that the function sets, this is also true before the first statement of the function.
+    """
+    while frame is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _exit_on_sigterm() -> None:
+    """Raise SystemExit on SIGTERM, which Spark sends to terminate the process, so that ``stop`` is called.
+
+    The signal does not interrupt ``stop``, which may be running because Spark also closes the connection. Otherwise,
+    the member would remain in the group until its session expires.
+    """
+
+    def exit_once(_number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        sys.exit(0)
+        if not _is_running(ZkConsumerStreamReader.stop.__code__, frame):
+            sys.exit(0)
 
     signal.signal(signal.SIGTERM, exit_once)
