@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 import operator
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from zkconsumer.message import TopicPartition
 
 
 def check_type(name: str, value: object, expected: type | tuple[type, ...], requirement: str) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is an instance of ``expected``; a bool is not an int.
+    """Raise ``ConfigurationError`` unless ``value`` is an instance of ``expected``.
 
     Args:
         name: name of the argument.
@@ -21,7 +22,7 @@ def check_type(name: str, value: object, expected: type | tuple[type, ...], requ
         expected: valid types.
         requirement: description of the valid types, which follows "must be" in the message.
     """
-    if not isinstance(value, expected) or isinstance(value, bool):
+    if not isinstance(value, expected):
         raise ConfigurationError(f"{name} must be {requirement}, got {_describe(value)}")
 
 
@@ -31,11 +32,11 @@ def check_integer(name: str, value: Any, minimum: int, maximum: int) -> int:
     Raises:
         ConfigurationError: ``value`` is not an integer between ``minimum`` and ``maximum``, inclusive.
     """
-    try:
-        number = minimum - 1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = minimum - 1
-    if not minimum <= number <= maximum:
+    number = None
+    if not isinstance(value, bool):
+        with contextlib.suppress(TypeError):
+            number = operator.index(value)
+    if number is None or not minimum <= number <= maximum:
         raise ConfigurationError(f"{name} must be an integer between {minimum} and {maximum}, got {_describe(value)}")
     return number
 

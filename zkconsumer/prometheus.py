@@ -23,6 +23,8 @@ try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
 except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "prometheus_client":
+        raise
     message = f"{__name__} requires prometheus_client, which is not installed; run pip install prometheus_client"
     raise ModuleNotFoundError(message, name=error.name) from None
 

@@ -158,6 +158,9 @@ class ConsumerConfig:
             raise ConfigurationError(
                 f"properties must be a dict, got a value of type {kind}; to read a file, use from_properties"
             )
+        for name in properties:
+            if not isinstance(name, str):
+                raise ConfigurationError(f"property names must be strings, got {name!r}")
         values: dict[str, Any] = {}
         problems = Problems(next((value.path for value in properties.values() if isinstance(value, FileValue)), ""))
         unread = {ALIASES.get(name, name): value for name, value in properties.items() if value is not None}
@@ -171,7 +174,7 @@ class ConsumerConfig:
                 values[declared.name] = declared.parse_default() if value is None else declared.parse(value)
             except ConfigurationError as error:
                 problems.add(error, value)
-        for name in sorted(unread, key=str):
+        for name in sorted(unread):
             _check_unknown(name, unread[name], problems if strict else None)
         valid = given.keys() & values.keys()
         for name, problem in (*find_ineffective(values, valid), *_find_short_timeout(values, valid)):
@@ -269,10 +272,8 @@ def _check_encoding(name: str, value: object, problems: Problems | None) -> None
         problems.add(f"property {name!r} contains non-ASCII characters; {remedy}", value)
 
 
-def _check_unknown(name: object, value: object, problems: Problems | None) -> None:
+def _check_unknown(name: str, value: object, problems: Problems | None) -> None:
     """Log a property without effect; add an unknown property to ``problems``, or log it if ``problems`` is None."""
-    if not isinstance(name, str):
-        raise ConfigurationError(f"property names must be strings, got {name!r}")
     place = {"path": value.place} if isinstance(value, FileValue) else {}
     if name in WITHOUT_EFFECT:
         _log().warning("property_ignored", property=name, value=value, reason=WITHOUT_EFFECT[name], **place)

@@ -26,11 +26,11 @@ class Counterpart:
     note: str = ""
 
     def hint(self, quote: Callable[[str], str]) -> str:
-        """Return the remedy, to be appended to an error message."""
+        """Return the remedy, to be appended to an error message after a semicolon."""
         if not self.names:
-            return "; it has no counterpart; remove it"
+            return "it has no counterpart; remove it"
         verb = "its counterparts are" if len(self.names) > 1 else "its counterpart is"
-        return f"; {verb} {' and '.join(map(quote, self.names))}" + (f" ({self.note})" if self.note else "")
+        return f"{verb} {' and '.join(map(quote, self.names))}" + (f" ({self.note})" if self.note else "")
 
 
 NO_COUNTERPART = Counterpart()
@@ -214,12 +214,12 @@ def hint(
     if _normalize(name) not in map(_normalize, candidates):
         for key, counterpart in foreign.items():
             if lower == key or (key.endswith("*") and lower.startswith(key[:-1])):
-                return counterpart.hint(quote)
+                return f"; {counterpart.hint(quote)}"
     meant = suggest(name, candidates)
     if meant:
         return f"; did you mean {quote(meant)}?"
     other = suggest(name, (key for key in foreign if not key.endswith("*")))
-    return f"; did you mean {quote(other)} ({foreign[other].hint(quote).removeprefix('; ')})?" if other else ""
+    return f"; did you mean {quote(other)} ({foreign[other].hint(quote)})?" if other else ""
 
 
 def _normalize(name: str) -> str:

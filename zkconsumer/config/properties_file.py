@@ -59,19 +59,23 @@ def parse_entries(content: bytes, path: str = "") -> list[tuple[str, FileValue]]
     Source: java.util.Properties.load.
     """
     if b"\0" in content:
-        line = content.count(b"\n", 0, content.index(b"\0")) + 1
+        line = _line_number(content, content.index(b"\0"))
         raise ValueError(f"line {line} contains a NUL byte; save the file as ASCII text")
     has_mark = content.startswith(codecs.BOM_UTF8)
     try:
         text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8" if has_mark else "iso-8859-1")
     except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
+        line = _line_number(error.object, error.start)
         raise ValueError(f"line {line} is not valid UTF-8, although the file has a UTF-8 byte order mark") from None
     return [
         (key, FileValue.of(value, path, number, is_encoding_clear=has_mark or line.isascii()))
         for number, line in _logical_lines(text)
         for key, value in javaproperties.loads(line).items()
     ]
+
+
+def _line_number(content: bytes, position: int) -> int:
+    return content.count(b"\n", 0, position) + 1
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

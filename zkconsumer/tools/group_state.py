@@ -62,7 +62,7 @@ class GroupState:
 
     def find_reader(self, partition: TopicPartition) -> str:
         """Return the thread or ``StreamsApp`` that consumes a partition; empty if there is none."""
-        return self.owners.get(partition, "") or (f"the StreamsApp in {self.application}" if self.application else "")
+        return self.owners.get(partition, "") or _describe_application(self.application)
 
     @property
     def members_text(self) -> str:
@@ -99,12 +99,17 @@ def list_users(session: ZooKeeperSession, group: str) -> list[str]:
 
 def _read_application(session: ZooKeeperSession, paths: GroupPaths) -> str:
     node = session.znodes.get(paths.application)
-    is_running = node is not None and node.owner_session  # a persistent znode belongs to no session
-    return node.data.decode(errors="replace") if node is not None and is_running else ""
+    if node is None or not node.owner_session:  # a persistent znode belongs to no running application
+        return ""
+    return node.data.decode(errors="replace")
+
+
+def _describe_application(process: str) -> str:
+    return f"the StreamsApp in {process}" if process else ""
 
 
 def _describe_users(consumer_ids: Iterable[str], application: str) -> list[str]:
-    return [*sorted(consumer_ids), *([f"the StreamsApp in {application}"] if application else [])]
+    return list(filter(None, [*sorted(consumer_ids), _describe_application(application)]))
 
 
 def check_exists(session: ZooKeeperSession, group: str) -> None:

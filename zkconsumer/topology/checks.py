@@ -11,8 +11,13 @@ from zkconsumer.topology.serdes import Serde
 
 def check_name(what: str, name: Any) -> None:
     """Raise TopologyError unless ``name`` is a non-empty str."""
-    if not isinstance(name, str) or not name:
-        raise TopologyError(f"the name of a {what} must be a non-empty str, got {name!r}")
+    check_text(f"the name of a {what}", name)
+
+
+def check_text(what: str, text: Any) -> None:
+    """Raise TopologyError unless ``text`` is a non-empty str."""
+    if not isinstance(text, str) or not text:
+        raise TopologyError(f"{what} must be a non-empty str, got {text!r}")
 
 
 def check_supplier(name: str, supplier: ProcessorSupplier) -> None:

@@ -13,9 +13,6 @@ from zkconsumer.topology.errors import FatalError
 from zkconsumer.topology.handlers import ErrorContext, ErrorHandler, ErrorResponse
 from zkconsumer.topology.records import Record, SinkRecord, SourceRecord
 
-#: Task id of the tasks that update global stores.
-GLOBAL_TASK_ID = "global"
-
 #: Prefix of the error message by phase. Other phases have no prefix: it is sufficient that the error context names the
 #: node.
 _FAILURES = {

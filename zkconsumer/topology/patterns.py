@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from zkconsumer.errors import ConfigurationError, TopologyError
-from zkconsumer.topology.checks import check_name
+from zkconsumer.topology.checks import check_name, check_text
 from zkconsumer.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
@@ -73,8 +73,7 @@ def check_pattern(name: str, pattern: str, sources: Iterable[SourceNode], global
 
     Patterns never select the topics of global stores, so these topics are ignored.
     """
-    if not isinstance(pattern, str) or not pattern:
-        raise TopologyError(f"source {name!r}: pattern must be a non-empty str, got {pattern!r}")
+    check_text(f"source {name!r}: pattern", pattern)
     if set(pattern) & set(", \"'"):
         raise TopologyError(
             f"source {name!r}: pattern must not contain commas, spaces or quotation marks, got {pattern!r}"

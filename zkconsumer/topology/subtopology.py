@@ -11,7 +11,6 @@ from typing import Any
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.config import ApplicationConfig
-from zkconsumer.topology.error_handling import GLOBAL_TASK_ID
 from zkconsumer.topology.function_names import qualified_name
 from zkconsumer.topology.global_task import GlobalTask
 from zkconsumer.topology.nodes import Node, SinkNode, SourceNode
@@ -20,6 +19,9 @@ from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_declaration import TaskDeclaration
 from zkconsumer.topology.task_runtime import TaskRuntime
+
+#: Task id of the tasks that update global stores.
+_GLOBAL_TASK_ID = "global"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,7 @@ class Subtopology:
             config: see ``task``.
             runtime: see ``task``.
         """
-        return GlobalTask(self._declare_task(GLOBAL_TASK_ID, partitions, config), config, runtime)
+        return GlobalTask(self._declare_task(_GLOBAL_TASK_ID, partitions, config), config, runtime)
 
     def _declare_task(self, task_id: str, partitions: Iterable[int], config: ApplicationConfig) -> TaskDeclaration:
         names = {topic: name_internal_topic(config.application_id, topic) for topic in self.internal_topics}

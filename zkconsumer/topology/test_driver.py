@@ -141,10 +141,8 @@ class TopologyTestDriver:
         check_functions(f"topic {topic!r}", key_deserializer=key_deserializer, value_deserializer=value_deserializer)
         key = key_deserializer or self._config.key_serde.deserialize
         value = value_deserializer or self._config.value_serde.deserialize
-        sinks = self._tasks.sink_topics
-        known = None if sinks is None else sinks | {self._config.quarantine_topic}
         records = self._outputs.setdefault(topic, deque())
-        return TestOutputTopic(records, topic, (key, value), self._produced, known)
+        return TestOutputTopic(records, topic, (key, value), self._produced, self._tasks.sink_topics)
 
     def advance_wall_clock_time(self, advance_ms: int) -> None:
         """Advance the wall clock, and call the wall-clock punctuators that are due.

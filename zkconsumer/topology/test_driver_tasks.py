@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from zkconsumer.topology.nodes import SourceNode
 from zkconsumer.topology.patterns import create_filter
 from zkconsumer.topology.records import SinkRecord, SourceRecord
 from zkconsumer.topology.stores.base import StateStore
-from zkconsumer.topology.subtopology import name_internal_topic
+from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.test_driver_state import DriverState
@@ -36,7 +37,8 @@ class DriverTasks:
     Attributes:
         main: task ``0_0``.
         global_stores: global stores by name.
-        sink_topics: topics to which the sinks can write; None if a topic extractor can select any topic.
+        sink_topics: topics to which the sinks can write, and the quarantine topic; None if a topic extractor can
+            select any topic.
 
     Raises:
         StreamsError: a processor or store failed.
@@ -57,15 +59,7 @@ class DriverTasks:
         self._global: dict[str, GlobalTask] = {}
         self.global_stores: dict[str, StateStore] = {}
         subtopologies = topology.resolve().subtopologies.values()
-        self.sink_topics = (
-            None
-            if any(one.has_topic_extractor for one in subtopologies)
-            else frozenset(
-                name_internal_topic(config.application_id, topic) if topic in one.internal_topics else topic
-                for one in subtopologies
-                for topic in one.sink_topics
-            )
-        )
+        self.sink_topics = _find_sink_topics(subtopologies, config)
         for one in subtopologies:
             if not one.is_global:
                 continue
@@ -159,3 +153,13 @@ class DriverTasks:
         offset = self._offsets.get(partition, -1) + 1
         self._offsets[partition] = offset
         return SourceRecord(record.topic, 0, offset, record.timestamp, record.key, record.value, record.headers)
+
+
+def _find_sink_topics(subtopologies: Iterable[Subtopology], config: ApplicationConfig) -> frozenset[str] | None:
+    found = {config.quarantine_topic} if config.quarantine_topic is not None else set()
+    for one in subtopologies:
+        if one.has_topic_extractor:
+            return None
+        found |= one.sink_topics - one.internal_topics
+        found |= {name_internal_topic(config.application_id, topic) for topic in one.sink_topics & one.internal_topics}
+    return frozenset(found)

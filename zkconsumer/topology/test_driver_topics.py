@@ -111,7 +111,7 @@ class TestOutputTopic:
         topic: str,
         deserializers: tuple[Deserializer, Deserializer],
         produced: Collection[str],
-        known: Collection[str | None] | None,
+        known: Collection[str] | None,
     ) -> None:
         self._records, self._topic, self._produced, self._known = records, topic, produced, known
         self._deserialize_key, self._deserialize_value = deserializers
@@ -119,7 +119,7 @@ class TestOutputTopic:
     def __len__(self) -> int:
         """Return the number of unread records."""
         if self._known is not None and self._topic not in self._known and self._topic not in self._produced:
-            topics = ", ".join(sorted(filter(None, self._known))) or "none"
+            topics = ", ".join(sorted(self._known)) or "none"
             raise LookupError(f"no sink writes to topic {self._topic!r} (sink topics: {topics})")
         return len(self._records)
 

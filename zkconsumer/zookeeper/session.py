@@ -10,6 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,22 +158,20 @@ class ZooKeeperSession:
         A signal handler may raise an exception in the calling thread at any instruction, and kazoo cannot be stopped
         if its start was interrupted. Therefore, kazoo is started in another thread.
         """
-        connected: list[threading.Event] = []
-        errors: list[BaseException] = []
+        started: Future[threading.Event] = Future()
 
         def start() -> None:
             with self._start_stop_lock:
                 self._check_open()
-                connected.append(self._client.start_async())
+                connected = self._client.start_async()
                 self.lease.start()
+            started.set_result(connected)
 
-        starter = OwnedThread(start, "zkconsumer-zookeeper-start", errors.append)
+        starter = OwnedThread(start, "zkconsumer-zookeeper-start", started.set_exception)
         starter.start()
         while not starter.join(WAKE_INTERVAL_S):
             pass
-        if errors:
-            raise errors[0]
-        return connected[0]
+        return started.result()
 
     def _check_open(self) -> None:
         if self._closing.is_set():
