@@ -24,7 +24,7 @@ from zkconsumer.devcluster import ExistingCluster
 from zkconsumer.devcluster.java import cache_folder, java_home
 from zkconsumer.devcluster.process import free_port
 
-TOOL = (sys.executable, "-m", "zkconsumer", "cluster")
+TOOL = (str(Path(sys.executable).with_name("zkconsumer")), "cluster")
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -47,13 +47,28 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def run(environment: dict[str, str]) -> Iterator[Run]:
+def source_directory(tmp_path: Path) -> Path:
+    """Return a directory whose package ``zkconsumer`` cannot be imported, like a checkout without compiled modules."""
+    package = tmp_path / "checkout" / "zkconsumer"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('imported from the working directory')")
+    return package.parent
+
+
+@pytest.fixture
+def run(environment: dict[str, str], source_directory: Path) -> Iterator[Run]:
     """Run the tool and wait for its end; after the test, stop the cluster in the background."""
 
     def call(*arguments: str, timeout: float = 60.0, entered: str = "") -> subprocess.CompletedProcess[str]:
-        command = [*TOOL, *arguments]
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=timeout, check=False, input=entered
+            [*TOOL, *arguments],
+            cwd=source_directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            input=entered,
         )
 
     yield call

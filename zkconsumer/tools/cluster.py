@@ -235,7 +235,7 @@ def _detach(options: argparse.Namespace) -> int:
     path = cluster_state.state_file()
     make_directory(path.parent, "XDG_STATE_HOME")
     log = path.with_suffix(".log")
-    command = [sys.executable, "-m", "zkconsumer", "cluster", "up", f"--brokers={options.brokers}"]
+    command = [sys.executable, "-P", "-m", "zkconsumer", "cluster", "up", f"--brokers={options.brokers}"]
     command += [f"--kafka={options.kafka}", f"--chroot={options.chroot}"]
     command += [f"--topic={name}:{partitions}" for name, partitions in options.topics]
     ports = {"--zookeeper-port": options.zookeeper_port, "--broker-port": options.broker_port}
@@ -247,7 +247,7 @@ def _detach(options: argparse.Namespace) -> int:
             stdout=out,
             stderr=None,  # inherited, to show the download progress
             start_new_session=True,
-            env={**os.environ, "ZKCONSUMER_CLUSTER_STATE": str(path)},
+            env={**os.environ, "ZKCONSUMER_CLUSTER_STATE": str(path), "PYTHONPATH": _module_path()},
         )
     try:
         while cluster_state.running() is None:
@@ -260,6 +260,15 @@ def _detach(options: argparse.Namespace) -> int:
         raise
     _print(options, cluster_state.running())
     return 0
+
+
+def _module_path() -> str:
+    """Return the value of ``PYTHONPATH`` with which a child process imports the same modules as this process.
+
+    Without it and ``-P``, ``python -m`` imports zkconsumer from the working directory, which may be a checkout without
+    compiled modules.
+    """
+    return os.pathsep.join(os.path.abspath(directory) for directory in sys.path)
 
 
 def _print_properties(state: dict[str, Any]) -> None:
