@@ -1,12 +1,17 @@
-"""Tests of the commands and programs in the README and the tutorial, which run as a user pastes them."""
+"""Tests of the commands and programs in the README and the tutorial, which run as a user pastes them.
+
+Those of the README run in a checkout: its install command, then the others, in the checkout's directory.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import urllib.request
 from collections.abc import Iterator
@@ -30,9 +35,10 @@ _PYTHON = re.compile(r"^\.\. code-block:: python\n\n((?:    .*\n|\n)+)", re.MULT
 
 
 class User(NamedTuple):
-    """A user who has pasted the commands of a document: environment, folder, and programs of the document."""
+    """A user who has pasted the commands of a document: environment, interpreter, folder, programs of the document."""
 
     environment: dict[str, str]
+    python: Path
     folder: Path
     programs: list[str]
 
@@ -45,7 +51,7 @@ class User(NamedTuple):
 
     def produce(self, topic: str, lines: str) -> None:
         """Write lines to a topic."""
-        command = [sys.executable, "-m", "zkconsumer", "cluster", "produce", "--topic", topic]
+        command = [self.python, "-m", "zkconsumer", "cluster", "produce", "--topic", topic]
         subprocess.run(command, input=lines, text=True, cwd=self.folder, env=self.environment, check=True)
 
     def start(self, *command: object) -> subprocess.Popen[str]:
@@ -60,16 +66,37 @@ class User(NamedTuple):
         )
 
 
+def copy_checkout(folder: Path) -> None:
+    """Copy the files of the repository that an installation needs; compiled modules are not among them."""
+    for name in ("LICENSE", "NOTICE", "README.rst", "pyproject.toml", "setup.cfg", "setup.py"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("pyspark_zkconsumer", "zkconsumer"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+
+
+def create_environment(folder: Path) -> Path:
+    """Create a virtual environment without zkconsumer but with its requirements, and return its interpreter."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    [packages] = folder.glob("lib/python*/site-packages")
+    (packages / "requirements.pth").write_text(sysconfig.get_path("purelib"))
+    return folder / "bin" / "python"
+
+
 @pytest.fixture(scope="module", params=DOCUMENTS)
 def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     """Run the commands of a document up to the stop of the cluster, with a home folder of its own."""
-    folder = tmp_path_factory.mktemp("first-steps")
+    folder, home = tmp_path_factory.mktemp("first-steps"), tmp_path_factory.mktemp("home")
+    is_checkout, python = request.param == "README.rst", Path(sys.executable)
+    if is_checkout:
+        copy_checkout(folder)
+        python = create_environment(home / "venv")
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{python.parent}:{os.environ['PATH']}",
         "JAVA_HOME": str(java_home()),
-        "HOME": str(folder),
-        "XDG_STATE_HOME": str(folder / "state"),
+        "HOME": str(home),
+        "CFLAGS": "-O0",  # compiles the checkout's C modules faster
+        "XDG_STATE_HOME": str(home / "state"),
         "XDG_CACHE_HOME": str(cache_folder().parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYTHONUNBUFFERED": "1",
@@ -77,10 +104,12 @@ def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     text = (ROOT / request.param).read_text()
     lines = "".join(map(textwrap.dedent, _SHELL.findall(text))).splitlines()
     commands = [line for line in lines if line.startswith("zkconsumer cluster ") and not line.endswith(" down")]
+    if is_checkout:
+        commands = [line for line in lines if re.match(r"pip install .*# in a checkout", line)] + commands
     programs = [textwrap.dedent(block) for block in _PYTHON.findall(text)]
     try:
-        subprocess.run(["bash", "-ec", "\n".join(commands)], cwd=folder, env=environment, timeout=90, check=True)
-        yield User(environment, folder, programs)
+        subprocess.run(["bash", "-ec", "\n".join(commands)], cwd=folder, env=environment, timeout=120, check=True)
+        yield User(environment, python, folder, programs)
     finally:
         subprocess.run(["bash", "-c", "zkconsumer cluster down"], cwd=folder, env=environment, timeout=60, check=True)
 
@@ -111,7 +140,7 @@ def read_lines(process: subprocess.Popen[str], pattern: str, count: int) -> list
 
 
 def test_consumer_prints_the_produced_records(user: User) -> None:
-    consumer = user.start(sys.executable, user.program("for message in stream"))
+    consumer = user.start(user.python, user.program("for message in stream"))
 
     lines = read_lines(consumer, r"^\d+ \d+ b'\d+'", 1000)
 
@@ -120,7 +149,7 @@ def test_consumer_prints_the_produced_records(user: User) -> None:
 
 @pytest.mark.slow
 def test_spark_query_shows_the_produced_records(user: User) -> None:
-    query = user.start(sys.executable, user.program("SparkSession"))
+    query = user.start(user.python, user.program("SparkSession"))
 
     rows = read_lines(query, r"^\| *\d+\| *\d+\| *\d+\|", 20)
 
@@ -131,7 +160,7 @@ def test_spark_query_shows_the_produced_records(user: User) -> None:
 @pytest.mark.parametrize("user", ["docs/tutorial.rst"], indirect=True)
 def test_pytest_with_the_fixture_passes(user: User) -> None:
     program = user.program("zkconsumer_cluster")
-    test = user.start(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", program)
+    test = user.start(user.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", program)
 
     output, _ = test.communicate(timeout=120)
 
@@ -147,12 +176,12 @@ def test_application_of_topology_tutorial_continues_after_kill(user: User) -> No
     program.write_text(program.read_text().replace("8000", str(port)))
     properties = ConsumerConfig.from_properties(user.folder / "consumer.properties")
     read_counts = [
-        *(sys.executable, "-m", "zkconsumer", "console-consumer", "--zookeeper", properties.zookeeper_connect),
+        *(user.python, "-m", "zkconsumer", "console-consumer", "--zookeeper", properties.zookeeper_connect),
         *("--topic", "counts", "--group", "reader", "--property", "print.key=true"),
         *("--consumer-property", "isolation.level=read_committed"),
     ]
 
-    application = user.start(sys.executable, program)
+    application = user.start(user.python, program)
     try:
         read_until(application, "REBALANCING -> RUNNING")
         user.produce("sentences", "more tea\nmore milk\n")
@@ -166,7 +195,7 @@ def test_application_of_topology_tutorial_continues_after_kill(user: User) -> No
     assert re.search(r'metric="processed"', metrics)
 
     user.produce("sentences", "tea again\n")
-    application = user.start(sys.executable, program)
+    application = user.start(user.python, program)
     try:
         counts = read_lines(user.start(*read_counts), r"^\w+\t\d+$", 2)
         application.send_signal(signal.SIGINT)
@@ -187,11 +216,11 @@ def test_application_of_dsl_tutorial_counts_words(user: User) -> None:
     (user.folder / "wordcount.py").write_text("\n".join(user.programs[:4]))
     properties = ConsumerConfig.from_properties(user.folder / "consumer.properties")
     read_counts = [
-        *(sys.executable, "-m", "zkconsumer", "console-consumer", "--zookeeper", properties.zookeeper_connect),
+        *(user.python, "-m", "zkconsumer", "console-consumer", "--zookeeper", properties.zookeeper_connect),
         *("--topic", "word-counts", "--property", "print.key=true", "--from-beginning"),
     ]
 
-    application = user.start(sys.executable, user.program("StreamsApp", "run_wordcount.py"))
+    application = user.start(user.python, user.program("StreamsApp", "run_wordcount.py"))
     try:
         read_until(application, "REBALANCING -> RUNNING")
         user.produce("lines", "more tea\nMore milk\n")
