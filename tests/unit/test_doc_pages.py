@@ -62,6 +62,17 @@ def test_internal_links_have_targets(path: Path) -> None:
         assert (ROOT / target).exists(), target
 
 
+def test_readme_makefile_and_ci_name_the_same_commands() -> None:
+    makefile, ci = (ROOT / "Makefile").read_text(), (ROOT / ".ci" / "run").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    assert targets >= {target for page in PAGES for target in re.findall(r"``make ([a-z-]+)", page.read_text())}
+
+    readme = (ROOT / "README.rst").read_text()
+    first_screen = readme[: readme.index("Installation\n----")]
+    assert re.findall(r"^    make ([a-z-]+)", first_screen, re.MULTILINE) == ["demo", "test"]
+    assert re.findall(r"^exec (.*)", ci, re.MULTILINE) == ["make test"]
+
+
 @pytest.mark.parametrize("path", PAGES, ids=relative)
 def test_included_files_contain_the_lines(path: Path) -> None:
     pattern = r"^\.\. literalinclude:: (\S+)\n((?:[ ]+:.*\n)*)"
