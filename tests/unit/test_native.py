@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import zkconsumer
 from zkconsumer.version import explain_missing_module
 
 
@@ -18,6 +20,12 @@ def test_source_directory_that_hides_package_is_named(tmp_path: Path) -> None:
 
 def test_package_without_compiled_module_is_explained(tmp_path: Path) -> None:
     assert "ZKCONSUMER_PURE=1" in explain_missing_module(tmp_path)
+
+
+def test_c_modules_return_new_references_on_all_versions() -> None:
+    """From Python 3.12 on, ``Py_RETURN_NONE`` returns a borrowed reference, which Python 3.11 releases."""
+    for path in Path(zkconsumer.__file__).parent.rglob("*.[ch]"):
+        assert not re.search(r"Py_RETURN_[A-Z]", path.read_text()), path
 
 
 def test_environment_selects_maps_in_python() -> None:

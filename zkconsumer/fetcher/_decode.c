@@ -304,7 +304,7 @@ static PyObject *scan(PyObject *self, PyObject *args) {
     PyBuffer_Release(&data);
     if (!found) {
         if (e.reason) return corrupt(e.reason, (Py_ssize_t)at);
-        Py_RETURN_NONE;
+        return Py_NewRef(Py_None);
     }
     return Py_BuildValue("(nnLiiLnLLLL)", (Py_ssize_t)begin, (Py_ssize_t)at, (long long)next_offset, first.magic,
                          first.attributes, (long long)rows, (Py_ssize_t)(begin + first.payload),
@@ -720,7 +720,7 @@ static PyObject *split(PyObject *self, PyObject *args) {
 /* ---- messages --------------------------------------------------------------------------------- */
 
 static PyObject *bytes_at(const Py_buffer *offsets, const Py_buffer *validity, const Py_buffer *data, size_t row) {
-    if (validity && !(((const uint8_t *)validity->buf)[row >> 3] >> (row & 7) & 1)) Py_RETURN_NONE;
+    if (validity && !(((const uint8_t *)validity->buf)[row >> 3] >> (row & 7) & 1)) return Py_NewRef(Py_None);
     const int32_t *o = offsets->buf;
     if (o[row] < 0 || o[row + 1] < o[row] || o[row + 1] > data->len) {
         PyErr_SetString(PyExc_IndexError, "column offsets are outside the data");

@@ -220,7 +220,7 @@ static int record_set_attribute(PyObject *self, PyObject *name, PyObject *value)
 }
 
 static PyObject *record_compare(PyObject *self, PyObject *other, int operation) {
-    if ((operation != Py_EQ && operation != Py_NE) || Py_TYPE(self) != Py_TYPE(other)) Py_RETURN_NOTIMPLEMENTED;
+    if ((operation != Py_EQ && operation != Py_NE) || Py_TYPE(self) != Py_TYPE(other)) return Py_NewRef(Py_NotImplemented);
     PyObject *fields = record_fields(self), *others = fields == NULL ? NULL : record_fields(other), *result = NULL;
     if (others != NULL) result = PyObject_RichCompare(fields, others, operation);
     Py_XDECREF(fields);
@@ -461,7 +461,7 @@ static PyObject *guarded_call(PyObject *self, PyObject *args, PyObject *kwargs) 
     PyObject *record;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:process", names, &record)) return NULL;
     if (guarded_process((Guarded *)self, record) < 0) return NULL;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static int guarded_traverse(PyObject *object, visitproc visit, void *arg) {
@@ -548,7 +548,7 @@ static PyObject *forwarder_call(PyObject *object, PyObject *args, PyObject *kwar
         PyObject *result = PyObject_CallFunctionObjArgs(self->reject, record, child, NULL);
         if (result == NULL) return NULL;
         Py_DECREF(result);
-        Py_RETURN_NONE;
+        return Py_NewRef(Py_None);
     }
     PyObject *previous = state_swap_record(state, record);
     if (node == NULL) {
@@ -561,7 +561,7 @@ static PyObject *forwarder_call(PyObject *object, PyObject *args, PyObject *kwar
     Py_XDECREF(state_swap_record(state, previous));
     Py_XDECREF(previous);
     if (failed) return NULL;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static int forwarder_traverse(PyObject *object, visitproc visit, void *arg) {
@@ -780,7 +780,7 @@ static PyObject *columns_append(PyObject *object, PyObject *args, PyObject *kwar
         (Columns *)object, topic, (int32_t)number, timestamp, &of_key, &of_value, PyTuple_Size(headers) > 0 ? headers : NULL);
     Py_DECREF(topic);
     if (failed) return NULL;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *columns_take(PyObject *object, PyObject *Py_UNUSED(unused)) {
@@ -796,7 +796,7 @@ static PyObject *columns_take(PyObject *object, PyObject *Py_UNUSED(unused)) {
 
 /* Returns the data of a row, or None. */
 static PyObject *binary_get(const Binary *column, Py_ssize_t row) {
-    if (!column->valid.data[row]) Py_RETURN_NONE;
+    if (!column->valid.data[row]) return Py_NewRef(Py_None);
     int32_t bounds[2] = {0, 0};
     if (row)
         memcpy(bounds, column->ends.data + (row - 1) * 4, sizeof bounds);
@@ -982,7 +982,7 @@ static PyObject *writer_call(PyObject *self, PyObject *args, PyObject *kwargs) {
     PyObject *record;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:send", names, &record)) return NULL;
     if (writer_process((Writer *)self, record) < 0) return NULL;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static int writer_traverse(PyObject *object, visitproc visit, void *arg) {
@@ -1035,7 +1035,7 @@ static PyObject *serialize_timestamped(Codec codec, PyObject *object) {
     PyObject *value, *data;
     int64_t timestamp;
     int found = split_timestamped(codec.pair, object, &value, &timestamp);
-    if (found == 2) Py_RETURN_NONE;
+    if (found == 2) return Py_NewRef(Py_None);
     if (found == 0 || !encode_object(value, codec.number - TIMESTAMPED, number, &bytes)) return NULL;
     data = PyBytes_FromStringAndSize(NULL, 8 + (Py_ssize_t)bytes.size);
     if (data == NULL) return NULL;
@@ -1568,7 +1568,7 @@ static PyObject *entries_get(PyObject *object, PyObject *key) {
     Py_DECREF(raw);
     if (data == NULL) {
         if (PyErr_Occurred()) return NULL;
-        Py_RETURN_NONE;
+        return Py_NewRef(Py_None);
     }
     PyObject *value = deserialize_object(self->read_codec, self->deserialize_value, data);
     Py_DECREF(data);
@@ -1594,7 +1594,7 @@ static PyObject *entries_put_raw(PyObject *object, PyObject *args) {
         return NULL;
     }
     if (entries_write((Entries *)object, key, data == Py_None ? NULL : data) < 0) return NULL;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *entries_put(PyObject *object, PyObject *args) {
@@ -1616,13 +1616,13 @@ static PyObject *entries_put(PyObject *object, PyObject *args) {
     Py_DECREF(raw);
     Py_XDECREF(data);
     if (failed) return NULL;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *entries_get_raw(PyObject *object, PyObject *key) {
     PyObject *data = entries_read((Entries *)object, key);
     if (data != NULL || PyErr_Occurred()) return data;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *or_none(PyObject *object) { return object == NULL ? Py_None : object; }
@@ -1632,7 +1632,7 @@ static PyObject *entries_find(PyObject *object, PyObject *key) {
     Node *node = entries_node(self, key);
     if (node == NULL) {
         if (PyErr_Occurred()) return NULL;
-        Py_RETURN_NONE;
+        return Py_NewRef(Py_None);
     }
     unlink_use(self, node);
     link_newest(self, node);
@@ -1701,7 +1701,7 @@ static PyObject *entries_pop_oldest(PyObject *object, PyObject *Py_UNUSED(unused
     Entries *self = (Entries *)object;
     for (;;) {
         Node *node = self->oldest;
-        if (node == NULL) Py_RETURN_NONE;
+        if (node == NULL) return Py_NewRef(Py_None);
         PyObject *change = node->is_dirty ? change_of(node) : (Py_INCREF(Py_None), Py_None);
         if (change == NULL) return NULL;
         Py_INCREF((PyObject *)node); /* the allocation can run finalizers, which can remove the entry */
@@ -1747,7 +1747,7 @@ static PyObject *entries_clear_all(PyObject *object, PyObject *Py_UNUSED(unused)
     self->oldest = self->newest = self->first_dirty = self->last_dirty = NULL;
     Py_DECREF(old);
     Py_XDECREF(source);
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static Py_ssize_t entries_length(PyObject *object) { return PyDict_Size(((Entries *)object)->nodes); }
@@ -1872,7 +1872,7 @@ static PyObject *forward_changes(PyObject *module_object, PyObject *args) {
         Py_DECREF(node);
         if (failed) return NULL;
     }
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 /* ---- aggregation ------------------------------------------------------------------------------ */
@@ -2017,7 +2017,7 @@ static PyObject *aggregator_call(PyObject *object, PyObject *args, PyObject *kwa
         PyObject *result = PyObject_CallFunctionObjArgs(self->drop, NULL);
         if (result == NULL) return NULL;
         Py_DECREF(result);
-        Py_RETURN_NONE;
+        return Py_NewRef(Py_None);
     }
     /* The functions called below can change the record. */
     PyObject *key = record->key, *value = record->value, *headers = record->headers;
@@ -2029,7 +2029,7 @@ static PyObject *aggregator_call(PyObject *object, PyObject *args, PyObject *kwa
     Py_DECREF(value);
     Py_XDECREF(headers);
     if (failed) return NULL;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static int aggregator_traverse(PyObject *object, visitproc visit, void *arg) {

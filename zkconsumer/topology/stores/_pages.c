@@ -1244,7 +1244,7 @@ static int undo_changes(PagedMap *self) {
 
 static PyObject *none_or_error(int done) {
     if (done < 0) return NULL;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *map_get(PagedMap *self, PyObject *name) {
@@ -1280,7 +1280,7 @@ static PyObject *map_delete(PagedMap *self, PyObject *name) {
     PyObject *old;
     if (parse_bytes(name, "key", &key) < 0 || check_writable(self) < 0) return NULL;
     if (delete(self, key, &old) < 0) return NULL;
-    if (!old) Py_RETURN_NONE;
+    if (!old) return Py_NewRef(Py_None);
     return old;
 }
 
@@ -1336,7 +1336,7 @@ static PyObject *map_write(PagedMap *self, PyObject *changes) {
     Py_ssize_t pages = self->pages ? PyObject_Size(changes) : 0;
     if (pages < 0) return NULL;
     self->pages_written += pages;
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *map_finish_commit(PagedMap *self, PyObject *changes) {
@@ -1358,7 +1358,7 @@ static PyObject *map_finish_commit(PagedMap *self, PyObject *changes) {
     self->n_deleted = 0;
     self->is_directory_changed = 0;
     evict(self);
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *map_rollback(PagedMap *self, PyObject *unused) {
@@ -1372,7 +1372,7 @@ static PyObject *map_rollback(PagedMap *self, PyObject *unused) {
         PyErr_Restore(type, value, traceback);
         return NULL;
     }
-    Py_RETURN_NONE;
+    return Py_NewRef(Py_None);
 }
 
 static PyObject *map_close(PagedMap *self, PyObject *unused) {
@@ -1725,7 +1725,7 @@ static PyObject *serde_delete(SerdeMap *self, PyObject *object) {
     int done = check_writable(entries) < 0 ? -1 : delete(entries, key, &old);
     Py_XDECREF(encoded.owner);
     if (done < 0) return NULL;
-    if (!old) Py_RETURN_NONE;
+    if (!old) return Py_NewRef(Py_None);
     Slice slice = {(const uint8_t *)PyBytes_AsString(old), (size_t)PyBytes_Size(old)};
     PyObject *value = decode_value(self, slice);
     if (!value && !PyErr_Occurred()) return call_deserializer(self, old);
