@@ -76,6 +76,13 @@ def _expect(expected: type, value: Any) -> Any:
     return value
 
 
+def _pack_integer(packer: struct.Struct, value: Any) -> bytes:
+    limit = 1 << 8 * packer.size - 1
+    if not -limit <= _expect(int, value) < limit:
+        raise OverflowError(f"must be between {-limit} and {limit - 1}, got {value}")
+    return packer.pack(value)
+
+
 def check_bytes(_topic: str, value: Any) -> bytes | None:
     """Return bytes or None unchanged; raise TypeError for other types."""
     return None if value is None else _expect(bytes, value)
@@ -98,7 +105,7 @@ def bytes_to_string(_topic: str, data: bytes | None) -> str | None:
 
 def integer_to_bytes(_topic: str, value: Any) -> bytes | None:
     """Encode a 32-bit integer."""
-    return None if value is None else _INTEGER.pack(_expect(int, value))
+    return None if value is None else _pack_integer(_INTEGER, value)
 
 
 def bytes_to_integer(_topic: str, data: bytes | None) -> int | None:
@@ -108,7 +115,7 @@ def bytes_to_integer(_topic: str, data: bytes | None) -> int | None:
 
 def long_to_bytes(_topic: str, value: Any) -> bytes | None:
     """Encode a 64-bit integer."""
-    return None if value is None else _LONG.pack(_expect(int, value))
+    return None if value is None else _pack_integer(_LONG, value)
 
 
 def bytes_to_long(_topic: str, data: bytes | None) -> int | None:

@@ -120,7 +120,7 @@ def none_if_empty(store: str, value: ValueAndTimestamp | None) -> ValueAndTimest
     """Return ``value``, or None if ``value`` or ``value.value`` is None.
 
     Raises:
-        TypeError: ``value`` is not a ``ValueAndTimestamp`` with an integer timestamp.
+        TypeError: ``value`` is not a ``ValueAndTimestamp`` with a 64-bit integer timestamp.
     """
     if value is None:
         return None
@@ -128,7 +128,11 @@ def none_if_empty(store: str, value: ValueAndTimestamp | None) -> ValueAndTimest
         raise WrongTypeError(
             f"store {store!r}: the value must be ValueAndTimestamp(value, milliseconds), got {value!r}"
         )
-    return None if value.value is None else value
+    if value.value is None:
+        return None
+    if not -1 << 63 <= value.timestamp < 1 << 63:
+        raise WrongTypeError(f"store {store!r}: the timestamp must be a 64-bit integer, got {value.timestamp}")
+    return value
 
 
 def decode_timestamped(data: bytes, deserialize: Callable[[bytes], Any]) -> ValueAndTimestamp:
