@@ -41,6 +41,7 @@ def interrupt_at(
         return trace
 
     def run() -> None:
+        sys._getframe().f_trace_opcodes = event == "opcode"  # otherwise Python 3.12 traces no instructions
         sys.settrace(trace)
         try:
             call()
