@@ -297,6 +297,52 @@ def test_expired_session_keeps_granted_timeout(client: Client) -> None:
     assert client.granted_session_timeout_s == 3.0
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("granted_to", ["new sessions", "no sessions", "all sessions"])
+def test_rejected_session_is_replaced_after_its_timeout(
+    granted_to: str, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that is behind the client closes the connection; so does one without a quorum, to all clients."""
+
+    def serve() -> None:
+        for _ in range(3 if granted_to != "all sessions" else 2):
+            accepted, _ = server.accept()
+            with accepted:
+                session_id = struct.unpack_from(">iqiq", accepted.recv(1024), 4)[3]
+                if granted_to == "all sessions" or (granted_to == "new sessions" and session_id == 0):
+                    content = struct.pack(">iiqi16sb", 0, 12_000, 2, 16, b"", 0)
+                    accepted.sendall(struct.pack(">i", len(content)) + content)
+
+    def attempt() -> None:
+        try:
+            client._connection._connect("a.test", *server.getsockname())
+        finally:
+            client._connection._socket.close()
+
+    connect(client, int(SESSION_TIMEOUT * 1000))
+    client._session_callback(KeeperState.CONNECTING)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        serving = in_thread(serve)
+        if granted_to == "all sessions":
+            attempt()
+            client._session_callback(KeeperState.CONNECTING)
+            client._disconnected_at -= SESSION_TIMEOUT
+            attempt()
+            assert client._session_id == 2
+            assert not client.has_outlived_session
+        else:
+            with pytest.raises(kazoo_errors.ConnectionDropped):
+                attempt()  # the session may exist
+            assert not client.has_outlived_session
+            client._disconnected_at -= SESSION_TIMEOUT
+            is_replaced = granted_to == "new sessions"
+            with pytest.raises(kazoo_errors.SessionExpiredError if is_replaced else kazoo_errors.ConnectionDropped):
+                attempt()
+            assert client._session_id == 1, "kazoo resets it when it handles the error"
+            assert ("zookeeper_session_rejected" in caplog.text) == is_replaced
+        serving.result(10)
+
+
 @pytest.mark.timeout(60)
 def test_close_ends_attempt_to_connect() -> None:
     """The only server drops packets; kazoo would wait for it for half of the session timeout."""

@@ -1,8 +1,12 @@
-"""Client: a kazoo client that uses its own TLS context, and retries failed authentication when it reconnects.
+"""Client: a kazoo client that uses its own TLS context, retries failed authentication, and replaces lost sessions.
 
 kazoo closes the session if authentication fails. It also treats a connection that is closed during the SASL handshake
 as an authentication failure, because ZooKeeper before 3.6 closes it if the credentials are wrong. With kazoo alone, a
 server restart during the handshake would therefore terminate the consumer.
+
+A server whose last transaction is older than the last one that the client has seen closes the connection without a
+response. If the whole ensemble lost transactions, because it was restored from a backup or lost its data, kazoo would
+therefore reconnect forever. Source: ZooKeeper 3.9 ZooKeeperServer.processConnectRequest.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import Connect
+from kazoo.protocol.serialization import CloseInstance, Connect
 from kazoo.protocol.states import KeeperState
 
 from zkconsumer.log import get_logger
@@ -77,6 +81,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     """Reports the client's connection as usable after authentication, and handles authentication failures."""
 
     client: Client
+    _socket: Any
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
         """Return the host name, address and port of each server; a host name may resolve to the whole ensemble.
@@ -113,7 +118,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         client.is_logging_in = True
         try:
             timeouts = super()._connect(host, hostip, port)
-        except (kazoo_errors.ConnectionDropped, kazoo_errors.SessionExpiredError, KazooTimeoutError):
+        except kazoo_errors.ConnectionDropped as error:
+            if client.has_outlived_session and self._accepts_new_session(host, hostip, port):
+                raise client.on_session_rejected(f"{host}:{port}") from error
+            raise
+        except (kazoo_errors.SessionExpiredError, KazooTimeoutError):
             raise
         except Exception as error:  # SASL mechanisms raise various exceptions
             raise client.on_login_failure(f"{host}:{port}", error) from error
@@ -122,12 +131,30 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         client.on_login()
         return timeouts
 
+    def _accepts_new_session(self, host: str, hostip: str, port: int) -> bool:
+        """Return whether a server that closed the connection grants a new session, which is closed immediately.
+
+        A server without a quorum closes the connection, too. It may know the client's session once it has a quorum.
+        """
+        client = self.client
+        self._socket.close()
+        try:
+            self._socket = self.handler.create_connection((hostip, port), host)
+            self._socket.setblocking(False)
+            request = Connect(0, 0, client._session_timeout, 0, bytes(16), False)
+            response, _ = super()._invoke(client.attempt_timeout_s, request)
+            self._submit(CloseInstance, client.attempt_timeout_s, 1)
+        except (OSError, kazoo_errors.KazooException, KazooTimeoutError):
+            return False
+        return bool(response.time_out > 0)
+
 
 class Client(KazooClient):  # type: ignore[misc]
     """A kazoo client that, after authenticating once, retries failed authentication in the same session.
 
     If authentication keeps failing for the duration of the session timeout, the client abandons the session, so that
-    ZooKeeper deletes its ephemeral znodes.
+    ZooKeeper deletes its ephemeral znodes. It also abandons the session if servers reject it after that time, but grant
+    new sessions.
 
     Args:
         hosts: value of ``zookeeper.connect``.
@@ -152,6 +179,7 @@ class Client(KazooClient):  # type: ignore[misc]
         self._failing_since = math.inf
         self._has_abandoned = False  # whether the session was abandoned since the last successful authentication
         self._state_after_login = KeeperState.CONNECTED
+        self._disconnected_at = math.inf
         self._log = get_logger("zkconsumer.zookeeper")
         arguments |= security.client_arguments()
         self.granted_session_timeout_s = session_timeout_s
@@ -172,16 +200,31 @@ class Client(KazooClient):  # type: ignore[misc]
         share = max(1, self.rounds) / max(1, sum(map(len, self.resolved.values())))
         return self.granted_session_timeout_s / 2 * min(1.0, share)
 
+    @property
+    def has_outlived_session(self) -> bool:
+        """Whether the client has been disconnected for so long that a serving ensemble has expired its session."""
+        return time.monotonic() - self._disconnected_at > self.granted_session_timeout_s
+
+    def on_session_rejected(self, endpoint: str) -> Exception:
+        """Return the exception that makes kazoo open a new session, for which it forgets the last seen transaction."""
+        self._log.warning("zookeeper_session_rejected", endpoint=endpoint, session_id=f"{self._session_id:#x}")
+        error: Exception = kazoo_errors.SessionExpiredError("the server rejected the session")
+        return error
+
     def _session_callback(self, state: KeeperState) -> None:
         if self.is_logging_in and state in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO):
             self._state_after_login = state
-        else:
-            super()._session_callback(state)
+            return
+        if state != KeeperState.CONNECTING:  # connected, or without a session
+            self._disconnected_at = math.inf
+        elif self._state in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO):
+            self._disconnected_at = time.monotonic()
+        super()._session_callback(state)
 
     def on_login(self) -> None:
         """Report the connection as usable, because authentication succeeded."""
         self.login_error, self._has_logged_in, self.rounds = "", True, 0
-        self._failing_since, self._has_abandoned = math.inf, False
+        self._failing_since, self._disconnected_at, self._has_abandoned = math.inf, math.inf, False
         super()._session_callback(self._state_after_login)
 
     def on_login_failure(self, endpoint: str, error: Exception) -> Any:

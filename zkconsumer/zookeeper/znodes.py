@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo_errors
+from kazoo.protocol.serialization import Create
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from zkconsumer.errors import ZooKeeperUnavailableError
+from zkconsumer.log import get_logger
 from zkconsumer.zookeeper.connection import BadVersion, Connection, NodeExists, NodeMissing
 
 #: Maximum number of operations per transaction, so that requests do not exceed ZooKeeper's ``jute.maxbuffer`` of 1 MB.
@@ -80,6 +83,7 @@ class Znodes:
         self._connection = connection
         self._acl = _CREATOR_ACL if authenticates else OPEN_ACL_UNSAFE
         self._notify = on_change
+        self._log = get_logger("zkconsumer.zookeeper")
 
     def _on_change(self, event: Any) -> None:  # called by kazoo's callback thread
         self._notify(event.path or "")
@@ -133,8 +137,25 @@ class Znodes:
         except NodeExists:
             return
         except NodeMissing:
-            self.ensure(parent, open_to_all=open_to_all)
+            if parent:
+                self.ensure(parent, open_to_all=open_to_all)
+            else:
+                self._ensure_chroot()
             self.ensure(path, open_to_all=open_to_all)
+
+    def _ensure_chroot(self) -> None:
+        """Create the chroot, which existed when the session was opened: the ensemble lost its data since then.
+
+        kazoo's methods prepend the chroot to each path, so they cannot create its parents.
+        """
+        client = self._connection.connected_client()
+        names = client.chroot.split("/")
+        for path in ("/".join(names[: depth + 1]) for depth in range(1, len(names))):
+            result = client.handler.async_result()
+            client._call(Create(path, b"", OPEN_ACL_UNSAFE, 0), result)
+            with contextlib.suppress(NodeExists):
+                self._connection.wait(result, path)
+        self._log.warning("zookeeper_chroot_created", path=client.chroot)
 
     def create_ephemeral(self, path: str, data: bytes) -> None:
         """Create an ephemeral znode and its missing parents; all clients can write to them.
