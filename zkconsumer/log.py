@@ -43,6 +43,7 @@ class EventValues(TypedDict, total=False):
     attempt: int
     auto_offset_reset: str
     batch_time_ms: int
+    byte_count: int
     committed_offset: int
     consumed_offset: int
     consumer_id: str

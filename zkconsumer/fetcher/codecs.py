@@ -1,15 +1,19 @@
 """Decompression of gzip, snappy, lz4 and zstd in Kafka's framing, with pyarrow.
 
 gzip, lz4 and zstd are decompressed as streams, because their frames do not reliably contain the decompressed size.
-Corrupt data raises ``ValueError``; ``decode.py`` adds the topic, partition and offset to the message.
+Bytes after the end of the compressed data are ignored where the Java client ignores them (``stream_ends``). Corrupt
+data raises ``ValueError``; ``decode.py`` adds the topic, partition and offset to the message.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+
+from zkconsumer.fetcher.stream_ends import find_gzip_end, find_lz4_end, find_zstd_end
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
@@ -23,13 +27,20 @@ _STREAMS = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
 _MIN_READ = 1 << 16
 
 
-def decompress(codec: int, data: memoryview, magic: int, max_bytes: int) -> Any:
+def decompress(
+    codec: int,
+    data: memoryview,
+    magic: int,
+    max_bytes: int,
+    on_trailing_bytes: Callable[[int], object] = lambda _count: None,
+) -> Any:
     """Return the content of a compressed batch or message as a buffer.
 
     Args:
         codec: codec id, the lowest three bits of the attributes.
         magic: message format; LZ4 frames in format 0 have an incorrect header checksum (KAFKA-3160).
         max_bytes: maximum decompressed size in bytes.
+        on_trailing_bytes: function that is called with the number of ignored bytes after the compressed data.
 
     Raises:
         ValueError: the codec is unknown, the data is corrupt, or the decompressed size exceeds the limit.
@@ -38,20 +49,38 @@ def decompress(codec: int, data: memoryview, magic: int, max_bytes: int) -> Any:
     limit = min(max_bytes, _LIMIT)
     try:
         if codec == SNAPPY:
-            return _decompress_snappy(data, limit)
-        if codec not in _STREAMS:
+            content, end = _decompress_snappy(data, limit)
+        elif codec not in _STREAMS:
             raise ValueError(f"unknown compression codec {codec}")
-        if codec == LZ4 and magic == 0:
-            data = memoryview(_fix_header_checksum(data))
-        return _decompress_stream(_STREAMS[codec], data, limit)
+        else:
+            if codec == LZ4 and magic == 0:
+                data = memoryview(_fix_header_checksum(data))
+            content, end = _decompress_frames(codec, data, limit)
     except MemoryError:
         raise
     except (OSError, pa.ArrowException, struct.error) as error:
         raise ValueError(f"corrupt {NAMES.get(codec, codec)} data: {error}") from error
+    if end < len(data):
+        on_trailing_bytes(len(data) - end)
+    return content
 
 
 def _too_large_error(name: str, limit: int) -> ValueError:
     return ValueError(f"{name} content is larger than decompressed.batch.max.bytes = {limit}")
+
+
+def _decompress_frames(codec: int, data: memoryview, limit: int) -> tuple[Any, int]:
+    """Return the content of gzip, lz4 or zstd data, and the end of the data that the Java client reads."""
+    if codec == LZ4:
+        end = find_lz4_end(data)
+        return _decompress_stream("lz4", data[:end], limit), end
+    try:
+        return _decompress_stream(_STREAMS[codec], data, limit), len(data)
+    except (OSError, pa.ArrowException):
+        end = find_gzip_end(data, limit) if codec == GZIP else find_zstd_end(data)
+        if end == len(data):
+            raise
+    return _decompress_stream(_STREAMS[codec], data[:end], limit), end
 
 
 def _decompress_stream(name: str, data: memoryview, limit: int) -> Any:
@@ -66,25 +95,31 @@ def _decompress_stream(name: str, data: memoryview, limit: int) -> Any:
     return _join_blocks(pieces)
 
 
-def _decompress_snappy(data: memoryview, limit: int) -> Any:
+def _decompress_snappy(data: memoryview, limit: int) -> tuple[Any, int]:
+    """Return the content of snappy data, and the end of its last block.
+
+    Source: snappy-java 1.1.10 SnappyInputStream.hasNextChunk.
+    """
     if bytes(data[:8]) != _XERIAL:
-        return _decompress_block(data, limit, limit)
+        return _decompress_block(data, limit, limit), len(data)
     if len(data) < 16:
         raise ValueError("truncated snappy header")
     pieces, at, size = [], 16, 0
-    while at < len(data):
-        if bytes(data[at : at + 8]) == _XERIAL:  # each concatenated stream has its own header
+    while len(data) - at >= 4:
+        if data[at : at + 8] == _XERIAL:  # each concatenated stream has its own header
             at += 16
+            if at > len(data):
+                raise ValueError("truncated snappy header")
             continue
         (block,) = struct.unpack_from(">i", data, at)
-        at += 4
-        if block < 0 or block > len(data) - at:
+        start = at + 4
+        if block < 0 or block > len(data) - start:
             raise ValueError("truncated snappy block")
-        content = _decompress_block(data[at : at + block], limit - size, limit)
+        at = start + block
+        content = _decompress_block(data[start:at], limit - size, limit)
         size += content.size
         pieces.append(content)
-        at += block
-    return _join_blocks(pieces)
+    return _join_blocks(pieces), at
 
 
 def _decompress_block(block: memoryview, room: int, limit: int) -> Any:

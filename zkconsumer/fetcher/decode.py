@@ -39,6 +39,7 @@ from zkconsumer.fetcher.record_format import (
     TRANSACTIONAL,
     Segment,
 )
+from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
 #: Maximum number of rows per block, and maximum total size of its records in bytes, which a single record may exceed. A
@@ -47,6 +48,8 @@ MAX_ROWS = 65_536
 MAX_BYTES = 2 << 20
 
 #: Layout of a control record's key: version and type.
+_log = get_logger("zkconsumer.fetcher")
+
 _CONTROL_KEY = struct.Struct(">hh")
 _ABORT = 0
 
@@ -282,9 +285,20 @@ class ChunkReader:
 
     def _decompress(self, segment: Segment) -> Any:
         data = memoryview(self._chunk.data)[segment.payload : segment.end]
+
+        def log_trailing_bytes(count: int) -> None:
+            topic, partition = self._chunk.partition
+            _log.debug(
+                "trailing_bytes_ignored", topic=topic, partition=partition, offset=self._next_offset, byte_count=count
+            )
+
         try:
             return codecs.decompress(
-                segment.attributes & CODEC_MASK, data, segment.magic, self._chunk.max_decompressed_bytes
+                segment.attributes & CODEC_MASK,
+                data,
+                segment.magic,
+                self._chunk.max_decompressed_bytes,
+                log_trailing_bytes,
             )
         except ValueError as error:
             raise corrupt_record_error(self._chunk, str(error), segment.begin, self._next_offset) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import batches
 import pytest
-from batches import CODEC_NAMES, NONE, ZSTD, Record, expected
+from batches import CODEC_NAMES, GZIP, LZ4, NONE, ZSTD, Record, expected
 from hypothesis import given
 
 from zkconsumer.fetcher.arrow import ArrowReader
@@ -47,6 +47,19 @@ def test_offsets_are_absolute_with_gaps(magic: int, codec: int) -> None:
     records = [Record(offset, value=b"%d" % offset) for offset in (1000, 1001, 1005, 1 << 20)]
     rows = read(chunk_of(batches.entry(magic, records, codec), 1000)).rows
     assert [(row.offset, row.value) for row in rows] == [(r.offset, r.value) for r in records]
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("codec", [GZIP, LZ4], ids=CODEC_NAMES.__getitem__)
+def test_bytes_after_compressed_records_are_ignored(codec: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "zkconsumer.fetcher")
+    records = [Record(offset, value=b"%d" % offset) for offset in range(3)]
+    encoded = b"".join(batches.encoded_record(record, 0, records[0].timestamp) for record in records)
+    followed = batches.batch(records, codec, payload=batches.compress(codec, encoded) + bytes(30))
+    found = read(followed + batches.batch([Record(3)], codec))
+    assert ([row.offset for row in found.rows], found.error) == ([0, 1, 2, 3], "")
+    assert caplog.text.count("trailing_bytes_ignored") == 1
+    assert "topic='events' partition=3 offset=0 byte_count=30" in caplog.text
 
 
 @every_codec
