@@ -39,6 +39,9 @@ def client_context(
     try:
         context = ssl.create_default_context(cafile=ca_location)
         context.check_hostname = check_hostname
+        # As in Java, and the same in each Python: since Python 3.13, the default flags reject a certificate authority
+        # without the key usage extension, and accept an intermediate one.
+        context.verify_flags = ssl.VERIFY_X509_TRUSTED_FIRST | ssl.VERIFY_X509_PARTIAL_CHAIN
         if certificate_location:
             files = {"certificate": certificate_location, "key": key_location}
             password = missing_password if key_password is None else key_password
