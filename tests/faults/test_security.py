@@ -245,7 +245,16 @@ def channel(secured: Secured, listener: str, properties: dict[str, object]) -> B
             lambda s: s.password("SCRAM-SHA-256", "wrong"),
             "SCRAM-SHA-256 authentication of user 'alice' with",
         ),
+        (
+            "PASSWORD",
+            lambda s: s.password("SCRAM-SHA-512", "wrong"),
+            "SCRAM-SHA-512 authentication of user 'alice' with",
+        ),
         ("TLS", lambda s: {"security.protocol": "SSL"}, "is not trusted"),
+        ("MUTUAL", lambda s: s.tls(), "ssl.certificate.location"),
+        ("TLS", lambda s: {}, "requires TLS on this port; check the port and security.protocol"),
+        ("BOTH", lambda s: s.password(), "requires TLS on this port; check the port and security.protocol"),
+        ("TLS", lambda s: {**s.password(), **s.tls(), "security.protocol": "SASL_SSL"}, "a SASL_SSL listener"),
         ("TLS", lambda s: s.tls(**{"ssl.ca.location": str(s.other_ca)}), "is not trusted"),
     ],
 )

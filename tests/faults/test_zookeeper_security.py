@@ -203,6 +203,21 @@ def test_only_given_authorities_are_trusted(
             connector.create_message_streams({topic: 1})
 
 
+@pytest.mark.parametrize("uses_tls", [False, True])
+def test_wrong_port_names_tls_property(
+    uses_tls: bool, secured: Secured, consumer: Callable[..., ZookeeperConsumerConnector]
+) -> None:
+    """These servers close the connection, which is retried; the error says what the ports use."""
+    properties: dict[str, object] = {"zookeeper.connect": f"127.0.0.1:{secured.tls_port}"}
+    if uses_tls:
+        properties = {**secured.tls, "zookeeper.ssl.ca.location": secured.ca}
+        properties["zookeeper.connect"] = secured.cluster.zookeeper_connect
+    connector = consumer({**properties, "zookeeper.connection.timeout.ms": 1500})
+    expected = "does not use TLS" if uses_tls else "requires TLS"
+    with pytest.raises(ZkConsumerError, match=rf"{expected} on this port; check .*zookeeper\.ssl\.client\.enable"):
+        connector.create_message_streams({"t": 1})
+
+
 def test_many_znodes_are_read_over_tls(secured: Secured, consumer: Callable[..., ZookeeperConsumerConnector]) -> None:
     """Responses that share a TLS record are read at once, and not when the socket becomes readable the next time."""
     connector = consumer({**secured.tls, "zookeeper.ssl.ca.location": secured.ca})

@@ -58,7 +58,7 @@ def as_broker(connection: socket.socket) -> None:
 def test_refused_port_and_unknown_host_are_distinguished() -> None:
     port = free_port()
 
-    text = explain(f"127.0.0.1:{port},no-such-host.invalid:2181/chroot", "x")
+    text = explain(f"127.0.0.1:{port},no-such-host.invalid:2181/chroot", "x", uses_tls=False)
 
     assert text == (
         f"127.0.0.1:{port} refused the connection; no-such-host.invalid:2181 could not be resolved; "
@@ -67,11 +67,26 @@ def test_refused_port_and_unknown_host_are_distinguished() -> None:
 
 
 def test_broker_is_recognized(server: Callable[[Answer], int]) -> None:
-    assert "is a Kafka broker, not a ZooKeeper server" in explain(f"127.0.0.1:{server(as_broker)}", "x")
+    assert "is a Kafka broker, not a ZooKeeper server" in explain(f"127.0.0.1:{server(as_broker)}", "x", uses_tls=False)
+
+
+@pytest.mark.parametrize("answer", [b"imok", b"ruok is not executed because it is not in the whitelist.\n"])
+def test_zookeeper_without_tls_is_recognized(answer: bytes, server: Callable[[Answer], int]) -> None:
+    def talk(connection: socket.socket) -> None:
+        assert connection.recv(4, socket.MSG_WAITALL) == b"ruok"
+        connection.sendall(answer)
+
+    address = f"127.0.0.1:{server(talk)}"
+    text = explain(address, "x", uses_tls=True)
+    assert text == f"{address} does not use TLS on this port; check zookeeper.connect and zookeeper.ssl.client.enable"
 
 
 def test_server_that_closes_connection_may_lack_quorum(server: Callable[[Answer], int]) -> None:
-    text = explain(f"127.0.0.1:{server(lambda connection: connection.recv(14, socket.MSG_WAITALL))}", "the.property")
+    text = explain(
+        f"127.0.0.1:{server(lambda connection: connection.recv(14, socket.MSG_WAITALL))}",
+        "the.property",
+        uses_tls=False,
+    )
 
     assert "check that the ensemble has a quorum" in text
     assert "or increase the.property" in text
@@ -84,7 +99,7 @@ def test_explanation_takes_limited_time(data: bytes, server: Callable[[Answer], 
         connection.recv(100, socket.MSG_WAITALL)  # until the client closes the connection
 
     started = time.monotonic()
-    text = explain(",".join(f"127.0.0.1:{server(talk)}" for _ in range(3)), "x")
+    text = explain(",".join(f"127.0.0.1:{server(talk)}" for _ in range(3)), "x", uses_tls=False)
 
     assert time.monotonic() - started < 4
     assert ("did not respond" in text) == (data == b"")
@@ -103,7 +118,7 @@ def test_explanation_does_not_wait_for_name_server(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     started = time.monotonic()
     try:
-        text = explain("z.test:1,127.0.0.1:1", "x")
+        text = explain("z.test:1,127.0.0.1:1", "x", uses_tls=False)
     finally:
         end.set()
 
@@ -115,7 +130,9 @@ def test_explanation_does_not_wait_for_name_server(monkeypatch: pytest.MonkeyPat
 def test_server_that_drops_packets_does_not_answer() -> None:
     started = time.monotonic()
     with full_backlog() as port:
-        assert f"127.0.0.1:{port} did not respond; check zookeeper.connect" in explain(f"127.0.0.1:{port}", "x")
+        assert f"127.0.0.1:{port} did not respond; check zookeeper.connect" in explain(
+            f"127.0.0.1:{port}", "x", uses_tls=False
+        )
     assert time.monotonic() - started < 10
 
 
@@ -126,6 +143,6 @@ def test_silent_server_leaves_time_for_others(server: Callable[[Answer], int]) -
 
     silent = server(lambda connection: connection.recv(100, socket.MSG_WAITALL))
 
-    text = explain(f"127.0.0.1:{silent},127.0.0.1:{server(answer_late)}", "x")
+    text = explain(f"127.0.0.1:{silent},127.0.0.1:{server(answer_late)}", "x", uses_tls=False)
 
     assert "is a Kafka broker" in text

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from threads import in_thread
 
-from zkconsumer.net.tls import client_context
+from zkconsumer.net.tls import BROKER_PROPERTIES, ZOOKEEPER_PROPERTIES, TlsProperties, client_context
 
 
 class Recipe:
@@ -84,9 +84,9 @@ def handshake(client: ssl.SSLContext, server: ssl.SSLContext, name: str = "127.0
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["until Python 3.12", "since Python 3.13"])
-@pytest.mark.parametrize("prefix", ["", "zookeeper."])
+@pytest.mark.parametrize("properties", [BROKER_PROPERTIES, ZOOKEEPER_PROPERTIES], ids=["broker", "zookeeper"])
 def test_certificates_of_kafka_recipe_are_trusted(
-    prefix: str, strict: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    properties: TlsProperties, strict: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python 3.13 rejects an authority without the key usage extension by default; Java and Python 3.12 do not."""
     recipe = Recipe(tmp_path)
@@ -103,7 +103,7 @@ def test_certificates_of_kafka_recipe_are_trusted(
         with pytest.raises(ssl.SSLCertVerificationError):
             handshake(ssl.create_default_context(cafile=recipe.ca), recipe.server)
     context = client_context(
-        prefix,
+        properties,
         ca_location=str(recipe.ca),
         certificate_location=None,
         key_location=None,

@@ -26,7 +26,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from zkconsumer.broker.api_versions import BEFORE_API_VERSIONS, choose_version, fetch_versions
 from zkconsumer.broker.frame import Frame, ReceiveBuffer
 from zkconsumer.broker.security import Security
-from zkconsumer.errors import BrokerUnavailableError, ClosedError
+from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, ClosedError
 from zkconsumer.message import Endpoint
 from zkconsumer.net.host_names import Addresses, resolve
 
@@ -62,6 +62,7 @@ class BrokerChannel:
         self._closed = False
         self._correlation = 0
         self._received = ReceiveBuffer()
+        self._has_response = False  # whether the broker has responded on the current connection
         self._call_timeout_s = timeout_s
         self._deadline = 0.0  # ``time.monotonic()`` when the current call times out
 
@@ -71,7 +72,7 @@ class BrokerChannel:
         Raises:
             BrokerUnavailableError: the broker refused the connection, is unreachable, or did not respond in time.
             UnsupportedBrokerError: the broker rejected the ApiVersions request.
-            AuthenticationError: the broker's certificate is not trusted, or SASL authentication failed.
+            AuthenticationError: one side rejected the TLS handshake, or the broker rejected the credentials.
         """
         with self._use(self._timeout_s):
             if self._socket is None:
@@ -161,6 +162,7 @@ class BrokerChannel:
                     sock.close()
                     raise ClosedError(f"the channel to {self.endpoint} is closed")
                 self._received.clear()
+                self._has_response = False
                 self._socket = sock  # from now on, close() interrupts connect()
             try:
                 sock.connect(address)
@@ -173,9 +175,10 @@ class BrokerChannel:
                         raise ClosedError(f"the channel to {self.endpoint} is closed")
                     self._socket = encrypted  # from now on, close() interrupts the handshake as well
                 encrypted.settimeout(self._remaining())
-                self._security.handshake(encrypted, self.endpoint.host)
+                self._security.handshake(encrypted)
                 return
-            except OSError:
+            except OSError as error:
+                self._raise_rejection(error)
                 self.disconnect()
                 if self._closed or number == len(addresses):
                     raise
@@ -252,13 +255,16 @@ class BrokerChannel:
             raise OSError("the connection is closed")
         sock.settimeout(self._remaining())
         sock.sendall(request.encode(framed=True, header=True))
-        size, correlation = struct.unpack(">ii", self._received.read(8, self._receive))
+        header = self._received.read(8, self._receive)
+        size, correlation = struct.unpack(">ii", header)
         if correlation != self._correlation or not 4 <= size <= _MAX_FRAME:
+            self._raise_rejection(None, header)
             raise BrokerUnavailableError(
                 f"{self.endpoint} did not send a valid Kafka response (size {size}, correlation id {correlation}; "
                 f"the request had correlation id {self._correlation}); check that the port is a "
                 f"{self._security.protocol} listener of a broker"
             )
+        self._has_response = True
         frame = Frame(self._received, self._receive, self.endpoint, size - 4)
         yield frame
         if frame.remaining:
@@ -319,6 +325,7 @@ class BrokerChannel:
                 f"{failure.format(self.endpoint)}: no complete response within {self._call_timeout_s:g} s"
             ) from error
         except (OSError, ValueError, struct.error, IndexError) as error:
+            self._raise_rejection(error, self._received.unread)
             self.disconnect()
             if self._closed:
                 raise ClosedError(f"the channel to {self.endpoint} is closed") from error
@@ -326,6 +333,15 @@ class BrokerChannel:
         except BaseException:
             self.disconnect()
             raise
+
+    def _raise_rejection(self, error: Exception | None, received: bytes = b"") -> None:
+        """Close the connection and raise ``AuthenticationError`` if it is new and was rejected; otherwise, return."""
+        if self._has_response or self._closed:
+            return
+        rejection = self._security.find_rejection(error, self._socket, received, f"broker {self.endpoint}")
+        if rejection is not None:
+            self.disconnect()
+            raise AuthenticationError(str(rejection)) from error
 
     def _receive(self, view: memoryview) -> int:
         sock = self._socket

@@ -36,6 +36,11 @@ class ReceiveBuffer:
         """Whether all received bytes have been read."""
         return self._position == self._end
 
+    @property
+    def unread(self) -> bytes:
+        """Bytes that have been received but not read."""
+        return self._buffer[self._position : self._end].tobytes()
+
     def clear(self) -> None:
         """Discard bytes received on an earlier connection."""
         self._position = self._end = 0

@@ -15,9 +15,19 @@ from typing import Any
 from kafka.net.sasl import get_sasl_mechanism
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
+from zkconsumer.broker.error_codes import error_name
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, ConfigurationError
-from zkconsumer.net.tls import client_context
+from zkconsumer.net.tls import (
+    BROKER_PROPERTIES,
+    Rejection,
+    client_context,
+    find_missing_tls,
+    find_rejection,
+    read_alert,
+)
+
+_UNSUPPORTED_SASL_MECHANISM = 33
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ class Security:
     @cached_property
     def _context(self) -> ssl.SSLContext:
         return client_context(
-            "",
+            BROKER_PROPERTIES,
             ca_location=self.ca_location,
             certificate_location=self.certificate_location,
             key_location=self.key_location,
@@ -100,20 +110,36 @@ class Security:
         """Wrap ``sock`` in a TLS socket, without performing the handshake."""
         return self._context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
 
-    @staticmethod
-    def handshake(sock: ssl.SSLSocket, host: str) -> None:
+    def handshake(self, sock: ssl.SSLSocket) -> None:
         """Perform the TLS handshake.
 
         Raises:
-            AuthenticationError: the broker's certificate is not trusted.
+            OSError: the handshake failed; see ``find_rejection``.
         """
         try:
             sock.do_handshake()
-        except ssl.SSLCertVerificationError as error:
-            raise AuthenticationError(
-                f"the certificate of broker {host} is not trusted: {error.verify_message}; check ssl.ca.location and "
-                "ssl.endpoint.identification.algorithm"
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError) as error:
+            raise ConnectionResetError(
+                "the broker closed the connection during the TLS handshake; if this persists, check that the port is a "
+                f"{self.protocol} listener"
             ) from error
+
+    def find_rejection(
+        self, error: Exception | None, sock: socket.socket | None, received: bytes, peer: str
+    ) -> Rejection | None:
+        """Return why a new connection was rejected, or None if it may succeed when it is retried.
+
+        Args:
+            error: error of the handshake, or of the first request.
+            sock: the connection.
+            received: bytes of the incomplete first response.
+            peer: description of the broker.
+        """
+        if self.uses_tls:
+            return find_rejection(error, peer, BROKER_PROPERTIES) or find_rejection(
+                read_alert(sock), peer, BROKER_PROPERTIES
+            )
+        return find_missing_tls(received, peer, BROKER_PROPERTIES)
 
     def authenticate(self, request: Callable[[Any], Any], host: str) -> None:
         """Authenticate with SASL on a new connection, if the protocol requires it.
@@ -139,10 +165,15 @@ class Security:
 
     def _log_in(self, request: Callable[[Any], Any], host: str) -> None:
         response = request(SaslHandshakeRequest(mechanism=self.mechanism, version=1))
-        if response.error_code:
+        if response.error_code == _UNSUPPORTED_SASL_MECHANISM:
             raise AuthenticationError(
                 f"broker {host} does not support sasl.mechanism = {self.mechanism}; supported: "
                 + ", ".join(response.mechanisms)
+            )
+        if response.error_code:
+            raise AuthenticationError(
+                f"broker {host} rejected SASL authentication with {error_name(response.error_code)}; check that the "
+                f"port is a {self.protocol} listener"
             )
         # Omit the security_protocol argument: with it, kafka-python would log a warning for each connection.
         client = get_sasl_mechanism(self.mechanism)(

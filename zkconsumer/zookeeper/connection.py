@@ -189,7 +189,7 @@ class Connection:
         return AuthenticationError(
             f"authentication with ZooKeeper at {self.hosts!r} failed"
             + (f": {self.client.login_error}" if self.client.login_error else "")
-            + "; check zookeeper.sasl.*, zookeeper.auth.digest and zookeeper.ssl.*"
+            + f"; {self.client.login_remedy}"
         )
 
     def access_denied_error(self, path: str) -> AuthorizationError:

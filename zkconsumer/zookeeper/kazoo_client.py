@@ -27,10 +27,28 @@ from kazoo.protocol.states import KeeperState
 
 from zkconsumer.log import get_logger
 from zkconsumer.net.host_names import resolve
+from zkconsumer.net.tls import (
+    ZOOKEEPER_PROPERTIES,
+    Rejection,
+    find_missing_tls,
+    find_rejection,
+    read_alert,
+)
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 
 #: Timeout for resolving the servers' host names, as a fraction of the session timeout.
 _RESOLUTION_SHARE = 1 / 8
+
+#: What to check after failed authentication, unless the failure has its own remedy.
+_LOGIN_REMEDY = "check zookeeper.sasl.*, zookeeper.auth.digest and zookeeper.ssl.*"
+
+
+class RejectedError(Exception):
+    """The server rejected the connection permanently."""
+
+    def __init__(self, rejection: Rejection) -> None:
+        super().__init__(rejection.reason)
+        self.remedy = rejection.remedy
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -63,12 +81,8 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 client._connection._socket = connection
                 connection.do_handshake()
             return connection
-        except BaseException as error:
+        except BaseException:
             connection.close()
-            if isinstance(error, ssl.SSLCertVerificationError):
-                client.login_error = (
-                    f"the certificate of {hostname or address[0]} is not trusted: {error.verify_message}"
-                )
             raise
 
     def select(self, readers: list[Any], *others: Any) -> Any:
@@ -113,12 +127,24 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             self.client.granted_session_timeout_s = result[0].time_out / 1000
         return result
 
+    def _read(self, length: int, timeout: float) -> Any:
+        """Read from the connection; detect a server that requires TLS by its response to the first request."""
+        data = super()._read(length, timeout)
+        if self.client.is_logging_in and not self.client.use_ssl:
+            rejection = find_missing_tls(data, "the ZooKeeper server", ZOOKEEPER_PROPERTIES)
+            if rejection is not None:
+                raise RejectedError(rejection)
+        return data
+
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         client = self.client
         client.is_logging_in = True
         try:
             timeouts = super()._connect(host, hostip, port)
         except kazoo_errors.ConnectionDropped as error:
+            rejection = self._find_rejection(error)
+            if rejection is not None:
+                raise client.on_login_failure(f"{host}:{port}", RejectedError(rejection)) from error
             if client.has_outlived_session and self._accepts_new_session(host, hostip, port):
                 raise client.on_session_rejected(f"{host}:{port}") from error
             raise
@@ -130,6 +156,15 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             client.is_logging_in = False
         client.on_login()
         return timeouts
+
+    def _find_rejection(self, error: kazoo_errors.ConnectionDropped) -> Rejection | None:
+        """Return why a server rejected the TLS handshake; None if the connection may succeed when it is retried."""
+        peer = "the ZooKeeper server"
+        if not self.client.use_ssl:
+            return None
+        return find_rejection(error.__context__, peer, ZOOKEEPER_PROPERTIES) or find_rejection(
+            read_alert(self._socket), peer, ZOOKEEPER_PROPERTIES
+        )
 
     def _accepts_new_session(self, host: str, hostip: str, port: int) -> bool:
         """Return whether a server that closed the connection grants a new session, which is closed immediately.
@@ -167,6 +202,7 @@ class Client(KazooClient):  # type: ignore[misc]
         rounds: number of passes through the server list since the last successful connection.
         resolved: host name, address and port of each server, by host and port in ``zookeeper.connect``.
         login_error: error of the last failed authentication or TLS handshake; empty after successful authentication.
+        login_remedy: what to check after ``login_error``.
         granted_session_timeout_s: negotiated session timeout of the current or last connection, in seconds.
         is_logging_in: whether a connection is being established. Used only by kazoo's connection thread.
     """
@@ -174,6 +210,7 @@ class Client(KazooClient):  # type: ignore[misc]
     def __init__(self, hosts: str, session_timeout_s: float, security: ZooKeeperSecurity, **arguments: Any) -> None:
         self.is_rejected = False
         self.login_error = ""
+        self.login_remedy = _LOGIN_REMEDY
         self.is_logging_in = False
         self._has_logged_in = False
         self._failing_since = math.inf
@@ -236,6 +273,7 @@ class Client(KazooClient):  # type: ignore[misc]
         )
         is_closed = isinstance(error.__cause__, kazoo_errors.ConnectionDropped)
         is_new, self.login_error = text != self.login_error, text
+        self.login_remedy = error.remedy if isinstance(error, RejectedError) else _LOGIN_REMEDY
         if not self._has_logged_in:
             self.is_rejected = not is_closed  # a closed connection may mean that the server is restarting
             return kazoo_errors.ConnectionDropped(text) if is_closed else kazoo_errors.AuthFailedError(text)

@@ -9,7 +9,7 @@ from typing import Any
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.net.tls import client_context
+from zkconsumer.net.tls import ZOOKEEPER_PROPERTIES, client_context
 
 
 def _require_module(name: str, remedy: str) -> None:
@@ -67,7 +67,7 @@ class ZooKeeperSecurity:
         tls = None
         if config.zookeeper_ssl_client_enable:
             tls = client_context(
-                "zookeeper.",
+                ZOOKEEPER_PROPERTIES,
                 ca_location=config.zookeeper_ssl_ca_location,
                 certificate_location=config.zookeeper_ssl_certificate_location,
                 key_location=config.zookeeper_ssl_key_location,

@@ -190,7 +190,7 @@ class ZooKeeperSession:
                 )
                 raise ZooKeeperUnavailableError(
                     f"could not connect to ZooKeeper at {self.hosts!r} within {timeout_s:g} s: "
-                    f"{connection_diagnosis.explain(self.hosts, option)}"
+                    f"{connection_diagnosis.explain(self.hosts, option, uses_tls=self._client.use_ssl)}"
                 )
         chroot = self._client.chroot
         # kazoo resolves "/" to the chroot itself.
