@@ -330,3 +330,35 @@ def test_connection_closed_after_handshake_is_retried(
     server = serve(accept(context(authority), close=True))
     with pytest.raises((BrokerUnavailableError, ZooKeeperUnavailableError)):
         PEERS[peer](server.port, tls(authority, tmp_path), timeout_s=0.5)
+
+
+@pytest.mark.parametrize("host", ["server.test.", "server.test", "127.0.0.1"])
+@both
+def test_dot_after_host_name_is_not_part_of_certificate(
+    host: str,
+    peer: str,
+    serve: Callable[[Serve], Server],
+    authority: trustme.CA,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An absolute name is used for the lookup alone."""
+    names: list[str | None] = []
+    looked_up: list[str] = []
+    original = socket.getaddrinfo
+
+    def getaddrinfo(name: Any, *arguments: Any, **more: Any) -> Any:
+        if more.get("flags") != socket.AI_NUMERICHOST:
+            looked_up.append(name)
+            name = "127.0.0.1"
+        return original(name, *arguments, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("server.test", "127.0.0.1").configure_cert(made)
+    made.sni_callback = lambda _socket, name, _context: names.append(name)
+    server = serve(accept(made, close=True))
+    with pytest.raises((BrokerUnavailableError, ZooKeeperUnavailableError)):  # after the handshake
+        PEERS[peer](server.port, tls(authority, tmp_path), host, timeout_s=0.5)
+    assert set(names) == {"server.test" if host.startswith("server") else None}
+    assert set(looked_up) <= {host}

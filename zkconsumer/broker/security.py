@@ -25,6 +25,7 @@ from zkconsumer.net.tls import (
     find_missing_tls,
     find_rejection,
     read_alert,
+    server_name,
 )
 
 _UNSUPPORTED_SASL_MECHANISM = 33
@@ -108,7 +109,7 @@ class Security:
 
     def wrap(self, sock: socket.socket, host: str) -> ssl.SSLSocket:
         """Wrap ``sock`` in a TLS socket, without performing the handshake."""
-        return self._context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+        return self._context.wrap_socket(sock, server_hostname=server_name(host), do_handshake_on_connect=False)
 
     def handshake(self, sock: ssl.SSLSocket) -> None:
         """Perform the TLS handshake.

@@ -119,6 +119,14 @@ def client_context(
     return context
 
 
+def server_name(host: str) -> str:
+    """Return the name for SNI and the host name check: an absolute DNS name without its final dot.
+
+    Certificates do not contain the dot, and RFC 6066 does not allow it in SNI.
+    """
+    return host.removesuffix(".") or host
+
+
 def find_rejection(error: BaseException | None, peer: str, properties: TlsProperties) -> Rejection | None:
     """Return why a TLS handshake was rejected by one side, or None if the handshake may succeed when it is retried.
 
@@ -184,4 +192,5 @@ __all__ = [
     "find_missing_tls",
     "find_rejection",
     "read_alert",
+    "server_name",
 ]

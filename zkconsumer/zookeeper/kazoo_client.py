@@ -33,6 +33,7 @@ from zkconsumer.net.tls import (
     find_missing_tls,
     find_rejection,
     read_alert,
+    server_name,
 )
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 
@@ -76,7 +77,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.connect(address)
             if self._context is not None:
-                name = hostname or address[0]
+                name = server_name(hostname or address[0])
                 connection = self._context.wrap_socket(connection, server_hostname=name, do_handshake_on_connect=False)
                 client._connection._socket = connection
                 connection.do_handshake()
@@ -165,6 +166,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return find_rejection(error.__context__, peer, ZOOKEEPER_PROPERTIES) or find_rejection(
             read_alert(self._socket), peer, ZOOKEEPER_PROPERTIES
         )
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        super()._authenticate_with_sasl(server_name(host), timeout)  # the name is part of a Kerberos principal
 
     def _accepts_new_session(self, host: str, hostip: str, port: int) -> bool:
         """Return whether a server that closed the connection grants a new session, which is closed immediately.
