@@ -115,7 +115,8 @@ class Secured:
             algorithms = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
             credentials = {name: scram(algorithm, PASSWORD) for name, algorithm in algorithms.items()}
             content = json.dumps({"version": 1, "config": credentials})
-            zk.create("/config/users/alice", content.encode(), makepath=True)
+            for name in ("alice", "al%2Cice%3Dx"):  # brokers encode names as in URLs
+                zk.create(f"/config/users/{name}", content.encode(), makepath=True)
         broker.restart()
 
     def tls(self, **changes: object) -> dict[str, object]:
@@ -268,6 +269,15 @@ def test_untrusted_client_gets_authentication_error(
     finally:
         one.close()
     assert "wrong" not in str(raised.value)
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_user_name_may_contain_separators(mechanism: str, secured: Secured) -> None:
+    one = channel(secured, "PASSWORD", {**secured.password(mechanism), "sasl.username": "al,ice=x"})
+    try:
+        one.connect()
+    finally:
+        one.close()
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import re
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse
 
 from zkconsumer.broker.security import Security
@@ -69,3 +74,67 @@ def test_broker_that_does_not_know_password_is_rejected() -> None:
         "broker broker-1 failed to authenticate itself with SCRAM-SHA-256: its server signature is invalid, so it does "
         "not know the password; check that bootstrap.servers or zookeeper.connect names the right cluster"
     )
+
+
+class SaslServer:
+    """The broker's side of PLAIN and SCRAM, with one user. Source: RFC 4616, RFC 5802."""
+
+    def __init__(self, mechanism: str, username: str, password: str) -> None:
+        self._mechanism = mechanism
+        self._algorithm = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}.get(mechanism, "")
+        self._username, self._password = username, password
+        self._messages: list[str] = []
+
+    def respond(self, request: Any) -> Any:
+        """Respond to a request of the client."""
+        if isinstance(request, SaslHandshakeRequest):
+            return SaslHandshakeResponse(version=1, error_code=0, mechanisms=[self._mechanism])
+        token = request.auth_bytes.decode()
+        answer = self._plain(token) if self._mechanism == "PLAIN" else self._scram(token)
+        code = 58 if answer is None else 0
+        return SaslAuthenticateResponse(
+            version=0, error_code=code, error_message="rejected", auth_bytes=(answer or "").encode()
+        )
+
+    def _plain(self, token: str) -> str | None:
+        authorization, user, password = token.split("\0")
+        return "" if (user, password) == (self._username, self._password) and authorization in ("", user) else None
+
+    def _scram(self, token: str) -> str | None:
+        if not self._messages:
+            match = re.fullmatch(r"n,,n=((?:[^=,]|=2C|=3D)+),r=([!-+\--~]+)", token)
+            if match is None or match[1].replace("=2C", ",").replace("=3D", "=") != self._username:
+                return None
+            first = f"r={match[2]}-of-server,s={base64.b64encode(b'salt').decode()},i=4096"
+            self._messages = [token[3:], first]
+            return first
+        bare, _, proof = token.rpartition(",p=")
+        signed = ",".join([*self._messages, bare]).encode()
+        salted = hashlib.pbkdf2_hmac(self._algorithm, self._password.encode(), b"salt", 4096)
+        client, server = (hmac.digest(salted, name, self._algorithm) for name in (b"Client Key", b"Server Key"))
+        stored = hashlib.new(self._algorithm, client).digest()
+        expected = bytes(a ^ b for a, b in zip(client, hmac.digest(stored, signed, self._algorithm), strict=True))
+        if base64.b64decode(proof) != expected:
+            return None
+        return "v=" + base64.b64encode(hmac.digest(server, signed, self._algorithm)).decode()
+
+
+NAMES = st.text(
+    st.sampled_from(',=2C3D%\u00e9\u212b\u00aa\u2168 "\\\\')
+    | st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+@given(username=NAMES.filter(bool), password=NAMES.filter(bool))
+@example(username="al,ice=x", password="p,a=s")
+@example(username="=2C", password="\u00aa\u2168")  # SASLprep would change the password
+@settings(max_examples=40, deadline=None)
+def test_any_user_name_and_password_are_accepted(mechanism: str, username: str, password: str) -> None:
+    Security("SASL_PLAINTEXT", mechanism=mechanism, username=username, password=password).authenticate(
+        SaslServer(mechanism, username, password).respond, "b"
+    )
+    with pytest.raises(AuthenticationError, match="authentication of user"):
+        Security("SASL_PLAINTEXT", mechanism=mechanism, username=username, password=password + "x").authenticate(
+            SaslServer(mechanism, username, password).respond, "b"
+        )

@@ -164,6 +164,17 @@ class Security:
             raise BrokerUnavailableError(f"{error}; retrying because the credentials were accepted before") from error
         self._accepted_by.add(host)
 
+    @property
+    def _sasl_name(self) -> str | None:
+        """The user name as the mechanism encodes it; like the Java client, neither mechanism applies SASLprep.
+
+        kafka-python encodes the name as UTF-8, but does not escape the separators of SCRAM messages. Source: RFC 5802,
+        section 5.1; Kafka 3.9 ScramFormatter.saslName, ScramFormatter.normalize.
+        """
+        if self.username is None or not self.mechanism.startswith("SCRAM"):
+            return self.username
+        return self.username.replace("=", "=3D").replace(",", "=2C")
+
     def _log_in(self, request: Callable[[Any], Any], host: str) -> None:
         response = request(SaslHandshakeRequest(mechanism=self.mechanism, version=1))
         if response.error_code == _UNSUPPORTED_SASL_MECHANISM:
@@ -180,7 +191,7 @@ class Security:
         client = get_sasl_mechanism(self.mechanism)(
             host=host,
             sasl_mechanism=self.mechanism,
-            sasl_plain_username=self.username,
+            sasl_plain_username=self._sasl_name,
             sasl_plain_password=self.password,
         )
         while not client.is_done():
