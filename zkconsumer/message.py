@@ -23,7 +23,7 @@ class TopicPartition(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Address of a broker.
+    """Address of a broker or another server; its string form has brackets around an IPv6 address.
 
     Attributes:
         host: host name or IP address, without brackets.
@@ -36,7 +36,8 @@ class Endpoint(NamedTuple):
     has_api_versions: bool | None = None
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError, RegistrationError, ZkConsumerError
 from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
@@ -384,7 +385,37 @@ def test_broker_without_plaintext_is_rejected() -> None:
         registry.parse_broker("7", data, "PLAINTEXT")
 
     assert "broker 7 has no PLAINTEXT listener" in str(raised.value)
-    assert "set security.protocol to match one of its listeners" in str(raised.value)
+    assert str(raised.value).endswith("; set security.protocol to SSL")
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "remedy"),
+    [
+        (["PLAINTEXTSASL://h:1"], "set security.protocol to SASL_PLAINTEXT"),
+        (
+            ["CLIENT://h:1", "SASL_SSL://h:2", "PLAINTEXTSASL://h:1"],
+            "set security.protocol to SASL_PLAINTEXT or SASL_SSL",
+        ),
+        (["CLIENT://h:1"], "add one to the broker's listeners"),
+        ([], "add one to the broker's listeners"),
+    ],
+)
+def test_remedy_for_missing_listener_names_valid_protocols(endpoints: list[str], remedy: str) -> None:
+    data = broker(version=2, host=None, port=-1, endpoints=endpoints)
+    with pytest.raises(ZkConsumerError) as raised:
+        registry.parse_broker("7", data, "PLAINTEXT")
+    assert str(raised.value).endswith(f"; {remedy}")
+    for protocol in re.findall(r"\b(?:SASL_)?(?:PLAINTEXT|SSL)\b", remedy):
+        config = ConsumerConfig.from_dict(
+            {
+                "group.id": "g",
+                "zookeeper.connect": "z:1",
+                "security.protocol": protocol,
+                "sasl.username": "u",
+                "sasl.password": "p",
+            }
+        )
+        assert registry.parse_broker("7", data, config.security_protocol).host == "h"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from zkconsumer.broker.error_codes import error_name
 from zkconsumer.config import ConsumerConfig
+from zkconsumer.config.properties import SASL_MECHANISMS
+from zkconsumer.config.types import join_words
 from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, ConfigurationError
 from zkconsumer.net.tls import (
     BROKER_PROPERTIES,
@@ -178,9 +180,15 @@ class Security:
     def _log_in(self, request: Callable[[Any], Any], host: str) -> None:
         response = request(SaslHandshakeRequest(mechanism=self.mechanism, version=1))
         if response.error_code == _UNSUPPORTED_SASL_MECHANISM:
+            common = [mechanism for mechanism in SASL_MECHANISMS if mechanism in response.mechanisms]
+            remedy = (
+                f"set sasl.mechanism to {join_words(common, 'or')}"
+                if common
+                else f"enable {join_words(SASL_MECHANISMS, 'or')} in the broker's sasl.enabled.mechanisms"
+            )
             raise AuthenticationError(
-                f"broker {host} does not support sasl.mechanism = {self.mechanism}; supported: "
-                + ", ".join(response.mechanisms)
+                f"broker {host} does not support sasl.mechanism = {self.mechanism}, only "
+                f"{', '.join(response.mechanisms)}; {remedy}"
             )
         if response.error_code:
             raise AuthenticationError(

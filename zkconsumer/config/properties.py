@@ -12,6 +12,12 @@ from zkconsumer.config.types import Boolean, Choice, Integer, Name, PemFile, Sec
 #: Kafka releases that introduced a new ``roundrobin`` order, newest first.
 ROUND_ROBIN_ORDERS = ("1.0", "0.10.2", "0.8.2")
 
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+#: Security protocol by its name in Hortonworks' Kafka distribution, which its brokers also write to ZooKeeper.
+FOREIGN_PROTOCOLS = {"PLAINTEXTSASL": "SASL_PLAINTEXT"}
+
 _NEW_CONSUMER = "none; same name in Kafka's new consumer"
 _PEM_FILE = PemFile()
 _VERIFY_HOST = Choice(("https", "none"))
@@ -219,7 +225,7 @@ PROPERTIES = (
     # ---- security of broker connections ----
     _declare_librdkafka(
         "security.protocol",
-        Choice(("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), ignores_case=True),
+        Choice(SECURITY_PROTOCOLS, ignores_case=True, counterparts=tuple(FOREIGN_PROTOCOLS.items())),
         "PLAINTEXT",
         "Security protocol for connections to brokers; case-insensitive.",
     ),
@@ -242,7 +248,7 @@ PROPERTIES = (
     ),
     _declare_librdkafka(
         "sasl.mechanism",
-        Choice(("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"), ignores_case=True),
+        Choice(SASL_MECHANISMS, ignores_case=True),
         "PLAIN",
         "SASL mechanism for authentication with brokers; case-insensitive. ``sasl.mechanisms`` is an alias.",
     ),

@@ -24,6 +24,7 @@ from zkconsumer.errors import (
     ZooKeeperUnavailableError,
 )
 from zkconsumer.log import KAZOO
+from zkconsumer.message import Endpoint
 from zkconsumer.zookeeper.kazoo_client import Client
 from zkconsumer.zookeeper.security import ZooKeeperSecurity
 
@@ -109,7 +110,7 @@ class Connection:
             address, port, *_ = connection.getpeername() if connection is not None else ("", 0)
         except OSError:
             return ""
-        return f"{address}:{port}" if address else ""
+        return str(Endpoint(address, port)) if address else ""
 
     def connected_client(self) -> Any:
         """Return the kazoo client, if it is connected.

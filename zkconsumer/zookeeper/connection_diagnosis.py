@@ -10,6 +10,7 @@ import time
 
 from kazoo.hosts import collect_hosts
 
+from zkconsumer.message import Endpoint
 from zkconsumer.net.host_names import resolve
 
 #: Maximum total seconds for diagnosing all servers.
@@ -35,7 +36,8 @@ def explain(hosts: str, timeout_property: str, *, uses_tls: bool) -> str:
         uses_tls: whether the client uses TLS.
     """
     servers, _ = collect_hosts(hosts)
-    problems = {f"{host}:{port}": _problem(host, port, _TIMEOUT_S / len(servers), uses_tls) for host, port in servers}
+    share_s = _TIMEOUT_S / len(servers)
+    problems = {str(Endpoint(host, port)): _problem(host, port, share_s, uses_tls) for host, port in servers}
     text = "; ".join(f"{server} {problem}" for server, problem in problems.items() if problem)
     if not text:
         return (

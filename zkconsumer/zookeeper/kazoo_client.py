@@ -26,6 +26,7 @@ from kazoo.protocol.serialization import CloseInstance, Connect
 from kazoo.protocol.states import KeeperState
 
 from zkconsumer.log import get_logger
+from zkconsumer.message import Endpoint
 from zkconsumer.net.host_names import resolve
 from zkconsumer.net.tls import (
     ZOOKEEPER_PROPERTIES,
@@ -138,21 +139,21 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return data
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
-        client = self.client
+        client, endpoint = self.client, str(Endpoint(host, port))
         client.is_logging_in = True
         try:
             timeouts = super()._connect(host, hostip, port)
         except kazoo_errors.ConnectionDropped as error:
             rejection = self._find_rejection(error)
             if rejection is not None:
-                raise client.on_login_failure(f"{host}:{port}", RejectedError(rejection)) from error
+                raise client.on_login_failure(endpoint, RejectedError(rejection)) from error
             if client.has_outlived_session and self._accepts_new_session(host, hostip, port):
-                raise client.on_session_rejected(f"{host}:{port}") from error
+                raise client.on_session_rejected(endpoint) from error
             raise
         except (kazoo_errors.SessionExpiredError, KazooTimeoutError):
             raise
         except Exception as error:  # SASL mechanisms raise various exceptions
-            raise client.on_login_failure(f"{host}:{port}", error) from error
+            raise client.on_login_failure(endpoint, error) from error
         finally:
             client.is_logging_in = False
         client.on_login()

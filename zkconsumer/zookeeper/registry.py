@@ -14,6 +14,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from zkconsumer.config.properties import FOREIGN_PROTOCOLS, SECURITY_PROTOCOLS
+from zkconsumer.config.types import join_words
 from zkconsumer.errors import ConfigurationError, RegistrationError, ZkConsumerError
 from zkconsumer.excerpt import excerpt
 from zkconsumer.message import Endpoint, TopicPartition
@@ -287,21 +289,23 @@ def parse_broker(node: str, data: bytes, protocol: str) -> Endpoint:
         protocols = content.get("listener_security_protocol_map") or {}
         version = _integer("version", content.get("version", 1), 0, _INT_MAX)
         has_api_versions = version >= _FIRST_WITH_API_VERSIONS
+        listeners: dict[str, str] = {}
         for endpoint in content.get("endpoints") or ():
             listener, _, address = endpoint.partition("://")
-            if protocols.get(listener, listener) == protocol:
-                return _broker_address(address)._replace(has_api_versions=has_api_versions)
+            name = protocols.get(listener, listener)
+            listeners.setdefault(FOREIGN_PROTOCOLS.get(name, name), address)
         port = _integer("port", content.get("port", -1), -1, 65535)
-        if protocol == "PLAINTEXT" and content.get("host") and port > 0:
-            return _broker_address(f"{content['host']}:{port}")._replace(has_api_versions=has_api_versions)
+        if content.get("host") and port > 0:
+            listeners.setdefault("PLAINTEXT", f"{content['host']}:{port}")
+        if protocol in listeners:
+            return _broker_address(listeners[protocol])._replace(has_api_versions=has_api_versions)
     except _MALFORMED as error:
         raise ZkConsumerError(
             f"{BROKER_IDS}/{node} does not contain a valid broker registration: {excerpt(data)} ({excerpt(str(error))})"
         ) from error
-    raise ZkConsumerError(
-        f"broker {node} has no {protocol} listener ({excerpt(data)}); set security.protocol to match one of its "
-        "listeners"
-    )
+    usable = [name for name in SECURITY_PROTOCOLS if name in listeners]
+    remedy = f"set security.protocol to {join_words(usable, 'or')}" if usable else "add one to the broker's listeners"
+    raise ZkConsumerError(f"broker {node} has no {protocol} listener ({excerpt(data)}); {remedy}")
 
 
 def _broker_address(text: str) -> Endpoint:

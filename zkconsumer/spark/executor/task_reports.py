@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from zkconsumer.errors import BrokerUnavailableError
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.net.host_names import resolve
 from zkconsumer.spark.keyed_server import LOOPBACK, KeyedServer, ServerAddress, messages, to_line
 
@@ -83,7 +83,7 @@ class ReportAddress(ServerAddress):
                     raise ConnectionError("the listener belongs to another query")
         except OSError as error:
             raise BrokerUnavailableError(
-                f"could not send a report to the driver at {self.host}:{self.port}: {error!r}; call "
+                f"could not send a report to the driver at {Endpoint(self.host, self.port)}: {error!r}; call "
                 "zkconsumer.spark.register(spark), which passes the driver's host name to the executors (with Spark "
                 "Connect, set the environment variable SPARK_LOCAL_HOSTNAME on the server)"
             ) from error

@@ -86,7 +86,7 @@ class ApplicationCluster:
     def client_settings(self, brokers: Collection[Endpoint]) -> dict[str, Any]:
         """Return the connection settings for librdkafka."""
         known = {name: self._properties[name] for name in _CLIENT_PROPERTIES if name in self._properties}
-        return {**known, "bootstrap.servers": ",".join(f"{broker.host}:{broker.port}" for broker in brokers)}
+        return {**known, "bootstrap.servers": ",".join(map(str, brokers))}
 
     def check_transactions(self, brokers: Collection[Endpoint]) -> None:
         """Check that the brokers support transactions that commit group offsets.
