@@ -91,9 +91,24 @@ class PemFile:
         return text
 
 
+def split_list(text: str) -> list[str]:
+    """Split a comma-separated list. All lists in properties, options and arguments are split by this function.
+
+    Whitespace around an entry is ignored, and empty entries at the end do not count, as with Java's ``String.split``.
+    Whether other empty entries are ignored or invalid depends on the list.
+    """
+    entries = [entry.strip() for entry in text.split(",")]
+    while entries and not entries[-1]:
+        entries.pop()
+    return entries
+
+
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """A list of servers.
+    """A list of servers, parsed into the same list without whitespace and ignored entries.
+
+    With a chroot, an empty entry before another entry is invalid. Without a chroot, all empty entries are ignored.
+    Source: ZooKeeper 3.4 ConnectStringParser; Kafka 3.9 ClientUtils.parseAndValidateAddresses.
 
     Attributes:
         default_port: port of servers that are given without a port; None if every server must have one.
@@ -112,14 +127,17 @@ class Servers:
     def parse(self, text: str, /) -> str:
         if not text and not self.has_chroot:
             return text  # an empty value is equivalent to an unset property
-        servers = text.partition("/")[0] if self.has_chroot else text
-        for server in servers.split(","):
-            parts = _SERVER.fullmatch(server.strip())
+        form = "host:port,host:port" + ("/chroot" if self.has_chroot else "")
+        listed, slash, chroot = text.partition("/") if self.has_chroot else (text, "", "")
+        servers = [server for server in split_list(listed) if server or self.has_chroot]
+        if not servers:
+            raise ValueError(f"a list such as {form!r}", "it contains no server")
+        for server in servers:
+            parts = _SERVER.fullmatch(server)
             port = int(parts["port"] or self.default_port or 0) if parts else 0
             if not 0 < port < 65536:
-                form = "host:port,host:port" + ("/chroot" if self.has_chroot else "")
                 raise ValueError(f"a list such as {form!r}", f"invalid server {server!r}")
-        return text
+        return ",".join(servers) + slash + chroot
 
 
 @dataclass(frozen=True, slots=True)

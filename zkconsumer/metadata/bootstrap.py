@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.topics import Topic, TopicLookup, TopicState
+from zkconsumer.config.types import split_list
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.health import Problem
 from zkconsumer.log import get_logger
@@ -96,9 +97,12 @@ def parse_bootstrap(servers: str) -> list[Endpoint]:
     """Parse comma-separated ``host:port`` pairs.
 
     Raises:
-        ConfigurationError: an address is not ``host:port``, or its port is out of range.
+        ConfigurationError: an address is not ``host:port``, its port is out of range, or there is no address.
     """
     try:
-        return [Endpoint.parse(part) for part in servers.split(",") if part.strip()]
+        endpoints = [Endpoint.parse(part) for part in split_list(servers) if part]
     except ValueError as error:
         raise ConfigurationError(f"bootstrap.servers = {servers!r}: {error}") from error
+    if not endpoints:
+        raise ConfigurationError(f"bootstrap.servers must contain at least one host:port, got {servers!r}")
+    return endpoints

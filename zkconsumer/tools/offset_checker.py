@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from zkconsumer.broker import protocol
+from zkconsumer.config.types import split_list
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
 from zkconsumer.tools import common, group_state
@@ -88,8 +89,9 @@ def _check(options: argparse.Namespace, access: Access) -> None:
 def _list_partitions(options: argparse.Namespace, access: Access) -> list[TopicPartition]:
     """Return the partitions of ``--topic`` or, by default, of all topics below the group's ``owners`` znode."""
     if options.topic:
-        common.check_topics(access.cluster, options.topic.split(","))
-        return group_state.list_partitions(access.cluster, options.topic.split(","))
+        topics = split_list(options.topic)
+        common.check_topics(access.cluster, topics)
+        return group_state.list_partitions(access.cluster, topics)
     # The topic znodes below ``owners`` remain after the members stop.
     owned = access.session.znodes.children(f"{GroupPaths(options.group).root}/owners")
     return group_state.list_partitions(access.cluster, owned or [])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from zkconsumer.config.types import Json
+from zkconsumer.config.types import Json, split_list
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import TopicFilter, Whitelist
@@ -45,7 +45,7 @@ class TopicNames:
     is_secret: ClassVar[bool] = False
 
     def parse(self, text: str, /) -> tuple[str, ...]:
-        topics = tuple(topic.strip() for topic in text.split(",") if topic.strip())
+        topics = tuple(topic for topic in split_list(text) if topic)
         if not topics:
             raise ValueError("a comma-separated list of topic names")
         for topic in topics:
@@ -140,8 +140,8 @@ class Columns:
 
     def parse(self, text: str, /) -> tuple[str, ...]:
         by_lower = {name.lower(): name for name in COLUMNS}
-        wanted = [part.strip().lower() for part in text.split(",")]
-        if len(set(wanted)) < len(wanted) or not by_lower.keys() >= set(wanted):
+        wanted = [part.lower() for part in split_list(text)]
+        if not wanted or len(set(wanted)) < len(wanted) or not by_lower.keys() >= set(wanted):
             raise ValueError(f"a comma-separated list of distinct columns ({', '.join(COLUMNS)})")
         return tuple(by_lower[name] for name in wanted)
 
