@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -41,7 +41,14 @@ class Memory:
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: self.committed.get(partition, -1) for partition in partitions}
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        allow_lower: bool = False,
+        before_write: Callable[[], object] = dict,
+    ) -> dict[TopicPartition, int]:
+        before_write()
         self.is_running.set()
         assert self.allowed.wait(10)
         if self.errors:

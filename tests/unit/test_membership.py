@@ -51,6 +51,7 @@ def test_assignment_is_replaced_as_a_whole(membership: Membership) -> None:
     assert (membership.assignment, membership.uncertain) == (before, {C})
     membership.confirm({C: "g_c-1"})
     membership.stop({A: 5})
+    membership.delete([A])
     membership.release([A])
     assert membership.assignment == {B: "g_c-0", C: "g_c-1"}
     assert before == {A: "g_c-0", B: "g_c-0"}
@@ -60,6 +61,8 @@ def test_partition_that_is_released_is_still_owned(membership: Membership) -> No
     membership.stop({A: 5})
     assert membership.assignment == {A: "g_c-0", B: "g_c-0"}
     assert membership.releasing == {A: 5}
+    membership.delete([A])
+    assert (membership.assignment, membership.uncertain) == ({B: "g_c-0"}, {A}), "its znode may be gone"
     membership.release([A])
     assert (membership.releasing, membership.uncertain) == ({}, set())
 

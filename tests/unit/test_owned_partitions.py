@@ -57,7 +57,9 @@ class Scene:
             record_release=lambda recreated: self._record("recreated", recreated) if recreated else None,
         )
         committer: Any = SimpleNamespace(
-            commit_released=lambda offsets: self._record("commit", offsets), forget=lambda _partitions: None
+            commit_released=lambda offsets: self._record("commit", offsets),
+            wait_for_commits=lambda: self._record("wait", self.membership.uncertain),
+            forget=lambda _partitions: None,
         )
         handler: Any = SimpleNamespace(
             release_timeout_s=60.0,
@@ -123,7 +125,7 @@ def test_claim_needs_the_session_of_the_registration(scene: Scene) -> None:
 def test_released_partitions_are_committed_before_their_znodes_are_deleted(scene: Scene) -> None:
     scene.own(A, B, C)
     scene.owned.release({A, B}, time.monotonic() + 60)
-    assert scene.calls == ["revoke t-0 t-1", "commit t-0", "delete t-0 t-1"]
+    assert scene.calls == ["revoke t-0 t-1", "commit t-0", "wait t-0 t-1", "delete t-0 t-1"]
     assert scene.membership.assignment == {C: "g_c-0"}
 
 
@@ -131,14 +133,14 @@ def test_offsets_of_recreated_topics_are_not_committed(scene: Scene) -> None:
     scene.own(A)
     scene.recreated = {A}
     scene.owned.release({A}, time.monotonic() + 60)
-    assert scene.calls == ["revoke t-0", "commit", "delete t-0", "recreated t-0"]
+    assert scene.calls == ["revoke t-0", "commit", "recreated t-0", "wait t-0", "delete t-0"]
 
 
 def test_release_is_repeated_until_the_deadline(scene: Scene) -> None:
     scene.own(A)
     scene.released = None
     scene.owned.release({A}, time.monotonic() + 0.05)
-    assert scene.calls == ["revoke t-0", "final t-0", "commit", "delete t-0"]
+    assert scene.calls == ["revoke t-0", "final t-0", "commit", "wait t-0", "delete t-0"]
 
 
 def test_event_repeats_release_early(scene: Scene) -> None:
@@ -147,10 +149,10 @@ def test_event_repeats_release_early(scene: Scene) -> None:
     releasing = in_thread(lambda: scene.owned.release({A}, time.monotonic() + 60))
     scene.watch.mailbox.submit(lambda: setattr(scene, "released", {A: 7})).result(10)
     releasing.result(10)
-    assert scene.calls == ["revoke t-0", "revoke t-0", "commit t-0", "delete t-0"]
+    assert scene.calls == ["revoke t-0", "revoke t-0", "commit t-0", "wait t-0", "delete t-0"]
 
 
-@pytest.mark.parametrize("step", ["revoke", "commit"])
+@pytest.mark.parametrize("step", ["revoke", "commit", "wait"])
 def test_session_lost_during_release_ends_it(step: str, scene: Scene) -> None:
     scene.own(A, B)
     scene.action = lambda: scene.expire() if scene.calls[-1].startswith(step) else None
@@ -162,6 +164,7 @@ def test_session_lost_during_release_ends_it(step: str, scene: Scene) -> None:
     assert scene.calls[-1] == "lost"
     assert (scene.membership.assignment, scene.membership.uncertain) == ({}, {A, B})
     scene.action = lambda: None
+    scene.membership.register(7)
     scene.owned.release_uncertain({A})
     assert (scene.calls[-1], scene.membership.uncertain) == ("delete t-1", {A})
 
@@ -179,7 +182,7 @@ def test_failed_commit_is_repeated_without_stopping_again(scene: Scene) -> None:
     assert scene.membership.assignment.keys() == {A, C}
     scene.action = lambda: None
     scene.owned.release({A, C}, time.monotonic() + 60)
-    assert scene.calls == ["revoke t-0 t-2", "commit t-0", "commit t-0", "delete t-0 t-2"]
+    assert scene.calls == ["revoke t-0 t-2", "commit t-0", "commit t-0", "wait t-0 t-2", "delete t-0 t-2"]
 
 
 def test_partitions_without_znodes_are_discarded(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:

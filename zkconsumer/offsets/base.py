@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from zkconsumer.log import Logger
@@ -27,12 +27,19 @@ class Offsets(Protocol):
             ZkConsumerError: a committed offset could not be read; -1 is never returned in this case.
         """
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        allow_lower: bool = False,
+        before_write: Callable[[], object] = dict,
+    ) -> dict[TopicPartition, int]:
         """Commit offsets. Each applies to the topic that existed when the partition's offset was last fetched.
 
         Args:
             offsets: next offset to consume, by partition.
             allow_lower: whether committed offsets may be lowered.
+            before_write: function that is called before each write; if it raises an exception, the commit ends with it.
 
         Returns:
             The committed offset of each partition in ``offsets`` after the commit.

@@ -5,7 +5,7 @@ Source: Kafka 1.1 ZookeeperConsumerConnector.commitOffsets, commitOffsetToZooKee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
@@ -31,10 +31,16 @@ class DualOffsets:
         in_kafka = self._kafka.fetch(requested)
         return {p: _choose_offset(in_kafka[p], in_zookeeper[p]) for p in requested}
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        allow_lower: bool = False,
+        before_write: Callable[[], object] = dict,
+    ) -> dict[TopicPartition, int]:
         """See ``Offsets``."""
-        in_kafka, errors = self._kafka.try_commit(offsets, allow_lower=allow_lower)
-        in_zookeeper = self._zookeeper.commit(in_kafka, allow_lower=allow_lower)
+        in_kafka, errors = self._kafka.try_commit(offsets, allow_lower=allow_lower, before_write=before_write)
+        in_zookeeper = self._zookeeper.commit(in_kafka, allow_lower=allow_lower, before_write=before_write)
         for error in errors.values():
             raise error
         return {partition: max(offset, in_zookeeper[partition]) for partition, offset in in_kafka.items()}

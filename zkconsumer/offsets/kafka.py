@@ -58,15 +58,21 @@ class KafkaOffsets:
         is_same = bool(prefix) or is_same_topic(topic_id, self._topic_ids[partition])
         return stored.offset if is_same or stored.offset < 0 else OF_DELETED_TOPIC
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        allow_lower: bool = False,
+        before_write: Callable[[], object] = dict,
+    ) -> dict[TopicPartition, int]:
         """See ``Offsets``."""
-        committed, errors = self.try_commit(offsets, allow_lower=allow_lower)
+        committed, errors = self.try_commit(offsets, allow_lower=allow_lower, before_write=before_write)
         for error in errors.values():
             raise error
         return committed
 
     def try_commit(
-        self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False
+        self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool, before_write: Callable[[], object]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ZkConsumerError]]:
         """Commit offsets; return the committed offsets and the errors, by partition."""
         if unknown := [partition for partition in offsets if partition not in self._committed]:
@@ -76,6 +82,7 @@ class KafkaOffsets:
             for partition, offset in offsets.items()
             if self._guard.permits(partition, offset, self._committed[partition], allow_lower)
         }
+        before_write()
         self._on_commit(len(writes))
         metadata = {partition: _TOPIC_ID + topic_id for partition, topic_id in self._topic_ids.items() if topic_id}
         errors = self._coordinator.commit_offsets(writes, metadata) if writes else {}

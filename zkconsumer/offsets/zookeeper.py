@@ -108,10 +108,17 @@ class ZooKeeperOffsets:
             return False
         return not is_same_topic(id_node.data.decode(errors="replace"), topic_id)
 
-    def commit(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False) -> dict[TopicPartition, int]:
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        allow_lower: bool = False,
+        before_write: Callable[[], object] = dict,
+    ) -> dict[TopicPartition, int]:
         """Commit offsets. Unchanged offsets are not rewritten (KAFKA-987) unless ``rewrite_unchanged`` is true.
 
-        A committed offset is lowered only with ``allow_lower``, or once after ``allow_lower_once``.
+        A committed offset is lowered only with ``allow_lower``, or once after ``allow_lower_once``. If another client
+        modified a znode since it was read, it is read and written again; see ``Offsets`` for ``before_write``.
 
         Returns:
             The committed offset of each partition in ``offsets`` after the commit.
@@ -121,6 +128,7 @@ class ZooKeeperOffsets:
             self._fetch(unknown, is_before_write=True)
         pending = dict(offsets)
         while pending:
+            before_write()
             pending = self._write(pending, allow_lower)
             before = {partition: self._cache[partition][0] for partition in pending}
             for partition, offset in self._fetch(pending, is_before_write=True).items():

@@ -25,6 +25,7 @@ from zkconsumer.rebalance.broker_requests import BrokerRequestThread
 from zkconsumer.rebalance.commit_requests import CommitRequest, CommitRequests
 from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.membership import Membership
+from zkconsumer.rebalance.offset_storage import OffsetStorage
 from zkconsumer.rebalance.session_watch import SessionLostError
 
 
@@ -32,7 +33,7 @@ class OffsetCommitter:
     """Commits offsets on request, periodically, and before partitions are released.
 
     Used by the member thread; another thread may call ``close`` after the member thread has stopped. The broker request
-    thread runs all storage operations in order, so it owns ``_offsets``.
+    thread runs all storage operations in order, so it owns ``_storage``.
 
     Args:
         config: consumer configuration.
@@ -54,8 +55,7 @@ class OffsetCommitter:
         interval_s: float | None,
     ) -> None:
         self._membership = membership
-        self._open_offsets = open_offsets
-        self._offsets = open_offsets(config.offsets_storage, config.dual_commit_enabled)
+        self._storage = OffsetStorage(open_offsets, config.offsets_storage, config.dual_commit_enabled)
         self._handler = handler
         self._requests = requests
         self._merged = CommitRequests(self._commit)
@@ -103,8 +103,12 @@ class OffsetCommitter:
 
     def _commit_consumed_now(self) -> dict[TopicPartition, int]:  # in the broker request thread
         """Read and commit the consumed offsets, which may be higher than when this call was queued."""
+        consumed = self._handler.consumed_offsets()
+        return self._commit(self._select_owned(consumed))
+
+    def _select_owned(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         owned = self._membership.assignment
-        return self._commit({p: offset for p, offset in self._handler.consumed_offsets().items() if p in owned})
+        return {partition: offset for partition, offset in offsets.items() if partition in owned}
 
     def _log_failure(self, commit: Future[dict[TopicPartition, int]]) -> None:  # in the broker request thread
         error = commit.exception()
@@ -154,13 +158,23 @@ class OffsetCommitter:
         self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool = False
     ) -> dict[TopicPartition, int]:
         # The session may have expired, and partitions may have been released, while this call was queued.
+        self._check_committable(offsets)
+        return self._storage.offsets.commit(
+            offsets, allow_lower=allow_lower, before_write=lambda: self._check_committable(offsets)
+        )
+
+    def _check_committable(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Check that this member still owns the partitions; otherwise, another member may have committed offsets."""
         self._membership.check_session()
         self._check_owned(offsets)
-        return self._offsets.commit(offsets, allow_lower=allow_lower)
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
         """Allow the next commit to lower the partition's offset; called when its position is reset."""
-        self._requests.submit(lambda: self._offsets.allow_lower_once(partition))
+        self._requests.submit(lambda: self._allow_lower_once(partition))
+
+    def _allow_lower_once(self, partition: TopicPartition) -> None:  # in the broker request thread
+        if partition in self._membership.assignment:  # otherwise, it was released while this call was queued
+            self._storage.offsets.allow_lower_once(partition)
 
     def switch(self, storage: str, dual_commit: bool) -> Future[dict[TopicPartition, int]]:
         """Copy the offsets of owned partitions to another storage, and switch to it.
@@ -179,21 +193,19 @@ class OffsetCommitter:
     def _switch(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:
         self._membership.check_session()
         owned = self._membership.assignment
-        target = self._open_offsets(storage, dual_commit)
-        try:
-            known = {p: offset for p, offset in self._offsets.fetch(owned).items() if offset >= 0}
+        source = self._storage.offsets
+
+        def copy(target: Offsets) -> dict[TopicPartition, int]:
+            known = {p: offset for p, offset in source.fetch(owned).items() if offset >= 0}
             target.fetch(owned)
-            stored = target.commit(known, allow_lower=True)
-        except BaseException:
-            target.close()
-            raise
-        previous, self._offsets = self._offsets, target
-        previous.close()
-        return stored
+            offsets = self._select_owned(known)  # partitions may have been released during the requests
+            return target.commit(offsets, allow_lower=True, before_write=lambda: self._check_committable(offsets))
+
+        return self._storage.switch(storage, dual_commit, copy)
 
     def close(self) -> None:
-        """Reject all further operations, and close the offset storage."""
-        self._requests.close(abort=lambda: self._offsets.close())
+        """Reject all further operations, abort the running one, and close the offset storage."""
+        self._requests.close(abort=self._storage.close)
 
     def join(self) -> None:
         """Wait a limited time for the broker request thread to terminate after ``close``."""
@@ -204,15 +216,15 @@ class OffsetCommitter:
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return each partition's committed offset; see ``Offsets.fetch``."""
         requested = list(partitions)
-        return self._requests.call(lambda: self._offsets.fetch(requested))
+        return self._requests.call(lambda: self._storage.offsets.fetch(requested))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Discard the cached offsets of released partitions, because other members may now commit newer offsets."""
         released = list(partitions)
-        self._requests.submit(lambda: self._offsets.forget(released))
+        self._requests.submit(lambda: self._storage.offsets.forget(released))
 
     def commit_released(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit the offsets of partitions that are about to be released.
+        """Commit the offsets of partitions that are about to be released, after all earlier commits.
 
         A commit that fails with a retriable error is retried for up to ``offsets.channel.socket.timeout.ms``. After
         that, and after any other error, the offsets are logged and discarded, so that the group does not wait for the
@@ -224,9 +236,9 @@ class OffsetCommitter:
             SessionLostError: the session was lost, or its lease ended, in the meantime.
         """
         deadline = time.monotonic() + self._release_timeout_s
-        while offsets:
+        while True:
             try:
-                self._requests.call(lambda: self._commit(offsets), deadline)
+                self._requests.call(lambda: self._commit(offsets) if offsets else {}, deadline)
                 return
             except (ZooKeeperUnavailableError, OwnershipLostError, SessionLostError):
                 raise
@@ -237,6 +249,16 @@ class OffsetCommitter:
                     self._requests.process_events_for(self._backoff_s)
                     continue
                 reason = str(error)
-            discarded = {str(partition): offset for partition, offset in sorted(offsets.items())}
-            self._log.error("offsets_discarded", offsets=discarded, error=reason)
+            if offsets:
+                discarded = {str(partition): offset for partition, offset in sorted(offsets.items())}
+                self._log.error("offsets_discarded", offsets=discarded, error=reason)
             return
+
+    def wait_for_commits(self) -> None:
+        """Wait until all previously requested commits have ended.
+
+        Raises:
+            BrokerUnavailableError: a commit did not end despite its own deadline.
+            SessionLostError: the session was lost, or its lease ended, in the meantime.
+        """
+        self._requests.call(lambda: None)

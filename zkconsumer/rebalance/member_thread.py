@@ -112,6 +112,8 @@ class MemberThread:
             self._mailbox.close(failure)
             self._handler.on_partitions_lost()
             self._membership.lose()
+            self._committer.close()  # no commit may still be running when other members claim the partitions
+            self._committer.join()
         finally:
             self._session.close()  # so that ZooKeeper deletes the znodes, and other members can claim the partitions
 

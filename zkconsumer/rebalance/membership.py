@@ -8,7 +8,8 @@ event       unowned     uncertain   owned       releasing
 claim       uncertain   uncertain   -           -
 confirm     -           owned       -           -
 stop        -           -           releasing   -
-release     -           unowned     -           unowned
+delete      -           -           -           uncertain
+release     -           unowned     -           -
 drop        -           -           unowned     unowned
 lose        -           uncertain   uncertain   uncertain
 ==========  ==========  ==========  ==========  ==========
@@ -33,8 +34,8 @@ class OwnershipState(enum.Enum):
 
     #: The owner znode does not belong to this member.
     UNOWNED = "unowned"
-    #: The owner znode may belong to this member: the claim did not complete, its result is unknown, or the session was
-    #: lost while the partition was owned.
+    #: The owner znode may belong to this member: its creation or deletion did not complete, or has an unknown result,
+    #: or the session was lost while the partition was owned.
     UNCERTAIN = "uncertain"
     #: The owner znode belongs to this member, and the handler delivers the partition's records.
     OWNED = "owned"
@@ -51,6 +52,8 @@ class OwnershipEvent(enum.Enum):
     CONFIRM = "confirm"
     #: The handler stopped delivering the partition's records, and returned the offset to commit.
     STOP = "stop"
+    #: The member is about to delete the owner znode; offsets can no longer be committed.
+    DELETE = "delete"
     #: The member deleted the owner znode, unless it belonged to another session.
     RELEASE = "release"
     #: The owner znode was deleted externally.
@@ -67,7 +70,8 @@ TRANSITIONS: Mapping[OwnershipEvent, Mapping[OwnershipState, OwnershipState]] = 
     OwnershipEvent.CLAIM: {_N: _U, _U: _U},
     OwnershipEvent.CONFIRM: {_U: _O},
     OwnershipEvent.STOP: {_O: _R},
-    OwnershipEvent.RELEASE: {_U: _N, _R: _N},
+    OwnershipEvent.DELETE: {_R: _U},
+    OwnershipEvent.RELEASE: {_U: _N},
     OwnershipEvent.DROP: {_O: _N, _R: _N},
     OwnershipEvent.LOSE: {_U: _U, _O: _U, _R: _U},
 }
@@ -194,6 +198,10 @@ class Membership:
         """Record that the partitions are being released, and the offset to commit for each; -1 if there is none."""
         changed = {p: replace(self._partitions.get(p, _UNOWNED), offset=offset) for p, offset in offsets.items()}
         self._apply(OwnershipEvent.STOP, changed)
+
+    def delete(self, partitions: Iterable[TopicPartition]) -> None:
+        """Record that the member is about to delete owner znodes; commits of these partitions are rejected."""
+        self._apply(OwnershipEvent.DELETE, dict.fromkeys(partitions, _UNOWNED))
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
         """Record that this member deleted the owner znodes of partitions."""

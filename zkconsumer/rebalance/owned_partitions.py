@@ -108,11 +108,24 @@ class OwnedPartitions:
         self._committer.commit_released({p: offsets[p] for p in valid if offsets[p] >= 0})
         self._callbacks.before_releasing_partitions(revoked)
         self._watch.require()
-        self._ownership.release(revoked)
+        self._membership.delete(revoked)
         self._committer.forget(revoked)
         self._history.record_release(recreated)
-        self._membership.release(revoked)
-        self._log_change("partitions_revoked", revoked)
+        try:
+            self._delete_owner_znodes(revoked)
+        finally:
+            self._log_change("partitions_revoked", revoked)
+
+    def _delete_owner_znodes(self, partitions: Set[TopicPartition]) -> None:
+        """Wait until all earlier commits have ended, and delete the owner znodes.
+
+        The next owner may commit as soon as the znode is deleted; a commit still in progress would overwrite its
+        offset.
+        """
+        self._committer.wait_for_commits()
+        self._watch.require()
+        self._ownership.release(partitions)
+        self._membership.release(partitions)
 
     def _stop_delivery(self, revoked: Set[TopicPartition], deadline: float) -> None:
         """Wait until the handler has released the partitions."""
@@ -127,8 +140,7 @@ class OwnedPartitions:
     def release_uncertain(self, target: Set[TopicPartition]) -> None:
         """Delete the owner znodes that may belong to this member, except those of the partitions in ``target``."""
         if unassigned := self._membership.uncertain - target:
-            self._ownership.release(unassigned)
-            self._membership.release(unassigned)
+            self._delete_owner_znodes(unassigned)
 
     # ---- losing ----
 

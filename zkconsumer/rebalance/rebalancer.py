@@ -170,9 +170,13 @@ class ZKRebalancerListener:
     def _release_all(self) -> None:
         release_timeout_s = self._partitions.release_timeout_s
         retry_until = time.monotonic() + release_timeout_s + _LEAVE_RETRY_TIMEOUT_S
-        while (owned := set(self._membership.assignment)) and self._session.is_connected:
+        membership = self._membership
+        while membership.is_registered and self._session.is_connected:
             try:
-                self._partitions.release(owned, time.monotonic() + release_timeout_s)
+                if owned := set(membership.assignment):
+                    self._partitions.release(owned, time.monotonic() + release_timeout_s)
+                self._partitions.release_uncertain(frozenset())
+                return
             except SessionLostError:
                 raise
             except RetriableError as error:
