@@ -253,13 +253,24 @@ class SlowCommits:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         self.has_started, self.may_continue = threading.Event(), threading.Event()
-        monkeypatch.setattr(GroupMember, "commit", lambda _member, offsets, **_: self._commit(offsets))
+        self.error: ZkConsumerError | None = None  # of the commits
+        monkeypatch.setattr(GroupMember, "commit", lambda _member, *args, **options: self._commit(*args, **options))
 
-    def _commit(self, offsets: Callable[[], dict[TopicPartition, int]]) -> dict[TopicPartition, int]:
+    def _commit(
+        self,
+        offsets: Callable[[], dict[TopicPartition, int]],
+        *,
+        on_committed: Callable[[dict[TopicPartition, int]], None],
+        timeout_s: float,
+    ) -> dict[TopicPartition, int]:
         self.count += 1
         self.has_started.set()
-        assert self.may_continue.wait(20)
-        return offsets()
+        assert self.may_continue.wait(timeout_s + 20)
+        if self.error is not None:
+            raise self.error
+        committed = offsets()
+        on_committed(committed)
+        return committed
 
 
 def test_planning_does_not_wait_for_reported_batch(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +297,32 @@ def test_reported_batch_waits_for_running_commit(alone: Planner, monkeypatch: py
     assert reported.result() is True
     finished.result()
     assert commits.count == 1
+
+
+def test_problem_of_running_commit_is_kept(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch without offsets to commit says nothing about the commit that another thread is running."""
+    claimed(alone, p0=0)
+    commits = SlowCommits(monkeypatch)
+    commits.error = ZooKeeperUnavailableError("not connected")
+    commits.may_continue.set()
+    alone.finish_batch(batch(p0=(0, 10)))
+    problem = alone._commits.problem
+    assert problem is not None
+
+    commits.may_continue.clear()
+    commits.has_started.clear()
+    running = in_thread(lambda: alone.finish_batch(batch(p0=(0, 10))))
+    assert commits.has_started.wait(20)
+    alone.query.on_partitions_lost()
+    alone.finish_batch(batch(p0=(0, 10)))
+    assert alone._commits.problem is problem
+    commits.may_continue.set()
+    running.result()
+    assert alone._commits.problem is not None
+    assert alone._commits.problem.since == problem.since
+
+    alone.finish_batch(batch(p0=(0, 10)))
+    assert alone._commits.problem is None
 
 
 def test_bounded_query_plans_again_until_stopped(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:

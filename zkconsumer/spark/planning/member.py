@@ -63,5 +63,6 @@ class Member(Protocol):
         *,
         allow_lower: bool = False,
         timeout_s: float | None = None,
+        on_committed: Callable[[dict[TopicPartition, int]], None] | None = None,
     ) -> dict[TopicPartition, int]:
         """Commit offsets, and return the committed ones; see ``GroupMember.commit``."""

@@ -136,13 +136,12 @@ class PartitionTracker:
             for partition, (start, until) in ranges.items():
                 self._records[partition].mark_in_flight(start, until)
 
-    def finish(self, offset: Mapping[str, Any]) -> int:
-        """Record a finished batch; return the number of partitions with an offset to commit."""
+    def finish(self, offset: Mapping[str, Any]) -> None:
+        """Record a finished batch."""
         with self._lock:
             for partition, (start, until) in from_offset(offset).items():
                 record = self._records[partition]
                 record.finish(start, until, commits=self._commits, restart=self._starts.restart)
-            return sum(record.uncommitted_until is not None for record in self._records.values())
 
     def uncommitted(self) -> dict[TopicPartition, int]:
         """Return the offsets to commit: the end offsets of finished batches, for partitions that are still owned."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import Problem
+from zkconsumer.message import TopicPartition
 from zkconsumer.spark.planning.progress import Progress
 from zkconsumer.spark.planning.query_member import QueryMember
 
@@ -18,7 +19,8 @@ class PlannerCommits:
     Used by Spark's thread and the ``DriverLink`` thread. Only one of them commits at a time, without holding a lock.
 
     Attributes:
-        problem: problem that made the last commit fail; None if it succeeded. Written by the committing thread.
+        problem: problem that made the last commit fail; None if it succeeded. Only the committing thread writes it;
+            any thread may read it.
     """
 
     def __init__(self, query: QueryMember, progress: Progress) -> None:
@@ -50,9 +52,7 @@ class PlannerCommits:
         self._commit_after(offset, max_wait_s=self._timeout_s)
 
     def _commit_after(self, offset: Mapping[str, Any], *, max_wait_s: float) -> None:
-        if not self._tracker.finish(offset):
-            self.problem = None
-            return
+        self._tracker.finish(offset)
         with self._changed:
             if not self._changed.wait_for(lambda: not self._is_committing, max_wait_s):
                 return
@@ -69,7 +69,9 @@ class PlannerCommits:
 
     def _commit(self, partitions: int) -> None:
         try:
-            committed = self._member.commit(self._tracker.uncommitted, timeout_s=self._timeout_s)
+            self._member.commit(
+                self._tracker.uncommitted, timeout_s=self._timeout_s, on_committed=self._record_committed
+            )
         except ZkConsumerError as error:
             self._progress.record_failed_commit()
             is_new = self.problem is None
@@ -79,5 +81,8 @@ class PlannerCommits:
             return
         self.problem = None
         self._progress.record_commit()
+
+    def _record_committed(self, committed: Mapping[TopicPartition, int]) -> None:
+        """Record committed offsets; called by the member before a partition can be released and claimed again."""
         if self._tracker.record_commit(committed):
             self._member.wake()

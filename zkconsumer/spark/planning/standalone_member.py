@@ -137,12 +137,17 @@ class StandaloneMember:
         *,
         allow_lower: bool = False,
         timeout_s: float | None = None,
+        on_committed: Callable[[dict[TopicPartition, int]], None] | None = None,
     ) -> dict[TopicPartition, int]:
         """Commit offsets for the group, and return the committed offsets; see ``GroupMember.commit``."""
 
         def work() -> dict[TopicPartition, int]:
-            wanted = dict(offsets() if callable(offsets) else offsets)
-            return self._offsets.commit(wanted, allow_lower=allow_lower) if self._offsets is not None else wanted
+            committed = dict(offsets() if callable(offsets) else offsets)
+            if self._offsets is not None:
+                committed = self._offsets.commit(committed, allow_lower=allow_lower)
+            if on_committed is not None:
+                on_committed(committed)
+            return committed
 
         timeout_s = self._config.zookeeper_connection_timeout_s if timeout_s is None else timeout_s
         result: Future[dict[TopicPartition, int]] = self._mailbox.submit(work)
