@@ -6,7 +6,6 @@ Source: Kafka 1.1 kafka.client.ClientUtils.fetchTopicMetadata.
 from __future__ import annotations
 
 import dataclasses
-import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.error_codes import denied_topic_error, error_name
+from zkconsumer.broker.known_brokers import KnownBrokers, brokers_of
 from zkconsumer.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -52,15 +52,17 @@ class LeaderLookup:
     Args:
         connecting: connection settings. The timeout limits a whole lookup, across all brokers, and is capped at
             ``MAX_LOOKUP_TIMEOUT_S``.
+        known: brokers named by the last response; they are tried as well as the brokers of a call.
 
     Attributes:
         timeout_s: the effective timeout in seconds.
     """
 
-    def __init__(self, connecting: Connecting) -> None:
+    def __init__(self, connecting: Connecting, known: KnownBrokers | None = None) -> None:
         self.timeout_s = min(connecting.timeout_s, MAX_LOOKUP_TIMEOUT_S)
         # Ignore socket.receive.buffer.bytes: it is tuned for fetch responses, and metadata responses can be large.
         self._connecting = dataclasses.replace(connecting, timeout_s=self.timeout_s, receive_buffer=-1)
+        self._known = known or KnownBrokers()
         self._channel: BrokerChannel | None = None
         self._closed = False
 
@@ -87,12 +89,7 @@ class LeaderLookup:
         """Return the partition leaders, and the error codes of partitions without a leader; see ``leaders``."""
         requested = set(partitions)
         response = self.metadata(brokers, sorted({partition.topic for partition in requested}))
-        # If one broker supports ApiVersions, all brokers do, except during a rolling upgrade from 0.9.
-        has_api_versions = True if response.API_VERSION > 0 else None
-        endpoints = {
-            broker.node_id: Endpoint(broker.host, broker.port, has_api_versions).with_versions_from(brokers)
-            for broker in response.brokers
-        }
+        endpoints = brokers_of(response, brokers)
         leaders = {}
         errors = dict.fromkeys(requested, protocol.LEADER_NOT_AVAILABLE)
         topic_errors = {topic.name: topic.error_code for topic in response.topics if topic.error_code}
@@ -112,9 +109,11 @@ class LeaderLookup:
     ) -> Any:
         """Send a Metadata request to one broker after another until one responds, and return the response.
 
-        The broker that responded last is tried first.
+        The broker that responded last is tried first, and then ``brokers`` and the brokers named by the last response;
+        see ``KnownBrokers.added_to``.
 
         Args:
+            brokers: brokers to which the request may be sent.
             topics: topic names; None for all topics.
             timeout_s: maximum total seconds, across all brokers; None for the ``timeout_s`` attribute.
 
@@ -122,15 +121,20 @@ class LeaderLookup:
             BrokerUnavailableError: none of the brokers responded.
             AuthenticationError, UnsupportedBrokerError: every broker failed with one of these errors.
         """
-        endpoints = list(brokers)
-        random.shuffle(endpoints)
-        if self._channel is not None and self._channel.endpoint in endpoints:
-            endpoints.remove(self._channel.endpoint)
-            endpoints.insert(0, self._channel.endpoint)
+        last = self.endpoint
+        endpoints = self._known.added_to(brokers)
+        if last is not None and any(broker[:2] == last[:2] for broker in brokers):
+            endpoints.sort(key=lambda broker: broker[:2] != last[:2])
+        return self.metadata_from(endpoints, topics, self.timeout_s if timeout_s is None else timeout_s)
+
+    def metadata_from(self, brokers: Sequence[Endpoint], topics: Sequence[str] | None, timeout_s: float) -> Any:
+        """Send a Metadata request only to ``brokers``, in this order, until one responds; see ``metadata``."""
         failures: dict[Endpoint, Exception] = {}
-        for endpoint, share_s in divide_timeout(self.timeout_s if timeout_s is None else timeout_s, endpoints):
+        for endpoint, share_s in divide_timeout(timeout_s, brokers):
             try:
-                return self._channel_to(endpoint).request(protocol.metadata_request(topics), share_s)
+                response = self._channel_to(endpoint).request(protocol.metadata_request(topics), share_s)
+                self._known.record(brokers_of(response, brokers).values())
+                return response
             except (RetriableError, AuthenticationError, UnsupportedBrokerError) as error:
                 failures[endpoint] = error
                 self._disconnect()
@@ -141,7 +145,7 @@ class LeaderLookup:
 
     def _channel_to(self, endpoint: Endpoint) -> BrokerChannel:
         channel = self._channel
-        if channel is None or channel.endpoint != endpoint:
+        if channel is None or channel.endpoint[:2] != endpoint[:2]:
             self._disconnect()
             channel = self._channel = self._connecting.channel(endpoint)
         if self._closed:  # checked after self._channel is set, so that either close() or this method closes the channel

@@ -31,6 +31,9 @@ _MIN_SILENT_TIMEOUT_S = 1.0
 #: Minimum fraction of the timeout for a leader whose previous request did not time out.
 _MIN_SHARE = 1 / 4
 
+#: Default maximum seconds before leaders are looked up again: the default of ``metadata.max.age.ms``.
+_MAX_AGE_S = 30.0
+
 #: Minimum seconds per leader for a lookup by timestamp, because leaders must search their time indexes.
 _SEARCH_TIME_S = 3.0
 
@@ -50,6 +53,8 @@ class LogOffsets:
             the previous requests to all leaders timed out.
         min_silent_timeout_s: minimum seconds for a leader whose previous request timed out, capped at the shared
             timeout.
+        max_age_s: maximum seconds before the leaders are looked up again, to learn about new brokers while the
+            previously known ones still respond.
 
     Attributes:
         leaders: cached partition leaders, as ``(broker id, endpoint)``.
@@ -64,11 +69,14 @@ class LogOffsets:
         read_committed: bool = False,
         silent_timeout_s: float = SILENT_TIMEOUT_S,
         min_silent_timeout_s: float = _MIN_SILENT_TIMEOUT_S,
+        max_age_s: float = _MAX_AGE_S,
     ) -> None:
         self.leaders: dict[TopicPartition, tuple[int, Endpoint]] = {}
         self._brokers = brokers
         self._connecting = connecting
         self._timeout_s = connecting.timeout_s
+        self._max_age_s = max_age_s
+        self._next_refresh = time.monotonic() + max_age_s
         self._read_committed = read_committed
         self._silent_timeout_s, self._min_silent_timeout_s = silent_timeout_s, min_silent_timeout_s
         self._lookup = LeaderLookup(connecting)
@@ -80,7 +88,12 @@ class LogOffsets:
     @classmethod
     def from_config(cls, brokers: Callable[[], Sequence[Endpoint]], config: ConsumerConfig) -> LogOffsets:
         """Create an instance from consumer properties."""
-        return cls(brokers, Connecting.from_config(config), read_committed=config.read_committed)
+        return cls(
+            brokers,
+            Connecting.from_config(config),
+            read_committed=config.read_committed,
+            max_age_s=config.metadata_max_age_s,
+        )
 
     def find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, Endpoint]]:
         """Return the leaders of partitions that have one, as ``(broker id, endpoint)``, from the cache if possible."""
@@ -92,8 +105,18 @@ class LogOffsets:
         """Return the result of ``find_leaders``, and the error of each partition without a leader."""
         requested = set(partitions)
         errors: dict[TopicPartition, ZkConsumerError] = {}
-        if missing := requested - self.leaders.keys():
-            found = self._lookup.look_up(self._brokers(), missing)
+        is_outdated = time.monotonic() >= self._next_refresh
+        missing = requested - self.leaders.keys()
+        if missing or (is_outdated and requested):
+            if is_outdated:
+                self._next_refresh = time.monotonic() + self._max_age_s
+            try:
+                found = self._lookup.look_up(self._brokers(), requested if is_outdated else missing)
+            except ZkConsumerError:
+                if missing:
+                    raise
+                return {p: self.leaders[p] for p in requested}, {}  # the known leaders may still respond
+            self._invalidate_leaders(found.errors)
             self.leaders.update(found.leaders)
             errors = {partition: no_leader_error(code, partition) for partition, code in found.errors.items()}
         return {p: self.leaders[p] for p in requested if p in self.leaders}, errors

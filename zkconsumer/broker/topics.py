@@ -195,7 +195,7 @@ class TopicLookup:
             return None
         try:
             candidates = [endpoint.with_versions_from(self._brokers()) for endpoint in brokers.values()]
-            answer = self._parse_topics(self._lookup.metadata(candidates, names, timeout_s))
+            answer = self._parse_topics(self._lookup.metadata_from(candidates, names, timeout_s))
         except (RetriableError, AuthenticationError, UnsupportedBrokerError):
             return None
         brokers.pop(str(self._lookup.endpoint), None)

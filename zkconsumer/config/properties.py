@@ -335,7 +335,8 @@ PROPERTIES = (
         "metadata.max.age.ms",
         Integer(1),
         30_000,
-        "Interval at which the topics and partitions of a KRaft cluster are queried, in milliseconds.",
+        "Interval at which the topics, partitions and brokers of a KRaft cluster are queried, and maximum age of "
+        "cached partition leaders, in milliseconds.",
         counterpart=_NEW_CONSUMER,
     ),
     # ---- offsets ----

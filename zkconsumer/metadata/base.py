@@ -25,7 +25,11 @@ class Cluster(Protocol):
     """Metadata of a Kafka cluster. All members of a group must see the same partitions."""
 
     def brokers(self) -> list[Endpoint]:
-        """Return the registered brokers, or the bootstrap servers."""
+        """Return the brokers to which requests may be sent, in the order in which to try them. Any thread may call it.
+
+        With ZooKeeper, these are the registered brokers in random order. Otherwise, they are the brokers named by the
+        last Metadata response, followed by the bootstrap servers.
+        """
 
     def topics(self) -> list[str]:
         """Return the sorted names of all topics; with ZooKeeper, also watch for created and deleted topics."""

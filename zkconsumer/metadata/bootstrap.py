@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from zkconsumer.broker.connect import Connecting
+from zkconsumer.broker.known_brokers import KnownBrokers
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.topics import Topic, TopicLookup, TopicState
 from zkconsumer.config.types import split_list
@@ -21,9 +22,9 @@ _MAY_EXIST = (TopicState.EXISTS, TopicState.DENIED, TopicState.UNAVAILABLE)
 class BootstrapCluster:
     """Metadata from the brokers, for KRaft clusters and Spark tasks.
 
-    Used by one thread, except for ``look_up_topic_ids``, which uses its own connection, so another thread may call it.
-    The connection to the last broker that responded is kept open. A topic keeps its last known partitions until it is
-    considered deleted (see ``TopicLookup``), even if the client is no longer authorized to describe it.
+    The thread rules are those of ``Cluster``; ``look_up_topic_ids`` uses its own connection. The connection to the last
+    broker that responded is kept open. A topic keeps its last known partitions until it is considered deleted (see
+    ``TopicLookup``), even if the client is no longer authorized to describe it.
 
     Args:
         servers: bootstrap servers.
@@ -38,15 +39,16 @@ class BootstrapCluster:
         self.topic_ids: Mapping[str, str] = {}
         self.problems: Mapping[str, Problem] = {}
         self._servers = list(servers)
-        self._leaders = LeaderLookup(connecting)
+        self._known = KnownBrokers()
+        self._leaders = LeaderLookup(connecting, self._known)
         self._topics = TopicLookup(self._leaders, self.brokers)
-        self._id_leaders = LeaderLookup(connecting)
+        self._id_leaders = LeaderLookup(connecting, self._known)
         self._id_topics = TopicLookup(self._id_leaders, self.brokers)
         self._log = get_logger("zkconsumer.cluster")
 
     def brokers(self) -> list[Endpoint]:
-        """Return the bootstrap servers."""
-        return self._servers
+        """Return the brokers named by the last Metadata response, followed by the bootstrap servers."""
+        return self._known.before(self._servers)
 
     def topics(self) -> list[str]:
         """Return the sorted names of all topics."""

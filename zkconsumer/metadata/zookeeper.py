@@ -5,6 +5,8 @@ Source: Kafka 1.1 ZkUtils.getCluster, ZkUtils.getPartitionsForTopics.
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import Mapping, Sequence
 
 from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
@@ -33,12 +35,14 @@ class ZooKeeperCluster:
         self._protocol = protocol
         self.topic_ids: Mapping[str, str] = {}
         self.problems: Mapping[str, Problem] = {}
-        self._last_brokers: list[Endpoint] = []
-        self._reported: dict[str, str] = {}  # last logged error for each kind of skipped znode
+        self._last_brokers: list[Endpoint] = []  # replaced as a whole
+        self._lock = threading.Lock()
+        #: Last logged error for each kind of skipped znode; guarded by the lock.
+        self._reported: dict[str, str] = {}
         self._log = get_logger("zkconsumer.cluster")
 
     def brokers(self) -> list[Endpoint]:
-        """Return the endpoint of each registered broker.
+        """Return the endpoint of each registered broker, in random order.
 
         Brokers with an unusable registration are skipped. If ZooKeeper is unavailable, the last result is returned.
 
@@ -66,6 +70,7 @@ class ZooKeeperCluster:
             self._log.warning("brokers_skipped", error=reasons)
         if errors and not brokers:
             raise errors[0]
+        random.shuffle(brokers)
         self._last_brokers = brokers
         return brokers
 
@@ -83,8 +88,9 @@ class ZooKeeperCluster:
 
     def _is_new(self, skipped: str, error: str) -> bool:
         """Return whether ``error`` is not empty, and differs from the last error for the same kind of znode."""
-        is_new = bool(error) and error != self._reported.get(skipped)
-        self._reported[skipped] = error
+        with self._lock:
+            is_new = bool(error) and error != self._reported.get(skipped)
+            self._reported[skipped] = error
         return is_new
 
     def partitions(self, topics: Sequence[str]) -> dict[str, list[int]]:

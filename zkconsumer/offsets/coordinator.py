@@ -6,7 +6,6 @@ Deliberate difference: a failed fetch or commit request is not retried; the meth
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -33,7 +32,7 @@ class GroupCoordinator:
 
     Args:
         group: group id.
-        brokers: function that returns the brokers to query for the coordinator.
+        brokers: function that returns the brokers to query for the coordinator, in this order.
         connecting: connection settings; the timeout limits a whole call, including the coordinator lookup.
     """
 
@@ -150,8 +149,7 @@ class GroupCoordinator:
         return channel
 
     def _find_coordinator(self, timeout_s: float) -> Endpoint:
-        brokers = list(self._brokers())
-        random.shuffle(brokers)
+        brokers = self._brokers()
         failures = []
         for endpoint, share_s in divide_timeout(timeout_s, brokers):
             channel = self._open_channel(endpoint)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 from typing import Any
 
 from zkconsumer.broker import protocol
@@ -116,11 +117,9 @@ def _print_all(
 def _broker(options: argparse.Namespace, partition: TopicPartition, security: Security) -> Endpoint:
     brokers = parse_bootstrap(options.broker_list)
     connecting = Connecting(options.client_id, _TIMEOUT_S, security)
-    cluster = BootstrapCluster(brokers, connecting)
-    try:
+    with closing(BootstrapCluster(brokers, connecting)) as cluster:
         existing = group_state.list_partitions(cluster, [partition.topic])
-    finally:
-        cluster.close()
+        brokers = cluster.brokers()  # from now on, the configured brokers are not required
     if partition not in existing:
         raise ToolError(
             f"partition {partition.partition} of topic {partition.topic!r} does not exist"

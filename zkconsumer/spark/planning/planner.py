@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from zkconsumer.broker.known_brokers import KnownBrokers
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import AuthorizationError, OwnershipLostError, RetriableError, ZkConsumerError
 from zkconsumer.health import Health, Problem
@@ -194,12 +195,14 @@ class Planner:
 
     def brokers(self) -> tuple[Endpoint, ...]:
         """Return the brokers to which tasks may send metadata requests."""
-        known = {endpoint for _, endpoint in self._logs.leaders.values()}
+        known = KnownBrokers()
+        known.record(endpoint for _, endpoint in self._logs.leaders.values())
+        brokers: list[Endpoint] = []
         try:
-            known.update(self.query.member.cluster.brokers())
+            brokers = self.query.member.cluster.brokers()
         except ZkConsumerError as error:
             self.query.log.warning("broker_lookup_failed", error=str(error))
-        return tuple(sorted({endpoint.with_versions_from(known) for endpoint in known}, key=str))
+        return tuple(known.added_to(brokers))
 
     def latest(self) -> dict[str, Any]:
         """Return the report for Spark's progress events: end offsets, lag, health and counters."""

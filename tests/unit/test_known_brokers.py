@@ -1,0 +1,166 @@
+"""Brokers that vanish after the first Metadata response, including all configured ones, from brokers on sockets."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+from configurations import plaintext
+from fake_broker import FakeBroker
+
+from zkconsumer.broker import protocol
+from zkconsumer.broker.known_brokers import KnownBrokers
+from zkconsumer.broker.leaders import LeaderLookup
+from zkconsumer.broker.log_offsets import LogOffsets
+from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.metadata.bootstrap import BootstrapCluster
+from zkconsumer.offsets.coordinator import GroupCoordinator
+
+PARTITION = TopicPartition("t", 0)
+ONE, TWO, THREE, FOUR = (Endpoint("127.0.0.1", port) for port in range(1, 5))
+
+
+class FakeCluster:
+    """Brokers of which each names the running ones, and of which the first one leads the partition."""
+
+    def __init__(self, count: int) -> None:
+        self.brokers = [FakeBroker() for _ in range(count)]
+        self._name_all()
+
+    def _name_all(self) -> None:
+        for broker in self.brokers:
+            broker.peers = [peer.endpoint for peer in self.brokers]
+
+    def add(self) -> None:
+        self.brokers.append(FakeBroker())
+        self._name_all()
+
+    def remove(self, broker: FakeBroker) -> None:
+        self.brokers.remove(broker)
+        broker.close()
+        self._name_all()
+
+    def close(self) -> None:
+        for broker in self.brokers:
+            broker.close()
+
+
+@pytest.fixture
+def fakes() -> Iterator[FakeCluster]:
+    made = FakeCluster(3)
+    yield made
+    made.close()
+
+
+def addresses(brokers: list[Endpoint]) -> list[tuple[str, int]]:
+    return [broker[:2] for broker in brokers]
+
+
+def test_named_brokers_precede_configured_ones() -> None:
+    known = KnownBrokers()
+    assert {*known.before([ONE, TWO])} == {ONE, TWO}
+    known.record([TWO, THREE])
+    for _ in range(20):
+        ordered = known.before([ONE, TWO])
+        assert ({*ordered[:2]}, ordered[2:]) == ({TWO, THREE}, [ONE])
+    known.record([])
+    assert len(known.before([ONE])) == 3, "a response without brokers says nothing"
+
+
+def test_listed_brokers_precede_named_ones() -> None:
+    known = KnownBrokers()
+    assert known.added_to([ONE, TWO]) == [ONE, TWO]
+    known.record([Endpoint(*TWO[:2], has_api_versions=True), THREE])
+    for _ in range(20):
+        assert known.added_to([ONE, TWO, FOUR]) == [TWO, ONE, FOUR, THREE]
+    assert known.added_to([]) != []
+
+
+def test_brokers_vanish_in_any_order(record_property: Callable[[str, object], None]) -> None:
+    """After the first response, at least one broker of the last response is always running."""
+    seed = random.randrange(1 << 32)
+    record_property("seed", seed)
+    for number in range(6):
+        _replace_brokers(random.Random(seed + number), f"seed {seed + number}")
+
+
+def _replace_brokers(rng: random.Random, label: str) -> None:
+    fakes = FakeCluster(3)
+    configured = [broker.endpoint for broker in rng.sample(fakes.brokers, rng.randint(1, 2))]
+    with ExitStack() as closing_all:
+        closing_all.callback(fakes.close)
+        cluster = closing_all.enter_context(closing(BootstrapCluster(configured, plaintext(5))))
+        finder = closing_all.enter_context(closing(LeaderLookup(plaintext(5))))
+        logs = closing_all.enter_context(closing(LogOffsets(cluster.brokers, plaintext(5), max_age_s=0.0)))
+        coordinator = closing_all.enter_context(closing(GroupCoordinator("g", cluster.brokers, plaintext(5))))
+        uses: dict[str, Callable[[], object]] = {
+            "describe": lambda: cluster.partitions(["t"]),
+            "list": cluster.topics,
+            "ids": lambda: cluster.look_up_topic_ids(["t"]),
+            "lead": lambda: finder.leaders(cluster.brokers(), [PARTITION])[PARTITION],
+            "plan": lambda: logs.offsets([PARTITION], protocol.LATEST)[PARTITION],
+            "fetch offsets": lambda: coordinator.fetch_offsets([PARTITION]),
+        }
+        for use in uses.values():
+            use()
+        for _ in range(8):
+            for _ in range(rng.randint(0, 2)):
+                if len(fakes.brokers) > 1:
+                    fakes.remove(rng.choice(fakes.brokers))
+            cluster.partitions(["t"])  # the members poll the metadata
+            while len(fakes.brokers) < 3 and rng.random() < 0.7:
+                fakes.add()
+            cluster.partitions(["t"])
+            for name in rng.sample(sorted(uses), len(uses)):
+                try:
+                    uses[name]()
+                except BrokerUnavailableError:
+                    # A leader or coordinator that was found earlier may be gone; the next call looks it up again.
+                    try:
+                        uses[name]()
+                    except BrokerUnavailableError as error:
+                        raise AssertionError(f"{label}: {name}") from error
+
+
+def test_configured_broker_is_used_if_named_ones_are_unreachable() -> None:
+    """The advertised addresses may be reachable from inside another network only."""
+    with FakeBroker() as reachable, socket.create_server(("127.0.0.1", 0)) as silent:
+        reachable.peers = [Endpoint("127.0.0.1", silent.getsockname()[1])]
+        with closing(BootstrapCluster([reachable.endpoint], plaintext(2))) as cluster:
+            for _ in range(3):
+                started = time.monotonic()
+                assert cluster.partitions(["t"]) == {"t": [0]}
+                assert cluster.look_up_topic_ids(["t"]).ids.keys() == {"t"}
+                assert time.monotonic() - started < 4
+                assert addresses(cluster.brokers())[-1] == reachable.endpoint[:2]
+                cluster._leaders._disconnect()
+
+
+def test_tasks_are_given_the_named_brokers(fakes: FakeCluster) -> None:
+    with closing(BootstrapCluster([fakes.brokers[0].endpoint], plaintext(5))) as cluster:
+        assert len(cluster.brokers()) == 1
+        cluster.partitions(["t"])
+        assert {*addresses(cluster.brokers())} == {broker.endpoint[:2] for broker in fakes.brokers}
+
+
+def test_leaders_are_looked_up_again_after_a_while(fakes: FakeCluster) -> None:
+    """Otherwise, a client whose leaders never fail would not learn about the brokers that replace all others."""
+    brokers = [fakes.brokers[0].endpoint]
+    for max_age_s, expected in (0.0, 3), (60.0, 1):
+        before = sum(broker.metadata_requests for broker in fakes.brokers)
+        with closing(LogOffsets(lambda: brokers, plaintext(5), max_age_s=max_age_s)) as logs:
+            for _ in range(3):
+                logs.offsets([PARTITION], protocol.LATEST)
+        assert sum(broker.metadata_requests for broker in fakes.brokers) - before == expected
+
+
+def test_failed_refresh_keeps_known_leaders(fakes: FakeCluster) -> None:
+    with closing(LogOffsets(list, plaintext(5), max_age_s=0.0)) as logs:
+        leader = fakes.brokers[0]
+        logs.leaders[PARTITION] = (0, leader.endpoint)
+        assert logs.offsets([PARTITION], protocol.LATEST) == {PARTITION: 0}
