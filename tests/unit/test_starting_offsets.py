@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -10,10 +11,14 @@ import pytest
 from zkconsumer.broker.protocol import EARLIEST, LATEST
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.options.check_existence import check_offsets
 from zkconsumer.spark.options.option_reader import OptionReader
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition, StartSource
 
 A0, A1, A2, B0 = (TopicPartition(*pair) for pair in (("a", 0), ("a", 1), ("a", 2), ("b", 0)))
+
+#: Ends of the names of the options whose JSON is keyed by topic.
+KINDS = ("Offsets", "OffsetsByTimestamp")
 
 RESET = StartPosition(StartSource.AUTO_OFFSET_RESET)
 
@@ -35,9 +40,35 @@ def test_deeply_nested_json_is_rejected(name: str) -> None:
     assert len(str(raised.value)) < 600
 
 
-def test_expression_is_not_matched_against_itself() -> None:
-    expression = "(.|..)+" + "b" * 60 + "[.]"
-    assert first(starts(startingOffsets=json.dumps({expression: "earliest"})), A0) == RESET
+@pytest.mark.parametrize("name", [f"{prefix}{kind}" for prefix in ("starting", "ending") for kind in KINDS])
+@pytest.mark.parametrize("key", ["a.*", "a|b", "", "é", "(.|..)+" + "b" * 60 + "[.]", "a" * 10_000])
+def test_key_that_is_no_topic_name_is_rejected(name: str, key: str) -> None:
+    text = json.dumps({key: "earliest"})
+    with pytest.raises(ConfigurationError, match=f"option '{name}' must be .*: topic name must consist of") as raised:
+        StartingOffsets.parse(OptionReader({name: text}), prefix=name.partition("Offsets")[0], default="latest")
+
+    assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_key_concerns_topic_of_that_name_alone(seed: int) -> None:
+    rng = random.Random(seed)
+    topics = ["".join(rng.choices("ab", k=2)) + rng.choice("._-") + rng.choice("ab.") for _ in range(8)]
+    offsets = {topic: number for number, topic in enumerate(topics)}
+    named = rng.sample(sorted(offsets), min(4, len(offsets)))
+    wanted = {topic: {"0": offsets[topic]} for topic in named}
+    by_offset = starts(startingOffsets=json.dumps(wanted))
+    by_time = starts(startingOffsetsByTimestamp=json.dumps(wanted))
+    for topic, number in offsets.items():
+        partition = TopicPartition(topic, 0)
+        is_named = topic in named
+        assert first(by_offset, partition) == (StartPosition(StartSource.OFFSET, number) if is_named else RESET), seed
+        time = StartPosition(StartSource.TIMESTAMP, timestamp=number)
+        assert first(by_time, partition) == (time if is_named else RESET), seed
+        if not is_named:
+            for starting in (by_offset, by_time):
+                with pytest.raises(ConfigurationError, match="names topic"):
+                    check_offsets(starting, [partition])
 
 
 def test_offset_above_largest_one_is_rejected() -> None:
@@ -85,10 +116,10 @@ def test_spark_markers_mean_log_ends() -> None:
     assert first(decided, A1, 5).timestamp == EARLIEST
 
 
-def test_topics_and_patterns_accept_modes() -> None:
-    decided = starts(startingOffsets='{"a":"earliest","[ab]":"latest","b.*":"group"}')
-    assert first(decided, A0, 5).timestamp == EARLIEST, "an exact name takes precedence over an expression"
-    assert first(decided, B0, 5).timestamp == LATEST, "the first matching expression applies"
+def test_topics_accept_modes() -> None:
+    decided = starts(startingOffsets='{"a":"earliest","b":"latest"}')
+    assert first(decided, A0, 5).timestamp == EARLIEST
+    assert first(decided, B0, 5).timestamp == LATEST
 
 
 def test_modes_in_json_are_case_insensitive() -> None:

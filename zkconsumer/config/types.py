@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from zkconsumer.errors import ConfigurationError
+
 #: Maximum values of ``int`` and ``long`` in Java.
 INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
@@ -276,7 +278,8 @@ class Json:
         try:
             return self.convert(json.loads(text))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(self.requirement) from error
+            explanation = [str(error)] if isinstance(error, ConfigurationError) else []
+            raise ValueError(self.requirement, *explanation) from error
 
 
 def join_words(words: Iterable[str], conjunction: str) -> str:

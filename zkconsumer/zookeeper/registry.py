@@ -111,7 +111,7 @@ def check_topic_name(name: str) -> None:
     if not is_valid_topic_name(name):
         raise ConfigurationError(
             f"topic name must consist of 1 to 249 ASCII letters, digits, '.', '_' or '-', and not be '.' or '..', got "
-            f"{name!r}"
+            f"{excerpt(name) if isinstance(name, str) else repr(name)}"
         )
 
 

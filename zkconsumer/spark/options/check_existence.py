@@ -17,7 +17,7 @@ from zkconsumer.errors import BrokerUnavailableError, ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.retry import retrying
-from zkconsumer.spark.options.starting_offsets import StartingOffsets, matches
+from zkconsumer.spark.options.starting_offsets import StartingOffsets
 from zkconsumer.spark.options.subscription import Subscription
 
 
@@ -78,15 +78,14 @@ def check_offsets(offsets: StartingOffsets, partitions: Collection[TopicPartitio
     option = f"option {prefix}OffsetsByTimestamp" if offsets.timestamps else f"option {prefix}Offsets"
     topics = sorted({partition.topic for partition in partitions})
     for name, wanted in offsets.named.items():
-        matching = [name] if name in topics else [topic for topic in topics if matches(name, topic)]
-        if not matching:
+        if name not in topics:
             raise ConfigurationError(
                 f"{option} names topic {name!r}, but the query reads {_list_topics(topics)}; remove the topic from "
                 "the option"
             )
         if not isinstance(wanted, dict):
             continue
-        numbers = {partition.partition for partition in partitions if partition.topic in matching}
+        numbers = {partition.partition for partition in partitions if partition.topic == name}
         if unknown := sorted(wanted.keys() - numbers):
             raise ConfigurationError(
                 f"{option} names partition {unknown[0]} of topic {name!r}, but the query reads partitions "

@@ -17,7 +17,6 @@ from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.topic_filter import Whitelist
 from zkconsumer.spark.options.option_reader import OptionReader
 from zkconsumer.spark.options.table import BY_NAME
 
@@ -68,9 +67,8 @@ class StartingOffsets:
     Attributes:
         mode: ``group``, ``earliest`` or ``latest``; applies to partitions that ``named`` does not contain, unless
             ``timestamp`` is set.
-        named: mapping from topic or Java regular expression to one value, or to values by partition. With
-            ``timestamps``, a value is a timestamp in milliseconds since the epoch; otherwise, it is a mode, an offset
-            or a marker (-1 or -2). Topic names take precedence over regular expressions.
+        named: mapping from topic to one value, or to values by partition. With ``timestamps``, a value is a timestamp
+            in milliseconds since the epoch; otherwise, it is a mode, an offset or a marker (-1 or -2).
         timestamps: whether ``named`` contains timestamps, or ``timestamp`` is set.
         timestamp: milliseconds since the epoch, for partitions that ``named`` does not contain; None if it is not set.
         strict: whether to fail if a partition has no record at or after its timestamp, instead of starting at its
@@ -164,15 +162,7 @@ class StartingOffsets:
 
     def _find_named(self, partition: TopicPartition) -> Any:
         for_topic = self.named.get(partition.topic)
-        if for_topic is None:
-            matching = (value for key, value in self.named.items() if matches(key, partition.topic))
-            for_topic = next(matching, None)
         return for_topic.get(partition.partition) if isinstance(for_topic, dict) else for_topic
-
-
-def matches(expression: str, topic: str) -> bool:
-    """Return whether ``expression``, a topic or Java regular expression in a starting option, matches ``topic``."""
-    return Whitelist(expression).is_topic_allowed(topic, exclude_internal_topics=False)
 
 
 def resolve(

@@ -33,8 +33,8 @@ def _declare_offsets(name: str, where: str, default: str, default_note: str, cou
         Offsets(),
         default,
         f"{where}: the group's offsets (``group``), the log start offsets (``earliest``), the log end offsets "
-        f"(``latest``), or offsets by partition in JSON. In JSON, -1 means latest and -2 means earliest, and topics "
-        f"may be Java regular expressions. Partitions that are not listed use the default.",
+        f"(``latest``), or offsets by partition in JSON. In JSON, -1 means latest and -2 means earliest. Partitions "
+        f"that are not listed use the default.",
         counterpart,
         default_note,
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from zkconsumer.config.types import Json, split_list
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.topic_filter import TopicFilter, Whitelist
+from zkconsumer.rebalance.topic_filter import TopicFilter
 from zkconsumer.zookeeper.registry import OFFSET_MAX, check_topic_name
 
 #: Named start and end positions of a partition.
@@ -94,8 +93,7 @@ class Expression:
 class Offsets:
     """``group``, ``earliest``, ``latest``, or offsets by partition in JSON.
 
-    JSON is parsed into a mapping from topic or Java regular expression to a mode, or to offsets and markers (-1 or -2)
-    by partition.
+    JSON is parsed into a mapping from topic to a mode, or to offsets and markers (-1 or -2) by partition.
     """
 
     name: ClassVar[str] = "string"
@@ -105,13 +103,8 @@ class Offsets:
     def parse(self, text: str, /) -> str | dict[str, Any]:
         if text.lower() in MODES:
             return text.lower()
-        try:
-            return {topic: _convert_offsets(topic, wanted) for topic, wanted in json.loads(text).items()}
-        except (ValueError, AttributeError, RecursionError) as error:
-            raise ValueError(
-                f"'group', 'earliest', 'latest' or JSON such as {_OFFSETS_EXAMPLE}, where -1 means latest and -2 "
-                "means earliest"
-            ) from error
+        offsets: dict[str, Any] = _OFFSETS.parse(text)
+        return offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +139,24 @@ class Columns:
         return tuple(by_lower[name] for name in wanted)
 
 
-def _convert_offsets(topic: str, wanted: Any) -> str | dict[int, int]:
+def _by_topic(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the topics of a JSON object and their values.
+
+    Raises:
+        ConfigurationError: a key is not a valid topic name.
+    """
+    for topic, wanted in content.items():
+        check_topic_name(topic)
+        yield topic, wanted
+
+
+def _convert_all_offsets(content: Any) -> dict[str, str | dict[int, int]]:
+    """Return the mode of each topic, or its offsets and markers by partition."""
+    return {topic: _convert_offsets(wanted) for topic, wanted in _by_topic(content)}
+
+
+def _convert_offsets(wanted: Any) -> str | dict[int, int]:
     """Return the mode of a topic, or its offsets and markers by partition."""
-    Whitelist(topic)  # raises if ``topic`` is neither a topic name nor a valid regex
     if isinstance(wanted, str):
         if wanted.lower() not in MODES:
             raise ValueError(wanted)
@@ -159,10 +167,9 @@ def _convert_offsets(topic: str, wanted: Any) -> str | dict[int, int]:
 
 
 def _convert_times(content: Any) -> dict[str, int | dict[int, int]]:
-    """Return one timestamp, or timestamps by partition, for each topic or regular expression."""
+    """Return one timestamp, or timestamps by partition, for each topic."""
     found: dict[str, int | dict[int, int]] = {}
-    for topic, wanted in content.items():
-        Whitelist(topic)  # raises if ``topic`` is neither a topic name nor a valid regex
+    for topic, wanted in _by_topic(content):
         if isinstance(wanted, dict):
             found[topic] = {int(number): Timestamp().parse(str(timestamp)) for number, timestamp in wanted.items()}
         else:
@@ -178,6 +185,12 @@ def _convert_partitions(content: Any) -> tuple[TopicPartition, ...]:
         check_topic_name(partition.topic)
     return tuple(sorted(set(found)))
 
+
+_OFFSETS = Json(
+    f"'group', 'earliest', 'latest' or JSON such as {_OFFSETS_EXAMPLE}, where -1 means latest and -2 means earliest",
+    Offsets.valid,
+    _convert_all_offsets,
+)
 
 PARTITIONS = Json(
     f"JSON with partitions by topic, such as {_PARTITIONS_EXAMPLE}",
