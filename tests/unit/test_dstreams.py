@@ -87,10 +87,10 @@ def test_ledger_removes_only_committed_batches() -> None:
     assert [time_ in ledger for time_ in (499, 500, 501)] == [False, True, True], "batch 500 has not been completed"
 
 
-def group_source() -> GroupSource:
+def group_source(context: str = "context") -> GroupSource:
     """A source of a group whose ZooKeeper is unreachable."""
     settings = {"zookeeper.connect": "127.0.0.1:1", "group.id": "g", "zookeeper.connection.timeout.ms": "100"}
-    return GroupSource(0.5, ConsumerConfig.from_dict(settings), {"t": 1})
+    return GroupSource(0.5, ConsumerConfig.from_dict(settings), {"t": 1}, context)
 
 
 def test_closed_source_does_not_join_again() -> None:
@@ -102,6 +102,26 @@ def test_closed_source_does_not_join_again() -> None:
         source.complete({1})
     with pytest.raises(ClosedError, match="the stream was closed"):
         source.ranges_at(2)
+
+
+def test_used_sources_of_context_are_siblings() -> None:
+    first, second, unused, other = (group_source(context) for context in ("a", "a", "a", "b"))
+    for source in (other, second, first):
+        source.mark_used()
+    assert list(first.siblings()) == list(second.siblings()) == [first, second]
+    assert list(unused.siblings()) == [first, second, unused]
+    first.close()
+    assert list(second.siblings()) == [second]
+    second.close()
+    other.close()
+
+
+def test_recovered_sources_are_siblings_in_order_of_creation() -> None:
+    states = [pickle.dumps(group_source("recovered")) for _ in range(3)]
+    recovered = [pickle.loads(state) for state in reversed(states)]
+    assert list(recovered[0].siblings()) == recovered[::-1]
+    for source in recovered:
+        source.close()
 
 
 class Connection:

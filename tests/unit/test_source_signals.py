@@ -26,7 +26,7 @@ def trace(frame, event, argument):
         send()
 
 reader = object.__new__(source.ZkConsumerStreamReader)
-reader._planner, reader._reports, reader._link = Planner(), None, None
+reader._join, reader._planner, reader._reports, reader._link = None, Planner(), None, None
 source._exit_on_sigterm()
 try:
     try:

@@ -8,12 +8,10 @@ Source: Spark 4.3 pyspark.sql.streaming.datasource, python_streaming_source_runn
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import CodeType, FrameType
@@ -36,6 +34,7 @@ from zkconsumer.spark.options.source_options import SourceOptions
 
 if TYPE_CHECKING:  # executors import this module, but do not plan batches
     from zkconsumer.spark.batch import ZkConsumerBatchReader
+    from zkconsumer.spark.planning.early_join import EarlyJoin
     from zkconsumer.spark.planning.planner import Planner
 
 
@@ -130,6 +129,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._driver = driver
         self._link_address = link
         self._has_an_end = has_an_end
+        self._join: EarlyJoin | None = None
         self._planner: Planner | None = None
         self._is_bounded = False
         self._reports: ReportListener | None = None
@@ -144,11 +144,18 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the value of ``maxOffsetsPerTrigger``.
 
-        Spark calls this method while it prepares the query, before it processes the query plan. The planning package is
-        imported in the meantime, so that the first batch does not wait for the import.
+        Spark calls this method for all sources of a query before it requests an offset, so the source joins the group;
+        see ``EarlyJoin``.
         """
-        threading.Thread(target=_import_planner, name="zkconsumer-import", daemon=True).start()
-        return ReadMaxRows(SourceOptions.parse(self._raw_options).limits.max_offsets)
+        from zkconsumer.spark.planning.early_join import EarlyJoin
+
+        options = SourceOptions.parse(self._raw_options)
+        if self._join is None:
+            show_level(logging.INFO)  # Spark copies standard error to its log
+            _exit_on_sigterm()
+            self._join = EarlyJoin(options, os.getppid())
+            self._join.start()
+        return ReadMaxRows(options.limits.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Stop the query at the log end offsets that the next call to ``latestOffset`` finds."""
@@ -207,6 +214,9 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def stop(self) -> None:
         """Leave the group, so that the member's ephemeral znodes are deleted immediately."""
+        if self._join is not None:
+            self._join.close()
+            self._join = None
         if self._planner is not None:
             self._planner.close()
             self._planner = None
@@ -227,9 +237,10 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             from zkconsumer.spark.planning.planner import Planner
 
             self._options = SourceOptions.parse(self._raw_options)
-            show_level(logging.INFO)  # Spark copies standard error to its log
-            _exit_on_sigterm()
-            planner = Planner(self._options, seen, application=os.getppid())
+            joined = None
+            if self._join is not None:
+                joined = self._join.take(is_new=not BatchOffset.from_json(seen).ends)
+            planner = Planner(self._options, seen, application=os.getppid(), joined=joined)
             if self._is_bounded:
                 planner.prepare_for_available_now()
             self._planner = planner
@@ -262,13 +273,6 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # executors only call ``read``, which uses no attributes
-
-
-def _import_planner() -> None:
-    try:
-        importlib.import_module("zkconsumer.spark.planning.planner")
-    except Exception:
-        pass  # the first batch repeats the import and raises the error in the query
 
 
 def _is_running(code: CodeType, frame: FrameType | None) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -146,6 +147,15 @@ class KafkaDStream(TransformedDStream[Any]):
     PySpark merges a plain ``TransformedDStream`` into each of its children. This class prevents that.
     """
 
+    _source: Source | None = None
+
+    @property
+    def _jdstream(self) -> Any:
+        """The JVM's stream, which is created when another stream or an output operation uses this stream."""
+        if self._source is not None:
+            self._source.mark_used()
+        return super()._jdstream
+
     def foreachRDD(self, func: Callable[..., None]) -> None:
         """Call ``func(rdd)`` or ``func(time, rdd)`` for each KafkaRDD, depending on its number of parameters."""
         jfunc = TransformFunction(self._sc, _with_two_arguments(func), self._jrdd_deserializer).rdd_wrapper(_kafka_rdd)
@@ -212,7 +222,9 @@ class KafkaUtils:
             }
         )
         return _stream(
-            ssc, GroupSource(_seconds(ssc), consumer_config(params), topics), _converter(keyDecoder, valueDecoder, None)
+            ssc,
+            GroupSource(_seconds(ssc), consumer_config(params), topics, _context_id(ssc)),
+            _converter(keyDecoder, valueDecoder, None),
         )
 
     @staticmethod
@@ -314,13 +326,19 @@ def _seconds(ssc: StreamingContext) -> float:
     return float(ssc._jssc.ssc().graph().batchDuration().milliseconds()) / 1000
 
 
+def _context_id(ssc: StreamingContext) -> str:
+    """Return a unique id of a streaming context. Checkpoints contain it, so it is the same after a recovery."""
+    return str(vars(ssc).setdefault("_zkconsumer_id", uuid.uuid4().hex))
+
+
 def _stream(ssc: StreamingContext, source: Source, convert: _Convert) -> KafkaDStream:
     """Create the DStream of a source. Checkpoints contain the nested function as bytecode."""
 
     def batch(time: datetime, _tick: RDD[Any]) -> RDD[Any]:
         sc = SparkContext._active_spark_context
         assert sc is not None
-        follow(source)
+        for one in source.siblings():
+            follow(one)
         ranges = source.ranges_at(round(time.timestamp() * 1000))
         spans = [OffsetRange(p.topic, p.partition, *span) for p, span in sorted(ranges.items())]
         return _rdd(sc, source.tasks(ranges), spans, convert)
@@ -331,7 +349,9 @@ def _stream(ssc: StreamingContext, source: Source, convert: _Convert) -> KafkaDS
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     tick = ssc.textFileStream(folder)
     record_batches(tick)
-    return KafkaDStream(tick, batch)
+    stream = KafkaDStream(tick, batch)
+    stream._source = source
+    return stream
 
 
 def _rdd(sc: SparkContext, tasks: list[FetchTask], ranges: list[OffsetRange], convert: _Convert) -> KafkaRDD:

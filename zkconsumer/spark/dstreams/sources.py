@@ -9,9 +9,10 @@ Source: Spark 2.4 DirectKafkaInputDStream, KafkaReceiver, ReliableKafkaReceiver.
 
 from __future__ import annotations
 
+import itertools
 import os
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -31,6 +32,9 @@ from zkconsumer.spark.offset import INITIAL, Ranges, from_offset, total
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning.planner import Planner
 from zkconsumer.spark.planning.splitting import tasks as tasks_of
+
+#: Numbers of the sources, in the order of their creation.
+_numbers = itertools.count()
 
 
 class Source:
@@ -129,6 +133,13 @@ class Source:
         """Return the tasks of a batch."""
         raise NotImplementedError
 
+    def mark_used(self) -> None:
+        """Record that an output operation or another stream uses the source."""
+
+    def siblings(self) -> Sequence[Source]:
+        """Return the sources that must be open before this source plans a batch, including this source."""
+        return [self]
+
     def close(self) -> None:
         """Close the connections in this process."""
         clients.close(self.key)
@@ -200,24 +211,56 @@ class DirectSource(Source):
         return clients.get(self.key, lambda: BrokerClient(self._params))
 
 
+#: The sources in this process that an output operation uses, and that are not closed, by key.
+_used: dict[str, GroupSource] = {}
+
+
 class GroupSource(Source):
     """Reads the partitions that are assigned to a consumer group member.
 
     Ledger entries are batch offsets (see ``zkconsumer.spark.offset``), or None for batches without new records.
 
+    All sources of a streaming context join their groups before the first of them plans a batch. Otherwise, the first
+    source would plan a batch with all partitions, and the next source would wait for partitions that are only released
+    after this batch, while Spark generates the jobs of the batch. They join in the order of their creation, so the
+    ``range`` strategy assigns the same partitions to them after a recovery.
+
     Args:
         seconds: batch interval in seconds.
         topics: number of threads per topic.
+        context: unique id of the streaming context.
     """
 
     _RATE_PROPERTY = "spark.streaming.receiver.maxRate"
 
-    def __init__(self, seconds: float, config: ConsumerConfig, topics: Mapping[str, int]) -> None:
+    #: Values of a source in a checkpoint of an earlier version.
+    _context, _number = "", 0
+
+    def __init__(self, seconds: float, config: ConsumerConfig, topics: Mapping[str, int], context: str) -> None:
         super().__init__(seconds)
+        self._context, self._number = context, next(_numbers)
         self._config = config
         self._topics = dict(topics)
         self._last: dict[str, Any] = INITIAL
         get_logger("zkconsumer.spark").info("stream_created", group=config.group_id, topics=sorted(topics))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.mark_used()  # checkpoints contain only the streams on which an output operation depends
+
+    def mark_used(self) -> None:
+        """Make the source join its group together with the other sources of the context."""
+        _used[self.key] = self
+
+    def siblings(self) -> Sequence[Source]:
+        """Return the open sources of the context that are used, and this source, in the order of their creation."""
+        others = [one for one in list(_used.values()) if one._context == self._context and one is not self]
+        return sorted([self, *others], key=lambda source: source._number)
+
+    def close(self) -> None:
+        """Leave the group."""
+        _used.pop(self.key, None)
+        super().close()
 
     def planned_ranges(self, time_ms: int) -> Ranges:
         """Return the ranges for a batch time; empty if it is not in the ledger."""
@@ -266,6 +309,10 @@ class GroupSource(Source):
         return options.for_consumer(self._config, self._topics)
 
     def _planner(self) -> Planner:
+        """Return the planner. The first call of a source of the context joins the groups."""
+        for source in self.siblings():
+            assert isinstance(source, GroupSource)
+            clients.get(source.key, source._start_planner)
         return clients.get(self.key, self._start_planner)
 
     def _start_planner(self) -> Planner:

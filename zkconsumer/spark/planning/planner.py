@@ -51,15 +51,23 @@ class Planner:
     Args:
         seen: an offset from Spark's offset log.
         application: number of the Spark application, unique on this host; None if it is unknown.
+        joined: a member that has joined early; None to create a member.
 
     Raises:
         ConfigurationError: the checkpoint belongs to another query.
     """
 
     def __init__(
-        self, options: SourceOptions, seen: Mapping[str, Any] = INITIAL, *, application: int | None = None
+        self,
+        options: SourceOptions,
+        seen: Mapping[str, Any] = INITIAL,
+        *,
+        application: int | None = None,
+        joined: QueryMember | None = None,
     ) -> None:
-        self.query = query = QueryMember(options, seen, application=application)
+        if joined is not None:
+            joined.resume(seen)
+        self.query = query = joined or QueryMember(options, seen, application=application)
         last, member, timeout_s = BatchOffset.from_json(seen), query.member, options.unavailable_timeout_s
         self._unavailable_timeout_s = timeout_s
         self._logs = logs = LogOffsets.from_config(member.cluster.brokers, query.config)
@@ -89,7 +97,7 @@ class Planner:
         return self.query.member.consumer_id
 
     def start(self) -> None:
-        """Join the group; see ``QueryMember.start``."""
+        """Join the group if necessary; see ``QueryMember.start``."""
         self.query.start()
 
     def close(self) -> None:

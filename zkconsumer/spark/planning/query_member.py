@@ -28,11 +28,12 @@ class QueryMember(PartitionHandler):
 
     After ``start``, the member thread calls the ``PartitionHandler`` methods, and Spark's thread calls the others.
     Both threads use the tracker, which has a lock. Spark's thread reads ``_failure``, ``_revoked_during`` and
-    ``_reread_records`` without a lock, because only the member thread writes them.
+    ``_reread_records`` without a lock, because only the member thread writes them after ``resume``.
 
     Args:
         seen: an offset from Spark's offset log. The ranges of the last batch must be known before partitions are
-            claimed, so that their release waits for the batch.
+            acquired, so that their release waits for the batch. None if it is not known yet: partitions are acquired
+            when ``resume`` is called, and released immediately until then.
         application: number of the Spark application, unique on this host; None if it is unknown.
 
     Attributes:
@@ -46,25 +47,58 @@ class QueryMember(PartitionHandler):
         ConfigurationError: the checkpoint belongs to another query.
     """
 
-    def __init__(self, options: SourceOptions, seen: Mapping[str, Any], *, application: int | None = None) -> None:
+    def __init__(
+        self, options: SourceOptions, seen: Mapping[str, Any] | None, *, application: int | None = None
+    ) -> None:
         self.release_timeout_s = options.revoke_timeout_s
         self._options = options = dataclasses.replace(options, consumer=with_application(options.consumer, application))
         self._application = application
-        self._subscription = restored_subscription(options, seen)
+        self._subscription = options.subscription if seen is None else restored_subscription(options, seen)
+        self._has_joined = False
+        self._lock = threading.Lock()  # guards _claims
+        #: Partitions that were assigned before ``resume`` was called; None afterwards.
+        self._claims: dict[TopicPartition, AssignedPartition] | None = {} if seen is None else None
         self._reread_records = 0
         self._revoked_during: int | None = None  # ``member.rebalances`` when partitions were last revoked or lost
         self._failure: ZkConsumerError | None = None
         self.config = options.consumer
         self.tracker = PartitionTracker(options.starting_offsets, commits=options.commits)
-        self.tracker.record_offset(seen)
+        if seen is not None:
+            self.tracker.record_offset(seen)
         self.stopping = threading.Event()
         self.member = _new_member(options, self._subscription, self)
         self.log = get_logger("zkconsumer.spark", group=self.config.group_id, consumer_id=self.member.consumer_id)
 
     # ---- called by Spark's thread ----
 
+    def join(self) -> None:
+        """Join the group before the checkpoint is known. ``resume`` and ``start`` must be called afterwards.
+
+        Raises:
+            ZkConsumerError: ZooKeeper or the brokers are unreachable, or the first rebalance failed.
+        """
+        check_brokers(self.config)
+        self.member.start()
+        self._has_joined = True
+
+    def resume(self, seen: Mapping[str, Any]) -> None:
+        """Acquire the assigned partitions of a member that has joined early.
+
+        Args:
+            seen: an offset from Spark's offset log.
+
+        Raises:
+            ConfigurationError: the checkpoint belongs to another query.
+        """
+        restored_subscription(self._options, seen)
+        with self._lock:
+            claims, self._claims = self._claims, None
+            self.tracker.record_offset(seen)
+            if claims:
+                self._reread_records += self.tracker.acquire(claims, self._find_existing())
+
     def start(self) -> None:
-        """Join the group.
+        """Join the group, unless ``join`` was called, and check the options.
 
         A query that resumes waits up to ``clusterUnavailableTimeout`` for ZooKeeper and the brokers, because it has
         connected to them before. A new query waits up to ``zookeeper.connection.timeout.ms``, because the addresses may
@@ -74,11 +108,12 @@ class QueryMember(PartitionHandler):
             ConfigurationError: a starting option names a topic or partition that does not exist.
             ZkConsumerError: ZooKeeper or the brokers are unreachable, or the first rebalance failed.
         """
-        if self.tracker.planned_until():
+        is_new = not self.tracker.planned_until()
+        if is_new and not self._has_joined:
+            self.join()
+        elif not self._has_joined:
             self.member.start(self._options.unavailable_timeout_s)
-        else:
-            check_brokers(self.config)
-            self.member.start()
+        if is_new:
             self._check_starting_offsets()
         membership = "group" if self._options.is_member else "none"
         self.log.info("query_started", membership=membership, owned_count=len(self.member.assignment))
@@ -103,8 +138,8 @@ class QueryMember(PartitionHandler):
             self.log.warning(
                 "duplicate_query_detected",
                 members=sorted(members),
-                remedy="set a different group.id for each query that must read all partitions, because queries with "
-                "the same group.id share them; ignore this warning if the other query was just stopped",
+                remedy="set a different group.id for each query or source that must read all partitions, because "
+                "those with the same group.id share them; ignore this warning if the other query was just stopped",
             )
 
     def close(self) -> None:
@@ -160,6 +195,10 @@ class QueryMember(PartitionHandler):
 
     def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Mark partitions as owned. The checkpoint and the committed offsets determine their start positions."""
+        with self._lock:
+            if self._claims is not None:
+                self._claims.update(partitions)
+                return
         self._reread_records += self.tracker.acquire(partitions, self._find_existing())
 
     def on_partitions_revoked(
@@ -167,6 +206,11 @@ class QueryMember(PartitionHandler):
     ) -> Mapping[TopicPartition, int] | None:
         """Release partitions after their batch has finished and is committed, or immediately with ``final``."""
         self._revoked_during = self.member.rebalances
+        with self._lock:
+            if self._claims is not None:
+                for partition in partitions:
+                    self._claims.pop(partition, None)
+                return {}
         is_closing = self.stopping.is_set()
         released = self.tracker.release(partitions, final=final or is_closing)
         if released is None:
@@ -185,6 +229,9 @@ class QueryMember(PartitionHandler):
     def on_partitions_lost(self) -> None:
         """Mark all partitions as not owned. No batch is planned until partitions are acquired again."""
         self._revoked_during = self.member.rebalances
+        with self._lock:
+            if self._claims is not None:
+                self._claims.clear()
         self.tracker.lose()
 
     def on_lease_expired(self) -> None:

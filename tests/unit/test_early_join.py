@@ -1,0 +1,154 @@
+"""A member that joins before the checkpoint is known: its partitions, its errors and its end."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from batch_offsets import offset_json
+
+from zkconsumer import TopicPartition
+from zkconsumer.errors import ClosedError, ConfigurationError, ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.rebalance.handler import AssignedPartition
+from zkconsumer.spark.offset import INITIAL
+from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.early_join import EarlyJoin
+from zkconsumer.spark.planning.partition_state import PartitionState
+from zkconsumer.spark.planning.planner import Planner
+from zkconsumer.spark.planning.query_member import QueryMember
+
+OPTIONS = SourceOptions.parse(
+    {
+        "group.id": "g",
+        "zookeeper.connect": "127.0.0.1:1",
+        "subscribe": "t",
+        "zookeeper.connection.timeout.ms": "100",
+        "clusterUnavailableTimeout": "200ms",
+    }
+)
+PARTITIONS = [TopicPartition("t", number) for number in range(4)]
+
+
+def claims(*partitions: TopicPartition, offset: int = 7) -> dict[TopicPartition, AssignedPartition]:
+    return {partition: AssignedPartition("x-0", offset) for partition in partitions}
+
+
+@pytest.mark.parametrize("seen", [INITIAL, offset_json({PARTITIONS[0]: (3, 9), PARTITIONS[1]: (0, 2)})])
+@pytest.mark.parametrize("seed", range(20))
+def test_partitions_of_early_member_are_those_of_late_one(seed: int, seen: dict[str, Any]) -> None:
+    rng = random.Random(seed)
+    early = QueryMember(OPTIONS, None)
+    owned: set[TopicPartition] = set()
+    for _ in range(10):
+        some = set(rng.sample(PARTITIONS, 2))
+        if rng.random() < 0.5:
+            early.on_partitions_assigned(claims(*some - owned))
+            owned |= some
+        elif rng.random() < 0.8:
+            assert early.on_partitions_revoked(some & owned, final=False) == {}, "nothing is in flight"
+            owned -= some
+        else:
+            early.on_partitions_lost()
+            owned = set()
+    assert early.tracker.states() == {}
+    late = QueryMember(OPTIONS, seen)
+    if owned:
+        late.on_partitions_assigned(claims(*owned))
+    Planner(OPTIONS, seen, joined=early)
+
+    assert early.tracker.states() == late.tracker.states() == dict.fromkeys(owned, PartitionState.CLAIMED)
+    assert early.tracker.pending_starts() == late.tracker.pending_starts()
+
+
+def test_resumed_member_keeps_its_batch() -> None:
+    member = QueryMember(OPTIONS, None)
+    member.on_partitions_assigned(claims(PARTITIONS[0], offset=3))
+    batch = offset_json({PARTITIONS[0]: (3, 9)})
+    planner = Planner(OPTIONS, batch, joined=member)
+    planner.start_batch(batch)
+    assert member.on_partitions_revoked({PARTITIONS[0]}, final=False) is None
+
+
+def test_checkpoint_of_another_group_is_rejected() -> None:
+    with pytest.raises(ConfigurationError, match="the checkpoint belongs to group 'other'"):
+        Planner(OPTIONS, {**offset_json({PARTITIONS[0]: (0, 1)}), "group": "other"}, joined=QueryMember(OPTIONS, None))
+
+
+def test_failed_join_is_the_error_of_new_query() -> None:
+    join = EarlyJoin(OPTIONS, 1)
+    join.start()
+    with pytest.raises(ZooKeeperUnavailableError):
+        join.take(is_new=True)
+    assert join.take(is_new=True) is None
+    join.close()
+
+
+def test_query_with_checkpoint_joins_again_after_failed_join() -> None:
+    join = EarlyJoin(OPTIONS, 1)
+    join.start()
+    assert join.take(is_new=False) is None
+    join.close()
+
+
+class Member:
+    """A member that joins at once, or blocks until it is closed."""
+
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def joined(member: Member, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def join(self: EarlyJoin) -> Any:
+        self._member = member  # type: ignore[assignment]
+        return member
+
+    monkeypatch.setattr(EarlyJoin, "_join", join)
+    early = EarlyJoin(OPTIONS, 1)
+    early.start()
+    return early
+
+
+def test_taken_member_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = Member()
+    early = joined(member, monkeypatch)
+    assert early.take(is_new=True) is member
+    early.close()
+    assert member.closed == 0
+
+
+def test_member_that_is_not_taken_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark does not stop the sources of a query that fails while it is prepared."""
+    member = Member()
+    early = joined(member, monkeypatch)
+    assert early._thread.join(10), "clusterUnavailableTimeout expires"
+    assert member.closed == 1
+    assert early.take(is_new=True) is None
+    early.close()
+    assert member.closed == 1
+
+
+def test_close_leaves_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = Member()
+    early = joined(member, monkeypatch)
+    early.close()
+    assert (member.closed, early._thread.is_alive) == (1, False)
+
+
+def test_closed_join_creates_no_member() -> None:
+    early = EarlyJoin(OPTIONS, 1)
+    early.close()
+    early.start()
+    with pytest.raises((ClosedError, ZkConsumerError)):
+        early._joined.result(10)
+
+
+@pytest.mark.parametrize("settings", [{"membership": "none"}, {"ignoreUnsubscribedTopics": "false"}])
+def test_other_queries_do_not_join_early(settings: dict[str, str]) -> None:
+    options = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "127.0.0.1:1", "subscribe": "t", **settings})
+    early = EarlyJoin(options, 1)
+    early.start()
+    assert early.take(is_new=True) is None
+    early.close()
