@@ -23,7 +23,7 @@ def check_type(name: str, value: object, expected: type | tuple[type, ...], requ
         requirement: description of the valid types, which follows "must be" in the message.
     """
     if not isinstance(value, expected):
-        raise ConfigurationError(f"{name} must be {requirement}, got {_describe(value)}")
+        raise ConfigurationError(f"{name} must be {requirement}, got {describe(value)}")
 
 
 def check_integer(name: str, value: Any, minimum: int, maximum: int) -> int:
@@ -37,14 +37,14 @@ def check_integer(name: str, value: Any, minimum: int, maximum: int) -> int:
         with contextlib.suppress(TypeError):
             number = operator.index(value)
     if number is None or not minimum <= number <= maximum:
-        raise ConfigurationError(f"{name} must be an integer between {minimum} and {maximum}, got {_describe(value)}")
+        raise ConfigurationError(f"{name} must be an integer between {minimum} and {maximum}, got {describe(value)}")
     return number
 
 
 def check_function(name: str, value: object) -> None:
     """Raise ``ConfigurationError`` unless ``value`` is a function, another callable object, or None."""
     if value is not None and not callable(value):
-        raise ConfigurationError(f"{name} must be a function or None, got {_describe(value)}")
+        raise ConfigurationError(f"{name} must be a function or None, got {describe(value)}")
 
 
 def check_methods(name: str, value: Any, *methods: str) -> None:
@@ -56,7 +56,7 @@ def check_methods(name: str, value: Any, *methods: str) -> None:
     missing = [method for method in methods if not callable(getattr(value, method, None))]
     if missing:
         raise ConfigurationError(
-            f"{name} must have the methods {' and '.join(methods)}; {_describe(value)} has no {missing[0]}"
+            f"{name} must have the methods {' and '.join(methods)}; {describe(value)} has no {missing[0]}"
         )
 
 
@@ -92,12 +92,12 @@ def check_topic_partition(value: Any) -> TopicPartition:
     """
     if not isinstance(value, tuple) or len(value) != 2:
         raise ConfigurationError(
-            f"a partition must be a TopicPartition such as TopicPartition('orders', 0), got {_describe(value)}"
+            f"a partition must be a TopicPartition such as TopicPartition('orders', 0), got {describe(value)}"
         )
     return check_partition(*value)
 
 
-def _describe(value: object) -> str:
+def describe(value: object) -> str:
     """Return a description of a value, without the contents of collections, which may contain passwords."""
     if isinstance(value, str | bytes):
         return excerpt(value)
@@ -114,4 +114,5 @@ __all__ = [
     "check_partition",
     "check_topic_partition",
     "check_type",
+    "describe",
 ]

@@ -30,6 +30,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint
 from zkconsumer.message import TopicPartition as _TopicPartition
+from zkconsumer.spark.dstreams.arguments import with_two_arguments
 from zkconsumer.spark.dstreams.batches import record_batches
 from zkconsumer.spark.dstreams.clients import BrokerClient, consumer_config
 from zkconsumer.spark.dstreams.follower import follow
@@ -157,14 +158,18 @@ class KafkaDStream(TransformedDStream[Any]):
         return super()._jdstream
 
     def foreachRDD(self, func: Callable[..., None]) -> None:
-        """Call ``func(rdd)`` or ``func(time, rdd)`` for each KafkaRDD, depending on its number of parameters."""
-        jfunc = TransformFunction(self._sc, _with_two_arguments(func), self._jrdd_deserializer).rdd_wrapper(_kafka_rdd)
+        """Call ``func(time, rdd)`` for each KafkaRDD, or ``func(rdd)`` if it takes one argument.
+
+        Raises:
+            ConfigurationError: ``func`` can be called with neither.
+        """
+        jfunc = TransformFunction(self._sc, with_two_arguments(func), self._jrdd_deserializer).rdd_wrapper(_kafka_rdd)
         assert self._ssc._jvm is not None
         self._ssc._jvm.PythonDStream.callForeachRDD(self._jdstream, jfunc)
 
     def transform(self, func: Callable[..., RDD[Any]]) -> TransformedDStream[Any]:
-        """Return a DStream that applies ``func(rdd)`` or ``func(time, rdd)`` to each KafkaRDD."""
-        return KafkaTransformedDStream(self, _with_two_arguments(func))
+        """Return a DStream that applies ``func(time, rdd)`` or ``func(rdd)`` to each KafkaRDD; see ``foreachRDD``."""
+        return KafkaTransformedDStream(self, with_two_arguments(func))
 
 
 class KafkaTransformedDStream(TransformedDStream[Any]):
@@ -410,13 +415,3 @@ def _converter(
             yield handler(message)
 
     return pairs if handler is None else handled
-
-
-def _with_two_arguments(func: Callable[..., Any]) -> Callable[[datetime, RDD[Any]], Any]:
-    """Return a function of time and RDD that calls ``func(rdd)`` or ``func(time, rdd)``."""
-    code: Any = getattr(func, "__code__", None)
-    if code is None or code.co_argcount not in (1, 2):
-        raise TypeError("func should take one or two arguments")
-    if code.co_argcount == 2:
-        return func
-    return lambda _time, rdd: func(rdd)
