@@ -16,6 +16,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.rebalance.futures import complete_future
 from zkconsumer.retry import retrying
+from zkconsumer.spark.dstreams.arguments import naming
 from zkconsumer.spark.dstreams.records import COLUMNS
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.offset import Ranges
@@ -33,17 +34,15 @@ class BrokerClient:
         params: the user's ``kafkaParams``.
 
     Raises:
-        ConfigurationError: ``params`` contains neither ``metadata.broker.list`` nor ``bootstrap.servers``.
+        ConfigurationError: see ``broker_config``.
     """
 
     def __init__(self, params: Mapping[str, str]) -> None:
-        bootstrap = params.get("metadata.broker.list") or params.get("bootstrap.servers")
-        if not bootstrap:
-            raise ConfigurationError("Must specify metadata.broker.list or bootstrap.servers")
+        config = broker_config(params)
+        bootstrap = config.bootstrap_servers
         self._options = SourceOptions.parse(
             {"bootstrap.servers": bootstrap, "membership": "none", "subscribe": "none", "columns": ",".join(COLUMNS)}
-        ).for_consumer(consumer_config({**params, "bootstrap.servers": bootstrap}), {})
-        config = self._options.consumer
+        ).for_consumer(config, {})
         self._cluster = BootstrapCluster(parse_bootstrap(bootstrap), Connecting.from_config(config))
         self.logs = LogOffsets.from_config(self._cluster.brokers, config)
 
@@ -143,6 +142,20 @@ def _close(client: Future[Client]) -> None:
 
 
 clients = ClientsBySource()
+
+
+def broker_config(params: Mapping[str, Any]) -> ConsumerConfig:
+    """Return the consumer configuration for ``kafkaParams`` that contain the addresses of brokers.
+
+    Raises:
+        ConfigurationError: ``params`` contains neither ``metadata.broker.list`` nor ``bootstrap.servers``, or contains
+            an invalid property.
+    """
+    bootstrap = params.get("metadata.broker.list") or params.get("bootstrap.servers")
+    if not bootstrap:
+        raise ConfigurationError("kafkaParams: Must specify metadata.broker.list or bootstrap.servers")
+    with naming("kafkaParams"):
+        return consumer_config({**params, "bootstrap.servers": bootstrap})
 
 
 def consumer_config(params: Mapping[str, Any]) -> ConsumerConfig:

@@ -26,112 +26,37 @@ from pyspark.streaming import DStream, StreamingContext
 from pyspark.streaming.dstream import TransformedDStream
 from pyspark.streaming.util import TransformFunction
 
+from zkconsumer.argument_checks import check_function, check_integer, check_type
 from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint
 from zkconsumer.message import TopicPartition as _TopicPartition
-from zkconsumer.spark.dstreams.arguments import with_two_arguments
+from zkconsumer.spark.dstreams.arguments import (
+    check_collection,
+    check_functions,
+    check_property,
+    check_streams,
+    check_topics,
+    naming,
+    with_two_arguments,
+)
 from zkconsumer.spark.dstreams.batches import record_batches
-from zkconsumer.spark.dstreams.clients import BrokerClient, consumer_config
+from zkconsumer.spark.dstreams.clients import BrokerClient, broker_config, consumer_config
 from zkconsumer.spark.dstreams.follower import follow
 from zkconsumer.spark.dstreams.records import fetch
 from zkconsumer.spark.dstreams.sources import DirectSource, GroupSource, Source
+from zkconsumer.spark.dstreams.values import (
+    Broker,
+    Decoder,
+    KafkaMessageAndMetadata,
+    OffsetRange,
+    TopicAndPartition,
+    utf8_decoder,
+)
 from zkconsumer.spark.executor.fetch_task import FetchTask
+from zkconsumer.zookeeper.registry import OFFSET_MAX
 
 __all__ = ["Broker", "KafkaMessageAndMetadata", "KafkaUtils", "OffsetRange", "TopicAndPartition", "utf8_decoder"]
-
-Decoder = Callable[[bytes | None], Any]
-
-
-def utf8_decoder(s: bytes | None) -> str | None:
-    """Decode UTF-8 bytes to a string; return None for None."""
-    return None if s is None else s.decode("utf-8")
-
-
-class OffsetRange:
-    """A range of offsets in one partition, from ``fromOffset`` inclusive to ``untilOffset`` exclusive."""
-
-    def __init__(self, topic: str, partition: int, fromOffset: int, untilOffset: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.fromOffset = fromOffset
-        self.untilOffset = untilOffset
-
-    def _key(self) -> tuple[str, int, int, int]:
-        return self.topic, self.partition, self.fromOffset, self.untilOffset
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OffsetRange) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def __str__(self) -> str:
-        span = f"[{self.fromOffset} -> {self.untilOffset}]"
-        return f"OffsetRange(topic: {self.topic}, partition: {self.partition}, range: {span}"
-
-
-class TopicAndPartition:
-    """One partition of a topic."""
-
-    def __init__(self, topic: str, partition: int) -> None:
-        self._topic = topic
-        self._partition = partition
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, TopicAndPartition) and self._topic == other._topic and self._partition == other._partition
-        )
-
-    def __hash__(self) -> int:
-        return hash((self._topic, self._partition))
-
-
-class Broker:
-    """The address of a broker."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._host = host
-        self._port = port
-
-
-class KafkaMessageAndMetadata:
-    """A record, as passed to a ``messageHandler``. Key and message are decoded on each access."""
-
-    def __init__(self, topic: str, partition: int, offset: int, key: bytes | None, message: bytes | None) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self._rawKey = key
-        self._rawMessage = message
-        self._keyDecoder: Decoder = utf8_decoder
-        self._valueDecoder: Decoder = utf8_decoder
-
-    def __str__(self) -> str:
-        place = f"topic: {self.topic}, partition: {self.partition}, offset: {self.offset}"
-        return f"KafkaMessageAndMetadata({place}, key and message...)"
-
-    def __repr__(self) -> str:
-        return self.__str__()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return KafkaMessageAndMetadata, (self.topic, self.partition, self.offset, self._rawKey, self._rawMessage)
-
-    def _set_key_decoder(self, decoder: Decoder) -> None:
-        self._keyDecoder = decoder
-
-    def _set_value_decoder(self, decoder: Decoder) -> None:
-        self._valueDecoder = decoder
-
-    @property
-    def key(self) -> Any:
-        """The decoded key."""
-        return self._keyDecoder(self._rawKey)
-
-    @property
-    def message(self) -> Any:
-        """The decoded value."""
-        return self._valueDecoder(self._rawMessage)
 
 
 class KafkaRDD(RDD[Any]):
@@ -212,25 +137,25 @@ class KafkaUtils:
             storageLevel: ignored. Records are not stored, because they can be fetched again.
             keyDecoder: function that decodes keys.
             valueDecoder: function that decodes messages.
+
+        Raises:
+            ConfigurationError: an argument is invalid.
         """
-        del storageLevel
-        if not isinstance(topics, dict):
-            raise TypeError("topics should be dict")
+        check_type("ssc", ssc, StreamingContext, "a StreamingContext")
+        check_property("zkQuorum", "zookeeper.connect", zkQuorum)
+        check_property("groupId", "group.id", groupId)
+        check_collection("topics", topics, dict)
+        check_streams(topics)
         params: dict[str, str] = {} if kafkaParams is None else kafkaParams
-        if not isinstance(params, dict):
-            raise TypeError("kafkaParams should be dict")
-        params.update(
-            {
-                "zookeeper.connect": zkQuorum,
-                "group.id": groupId,
-                "zookeeper.connection.timeout.ms": "10000",
-            }
-        )
-        return _stream(
-            ssc,
-            GroupSource(_seconds(ssc), consumer_config(params), topics, _context_id(ssc)),
-            _converter(keyDecoder, valueDecoder, None),
-        )
+        check_collection("kafkaParams", params, dict)
+        check_type("storageLevel", storageLevel, StorageLevel, "a StorageLevel")
+        check_functions(keyDecoder=keyDecoder, valueDecoder=valueDecoder)
+        own = {"zookeeper.connect": zkQuorum, "group.id": groupId, "zookeeper.connection.timeout.ms": "10000"}
+        with naming("kafkaParams"):
+            config = consumer_config({**params, **own})
+        params.update(own)
+        source = GroupSource(_seconds(ssc), config, topics, _context_id(ssc))
+        return _stream(ssc, source, _converter(keyDecoder, valueDecoder, None))
 
     @staticmethod
     def createDirectStream(
@@ -254,22 +179,30 @@ class KafkaUtils:
             messageHandler: function that converts records; its results replace the pairs.
 
         Raises:
-            ConfigurationError: ``kafkaParams`` contains no brokers, a topic does not exist, or ``fromOffsets`` and
-                ``topics`` contain different topics.
+            ConfigurationError: an argument is invalid, ``kafkaParams`` contains no brokers, a topic does not exist, or
+                ``fromOffsets`` and ``topics`` contain different topics.
         """
-        if not isinstance(topics, list):
-            raise TypeError("topics should be list")
-        if not isinstance(kafkaParams, dict):
-            raise TypeError("kafkaParams should be dict")
+        check_type("ssc", ssc, StreamingContext, "a StreamingContext")
+        check_collection("topics", topics, list)
+        check_topics(topics)
+        check_collection("kafkaParams", kafkaParams, dict)
+        check_functions(keyDecoder=keyDecoder, valueDecoder=valueDecoder)
+        check_function("messageHandler", messageHandler)
         positions = None
+        if fromOffsets is not None:
+            check_collection("fromOffsets", fromOffsets, dict)
         if fromOffsets:
-            named = {partition._topic for partition in fromOffsets}
+            positions = {
+                _to_partition("fromOffsets", p): check_integer(f"fromOffsets: offset of {p}", offset, 0, OFFSET_MAX)
+                for p, offset in fromOffsets.items()
+            }
+            named = {partition.topic for partition in positions}
             if named != set(topics):
                 raise ConfigurationError(
                     f"The specified topics: {' '.join(sorted(topics))} do not equal to the topic from offsets: "
                     f"{' '.join(sorted(named))}"
                 )
-            positions = {_TopicPartition(p._topic, p._partition): int(offset) for p, offset in fromOffsets.items()}
+        broker_config(kafkaParams)
         convert = _converter(keyDecoder, valueDecoder, messageHandler)
         return _stream(ssc, DirectSource(_seconds(ssc), kafkaParams, topics, positions), convert)
 
@@ -294,13 +227,17 @@ class KafkaUtils:
             messageHandler: function that converts records; its results replace the pairs.
 
         Raises:
-            ConfigurationError: ``kafkaParams`` contains no brokers, or a range is not completely in its log or ends
-                before it starts.
+            ConfigurationError: an argument is invalid, ``kafkaParams`` contains no brokers, or a range is not
+                completely in its log or ends before it starts.
         """
-        if not isinstance(kafkaParams, dict):
-            raise TypeError("kafkaParams should be dict")
-        if not isinstance(offsetRanges, list):
-            raise TypeError("offsetRanges should be list")
+        check_type("sc", sc, SparkContext, "a SparkContext")
+        check_collection("kafkaParams", kafkaParams, dict)
+        check_collection("offsetRanges", offsetRanges, list)
+        for one in offsetRanges:
+            check_type("offsetRanges: each range", one, OffsetRange, "an OffsetRange")
+        check_functions(keyDecoder=keyDecoder, valueDecoder=valueDecoder)
+        check_function("messageHandler", messageHandler)
+        known_leaders = _convert_leaders(leaders)
         client = BrokerClient(kafkaParams)
         try:
             ranges = [(_TopicPartition(r.topic, r.partition), r.fromOffset, r.untilOffset) for r in offsetRanges]
@@ -308,10 +245,6 @@ class KafkaUtils:
             tasks = [client.tasks({partition: (start, until)})[0] for partition, start, until in ranges]
         finally:
             client.close()
-        known_leaders = {
-            _TopicPartition(p._topic, p._partition): (-1, Endpoint(b._host, int(b._port)))
-            for p, b in (leaders or {}).items()
-        }
         for task in tasks:
             task.leaders.update({p: leader for p, leader in known_leaders.items() if p in task.ranges})
         convert = _converter(keyDecoder, valueDecoder, messageHandler)
@@ -329,6 +262,22 @@ _Convert = Callable[[Iterator[FetchTask]], Iterator[Any]]
 def _seconds(ssc: StreamingContext) -> float:
     """Return the batch interval in seconds."""
     return float(ssc._jssc.ssc().graph().batchDuration().milliseconds()) / 1000
+
+
+def _to_partition(name: str, value: Any) -> _TopicPartition:
+    """Return a ``TopicAndPartition`` that is a key of the argument ``name`` as a ``TopicPartition``."""
+    check_type(f"{name}: each key", value, TopicAndPartition, "a TopicAndPartition")
+    return _TopicPartition(value._topic, value._partition)
+
+
+def _convert_leaders(leaders: Any) -> dict[_TopicPartition, tuple[int, Endpoint]]:
+    """Return the argument ``leaders`` in the form that tasks use."""
+    if leaders is None:
+        return {}
+    check_collection("leaders", leaders, dict)
+    for broker in leaders.values():
+        check_type("leaders: each value", broker, Broker, "a Broker")
+    return {_to_partition("leaders", p): (-1, Endpoint(b._host, b._port)) for p, b in leaders.items()}
 
 
 def _context_id(ssc: StreamingContext) -> str:
