@@ -65,10 +65,14 @@ def test_starting_options_are_committed_before_reading(
 
 
 @pytest.mark.slow
-def test_time_after_last_record_is_end_or_error(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
+@pytest.mark.parametrize("ago_s", [60, -3600])
+def test_time_after_last_record_is_end_or_error(
+    ago_s: int, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
+) -> None:
+    """The time may be in the future, as in Spark."""
     name, admin = topic(), zkconsumer_cluster.admin
     admin.produce(TopicPartition(name, 0), batch(numbers(0, 5), timestamp_ms=1000))
-    late = {"startingTimestamp": str(int(time.time() * 1000) - 60_000)}
+    late = {"startingTimestamp": str(int(time.time() - ago_s) * 1000)}
     strict = query(name, trigger=NOW, startingOffsetsByTimestampStrategy="error", **late)
     with pytest.raises(Exception, match=f"topic {name!r} partition 0 has no record at or after timestamp"):
         strict.finish()
@@ -379,6 +383,8 @@ def test_batch_read_returns_range_of_offsets(
     assert offsets() == spans((0, 50), (0, 50))
     assert offsets(startingOffsets="group", endingOffsets=json.dumps({name: {"1": 3}})) == spans((42, 50), (0, 3))
     assert offsets(startingTimestamp=2000, endingTimestamp=4000) == spans((10, 20), (10, 20))
+    future = int(time.time() + 3600) * 1000
+    assert offsets(startingTimestamp=8000, endingTimestamp=future) == spans((40, 50), (40, 50))
     with pytest.raises(Exception, match="starting offset 42 is greater than ending offset 10"):
         offsets(startingOffsets="group", endingOffsets=json.dumps({name: {"0": 10}}))
     assert (members(zk, group), stored(zk, group, name)) == ([], {0: "42"})

@@ -151,7 +151,7 @@ def test_missing_option_is_named(name: str) -> None:
         ("startingOffsets", '["orders"]'),
         ("startingOffsets", "{orders}"),
         ("startingTimestamp", "yesterday"),
-        ("startingTimestamp", "99999999999999"),
+        ("startingTimestamp", "1e13"),
         ("startingOffsetsByTimestamp", '{"orders":{"0":"now"}}'),
         ("startingOffsetsByTimestamp", "5"),
         ("startingOffsetsByTimestampStrategy", "fail"),

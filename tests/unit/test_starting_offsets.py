@@ -130,6 +130,13 @@ def test_modes_in_json_are_case_insensitive() -> None:
     assert ending.named == {"a": "latest"}
 
 
+def test_timestamps_may_be_in_the_future() -> None:
+    later = 10**18 - 1
+    assert starts(startingTimestamp=str(later)).timestamp == later
+    decided = starts(startingOffsetsByTimestamp=json.dumps({"a": {"0": later}, "b": later}))
+    assert [first(decided, partition).timestamp for partition in (A0, B0)] == [later, later]
+
+
 def test_timestamp_overrides_offsets() -> None:
     decided = starts(startingTimestamp="1700000000000", startingOffsetsByTimestamp="{}", startingOffsets="earliest")
     assert first(decided, A0, 5) == StartPosition(StartSource.TIMESTAMP, timestamp=1_700_000_000_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -32,7 +31,7 @@ COLUMNS = {
 _PARTITIONS_EXAMPLE = '{"a":[0,1],"b":[2]}'
 _OFFSETS_EXAMPLE = '{"a":{"0":23,"1":-1},"b":"earliest"}'
 _TIMES_EXAMPLE = '{"a":{"0":1700000000000},"b":1700000000000}'
-_TIME = "milliseconds since the epoch, not in the future"
+_TIME = "milliseconds since the epoch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """A timestamp in milliseconds since the epoch, not in the future."""
+    """A timestamp in milliseconds since the epoch."""
 
     name: ClassVar[str] = "integer"
     valid: ClassVar[str] = _TIME
@@ -118,8 +117,6 @@ class Timestamp:
     def parse(self, text: str, /) -> int:
         if not re.fullmatch(r"[0-9]{1,18}", text):  # int() also accepts signs, whitespace and underscores
             raise ValueError("a timestamp in milliseconds since the epoch")
-        if int(text) > time.time() * 1000:
-            raise ValueError("a past timestamp in milliseconds since the epoch")
         return int(text)
 
 
@@ -199,7 +196,7 @@ PARTITIONS = Json(
 )
 
 TIMES = Json(
-    'JSON with past timestamps in milliseconds since the epoch, such as {"a":{"0":1700000000000}}',
+    'JSON with timestamps in milliseconds since the epoch, such as {"a":{"0":1700000000000}}',
     f"such as ``{_TIMES_EXAMPLE}``, {_TIME}",
     _convert_times,
 )
