@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -41,6 +42,38 @@ def test_defaults_match_documentation() -> None:
     assert options.unavailable_timeout_s == 120.0
     assert options.consumer.group_id == "g"
     assert options.consumer.auto_offset_reset == "largest"
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "marker"), [("startingOffsets", "latest", -1), ("endingOffsets", "earliest", -2)]
+)
+def test_batch_read_that_returns_no_records_is_rejected(name: str, mode: str, marker: int) -> None:
+    """Spark's Kafka source rejects these offsets, too."""
+    texts = {
+        mode: "",
+        f" {mode.upper()} ": "",
+        f'{{"a":"earliest" ,"b":"{mode.title()}"}}'
+        if mode == "latest"
+        else f'{{"b":"{mode.title()}"}}': " (topic 'b')",
+        f'{{"a":{{"0":5,"7":{marker}}}}}': " (topic 'a' partition 7)",
+    }
+    for text, place in texts.items():
+        with pytest.raises(ConfigurationError) as refusal:
+            SourceOptions.parse({**REQUIRED, name: text}, batch=True)
+        assert str(refusal.value) == (
+            f"option {name!r} must not be {mode!r} or {marker} for batch reads, because no records would be read{place}"
+        )
+    other = {"latest": "earliest", "earliest": "latest"}[mode]
+    for text in (other, "group", json.dumps({"a": other}), json.dumps({"a": {"0": -3 - marker, "1": 5}})):
+        SourceOptions.parse({**REQUIRED, name: text}, batch=True)
+    prefix = name.removesuffix("Offsets")
+    for overriding, value in ((f"{prefix}Timestamp", "5"), (f"{prefix}OffsetsByTimestamp", '{"a":5}')):
+        SourceOptions.parse({**REQUIRED, name: mode, overriding: value}, batch=True)
+
+
+def test_stream_may_start_at_latest_offsets() -> None:
+    for text in ("latest", '{"a":"latest"}', '{"a":{"0":-1}}'):
+        SourceOptions.parse({**REQUIRED, "startingOffsets": text})
 
 
 def test_topics_are_separated_by_commas() -> None:

@@ -105,8 +105,15 @@ class SourceOptions:
             "decoder": get(_read_decoder, reader),
             "plans_ranges": get(_read_planned_ranges, reader),
             "streams": read("numStreams"),
-            "starting_offsets": get(StartingOffsets.parse, reader, default="earliest" if batch else None),
-            "ending_offsets": get(StartingOffsets.parse, reader, prefix="ending"),
+            "starting_offsets": get(
+                StartingOffsets.parse,
+                reader,
+                default="earliest" if batch else None,
+                rejected="latest" if batch else None,
+            ),
+            "ending_offsets": get(
+                StartingOffsets.parse, reader, prefix="ending", rejected="earliest" if batch else None
+            ),
             "keeps_unsubscribed": not read("ignoreUnsubscribedTopics"),
             "fails_on_data_loss": read("failOnDataLoss"),
             "limits": get(Limits.parse, reader),

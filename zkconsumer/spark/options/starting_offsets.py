@@ -85,15 +85,26 @@ class StartingOffsets:
     restart: str = "furthest"
 
     @classmethod
-    def parse(cls, reader: OptionReader, *, prefix: str = "starting", default: str | None = None) -> StartingOffsets:
+    def parse(
+        cls,
+        reader: OptionReader,
+        *,
+        prefix: str = "starting",
+        default: str | None = None,
+        rejected: str | None = None,
+    ) -> StartingOffsets:
         """Parse the starting or ending offset options. If several are set, they have the same precedence as in Spark.
 
         Args:
             prefix: option name prefix, ``starting`` or ``ending``.
             default: mode to use if no option is set; None for the declared default.
+            rejected: ``earliest`` or ``latest`` if the offsets must not have this mode, or its marker, because a batch
+                read would return no records.
 
         Raises:
-            ConfigurationError: an option value is invalid.
+            ConfigurationError: an option value is invalid, or contains the mode ``rejected``.
+
+        Source: Spark 4.3 KafkaSourceProvider.validateBatchOptions.
         """
         name = f"{prefix}Offsets"
         default = default or str(BY_NAME[name.lower()].default)
@@ -106,9 +117,25 @@ class StartingOffsets:
             return cls(default, named={}, timestamps=True, timestamp=timestamp, **common)
         if by_time is not None:
             return cls(default, named=by_time, timestamps=True, **common)
-        if isinstance(offsets, str):
-            return cls(offsets, named={}, **common)
-        return cls(default, named=offsets, **common)
+        found = cls(offsets, named={}, **common) if isinstance(offsets, str) else cls(default, offsets, **common)
+        if rejected is not None:
+            found._reject(rejected, name)
+        return found
+
+    def _reject(self, mode: str, option: str) -> None:
+        """Raise ``ConfigurationError`` if a topic or partition uses ``mode`` or its marker."""
+        [marker] = [number for number, timestamp in _MARKERS.items() if timestamp == _ENDS[mode]]
+        uses = [""] if self.mode == mode else []
+        for topic, wanted in self.named.items():
+            if wanted == mode:
+                uses.append(f" (topic {topic!r})")
+            elif isinstance(wanted, dict):
+                uses += [f" (topic {topic!r} partition {p})" for p, offset in wanted.items() if offset == marker]
+        if uses:
+            raise ConfigurationError(
+                f"option {option!r} must not be {mode!r} or {marker} for batch reads, because no records would be read"
+                f"{uses[0]}"
+            )
 
     def start_position(
         self,
