@@ -43,6 +43,14 @@ def test_load_lists_all_problems_without_frames(spark: Any) -> None:
     assert str(refusal.value).count("zkconsumer/spark/source.py") == 1
 
 
+@pytest.mark.parametrize("kind", ["read", "readStream"])
+@pytest.mark.parametrize("policy", ["raise", "quarantine"])
+def test_load_rejects_schema_of_user(spark: Any, kind: str, policy: str) -> None:
+    reader = getattr(spark, kind).format("zkconsumer").options(**REQUIRED, **{"corrupt.record.policy": policy})
+    with pytest.raises(Exception, match=r"UserSchemaError: format\('zkconsumer'\) does not accept a schema; remove"):
+        reader.schema("id int").load()
+
+
 def test_load_needs_no_server(spark: Any) -> None:
     frame = spark.readStream.format("zkconsumer").options(**REQUIRED).load()
     assert frame.isStreaming

@@ -1,7 +1,7 @@
 """The data source ``zkconsumer``: ``spark.readStream.format("zkconsumer")``.
 
 Spark creates a reader in two processes, and pickles one of the readers for the executors, so the constructor does no
-I/O. The planning process joins the group when Spark first calls ``latestOffset`` or ``partitions``.
+I/O. The planning process joins the group when Spark requests the read limit, before it requests an offset.
 
 Source: Spark 4.3 pyspark.sql.streaming.datasource, python_streaming_source_runner.
 """
@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pickle import PicklingError
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,10 @@ if TYPE_CHECKING:  # executors import this module, but do not plan batches
     from zkconsumer.spark.planning.planner import Planner
 
 
+class UserSchemaError(ConfigurationError, PicklingError):
+    """The user set a schema. It is also a PicklingError, because the pickler would wrap any other error."""
+
+
 class ZkConsumerDataSource(DataSource):
     """Reads Kafka topics as a member of a ZooKeeper-coordinated consumer group.
 
@@ -52,6 +57,22 @@ class ZkConsumerDataSource(DataSource):
     link: ServerAddress | None = None
     #: Whether the decoder can end the query; None until ``schema`` is called.
     _has_an_end: bool | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Raise an error if the user set a schema.
+
+        In ``load()``, Spark creates the source, calls ``schema`` unless the user set a schema, and pickles the source.
+        The schema itself is not passed to the source before the query starts.
+
+        Raises:
+            UserSchemaError: ``schema`` was not called.
+        """
+        if self._has_an_end is None:
+            raise UserSchemaError(
+                "format('zkconsumer') does not accept a schema; remove schema(...). The options 'columns', "
+                "'includeHeaders' and 'decoder' determine the columns"
+            )
+        return self.__dict__
 
     @classmethod
     def name(cls) -> str:
@@ -95,10 +116,13 @@ class ZkConsumerDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> ZkConsumerStreamReader:
         """Return the reader of a streaming query."""
-        if self._has_an_end is None:  # Spark does not call ``schema`` if the user set a schema
-            self._has_an_end = SourceOptions.parse(self.options).has_an_end
         return ZkConsumerStreamReader(
-            dict(self.options), self.cores, schema, driver=self.driver, link=self.link, has_an_end=self._has_an_end
+            dict(self.options),
+            self.cores,
+            schema,
+            driver=self.driver,
+            link=self.link,
+            has_an_end=bool(self._has_an_end),
         )
 
 
