@@ -51,6 +51,18 @@ def test_load_rejects_schema_of_user(spark: Any, kind: str, policy: str) -> None
         reader.schema("id int").load()
 
 
+@pytest.mark.parametrize("columns", ["", "(id int)"])
+def test_table_is_rejected_with_remedy(spark: Any, columns: str) -> None:
+    options = ", ".join(f"'{name}' '{value}'" for name, value in REQUIRED.items())
+    with pytest.raises(Exception, match="create a view instead, with spark.read.format"):
+        spark.sql(f"CREATE TABLE orders {columns} USING zkconsumer OPTIONS ({options})")
+
+
+def test_batch_read_can_be_a_view(spark: Any, options: Callable[..., dict[str, str]]) -> None:
+    spark.read.format("zkconsumer").options(**options("any")).load().createOrReplaceTempView("any_topic")
+    assert spark.sql("SELECT offset FROM any_topic").columns == ["offset"]
+
+
 def test_load_needs_no_server(spark: Any) -> None:
     frame = spark.readStream.format("zkconsumer").options(**REQUIRED).load()
     assert frame.isStreaming

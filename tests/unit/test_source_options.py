@@ -76,6 +76,14 @@ def test_stream_may_start_at_latest_offsets() -> None:
         SourceOptions.parse({**REQUIRED, "startingOffsets": text})
 
 
+@pytest.mark.parametrize("properties", [{"owner": "me"}, {"Owner": "", "provider": "zkconsumer"}])
+def test_table_is_rejected_with_remedy(properties: dict[str, str]) -> None:
+    for batch in (False, True):
+        with pytest.raises(ConfigurationError, match=r"does not support tables .*create a view instead") as refusal:
+            SourceOptions.parse(properties, batch=batch)
+        assert "unknown option" not in str(refusal.value)
+
+
 def test_topics_are_separated_by_commas() -> None:
     assert parse(subscribe=" a, b ,,c").subscription.topics == ("a", "b", "c")
 

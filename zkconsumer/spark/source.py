@@ -31,7 +31,7 @@ from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.executor.task_reports import ReportListener, SkippedRange, local_address
 from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.spark.offset import INITIAL, BatchOffset, group_by_topic
-from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.options.source_options import SourceOptions, check_not_table
 
 if TYPE_CHECKING:  # executors import this module, but do not plan batches
     from zkconsumer.spark.batch import ZkConsumerBatchReader
@@ -66,8 +66,10 @@ class ZkConsumerDataSource(DataSource):
 
         Raises:
             UserSchemaError: ``schema`` was not called.
+            ConfigurationError: the source was created for a table.
         """
         if self._has_an_end is None:
+            check_not_table(self.options)
             raise UserSchemaError(
                 "format('zkconsumer') does not accept a schema; remove schema(...). The options 'columns', "
                 "'includeHeaders' and 'decoder' determine the columns"

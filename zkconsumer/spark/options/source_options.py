@@ -29,6 +29,9 @@ _IGNORED = ("path",)
 
 _DECODER_PREFIX = "decoder."
 
+#: Property that Spark sets for each table; see ``check_not_table``.
+_TABLE_PROPERTY = "owner"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
@@ -91,6 +94,7 @@ class SourceOptions:
             ConfigurationError: an option is unknown or invalid, or options conflict. The message lists all problems,
                 one per line.
         """
+        check_not_table(options)
         problems = Problems()
         get = problems.attempt
         reader = OptionReader(_remove_unsupported(_remove_kafka_prefix(options, problems), problems))
@@ -173,6 +177,19 @@ class SourceOptions:
     def has_an_end(self) -> bool:
         """Whether the decoder can end the query."""
         return self.decoder is not None and decoders.can_end_stream(decoders.load(self.decoder[0]))
+
+
+def check_not_table(options: Mapping[str, str]) -> None:
+    """Raise ``ConfigurationError`` if Spark created the source for a table.
+
+    Spark then passes table properties, such as the owner, instead of the table's options.
+    """
+    if any(name.lower() == _TABLE_PROPERTY for name in options):
+        raise ConfigurationError(
+            "the data source 'zkconsumer' does not support tables (CREATE TABLE ... USING zkconsumer), because Spark "
+            "passes no table options to it; create a view instead, with "
+            "spark.read.format('zkconsumer').options(...).load().createOrReplaceTempView(name)"
+        )
 
 
 def _remove_kafka_prefix(options: Mapping[str, str], problems: Problems) -> dict[str, str]:
