@@ -18,7 +18,7 @@ from aliases import Run
 
 import zkconsumer.tools
 from zkconsumer.config.properties import property_table
-from zkconsumer.tools import cluster_state, common
+from zkconsumer.tools import cluster_state, output
 from zkconsumer.tools.cli import argument_parser, main
 
 Refused = Callable[..., str]
@@ -245,7 +245,7 @@ def test_package_imports_nothing_before_command_handles_interrupts() -> None:
 
 
 def test_tools_print_through_one_function() -> None:
-    """``common.echo`` escapes control characters, which text from znodes can contain."""
+    """``output.echo`` escapes control characters, which text from znodes can contain."""
     folder = Path(zkconsumer.tools.__file__).parent
     calls = [
         f"{path.name}:{node.lineno}"
@@ -254,7 +254,7 @@ def test_tools_print_through_one_function() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
 
-    assert {call.partition(":")[0] for call in calls} == {"common.py"}, calls
+    assert {call.partition(":")[0] for call in calls} == {"output.py"}, calls
 
 
 @pytest.mark.parametrize(
@@ -267,6 +267,6 @@ def test_tools_print_through_one_function() -> None:
     ],
 )
 def test_control_characters_are_escaped(text: str, printed: str, capfd: pytest.CaptureFixture[str]) -> None:
-    common.echo(text)
+    output.echo(text)
 
     assert capfd.readouterr().out == printed + "\n"

@@ -13,7 +13,7 @@ from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.config.properties import ALIASES, PROPERTIES, WITHOUT_EFFECT
 from zkconsumer.config.properties_file import FileValue, parse_entries
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.tools import common
+from zkconsumer.tools import common, output
 
 _DESCRIPTION = """\
 Check a consumer properties file.
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         content = options.file.read_bytes()
     except OSError as error:
-        common.echo(f"zkconsumer check-config: cannot read {str(options.file)!r}: {error.strerror}", file=sys.stderr)
+        output.echo(f"zkconsumer check-config: cannot read {str(options.file)!r}: {error.strerror}", file=sys.stderr)
         return 2
     path = str(options.file)
     entries, problems = _parse(content, path)
@@ -68,13 +68,13 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         found = [{"line": line or None, "problem": problem} for line, problem in problems]
         shown = [line._asdict() for line in lines]
-        common.print_json({"file": path, "valid": not problems, "lines": shown, "problems": found})
+        output.print_json({"file": path, "valid": not problems, "lines": shown, "problems": found})
         return 1 if problems else 0
     if lines:
-        common.print_table(("LINE", "PROPERTY", "VALUE", "BECOMES"), lines)
+        output.print_table(("LINE", "PROPERTY", "VALUE", "BECOMES"), lines)
     for line, problem in problems:
-        common.echo(f"{path}:{line}: {problem}" if line else f"{path}: {problem}")
-    common.echo(f"{path}: {common.count(len(problems), 'problem')} found" if problems else f"{path}: valid")
+        output.echo(f"{path}:{line}: {problem}" if line else f"{path}: {problem}")
+    output.echo(f"{path}: {output.count(len(problems), 'problem')} found" if problems else f"{path}: valid")
     return 1 if problems else 0
 
 

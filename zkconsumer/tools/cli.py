@@ -17,20 +17,20 @@ from zkconsumer.tools import (
     check_config,
     cluster,
     cluster_state,
-    common,
     console_consumer,
     consumer_perf,
     doctor,
     groups,
     migrate_offsets,
     offset_checker,
+    output,
     pack_for_spark,
     simple_consumer_shell,
     watch,
     zookeeper_offsets,
 )
 from zkconsumer.tools.arguments import ToolParser
-from zkconsumer.tools.common import OutputClosedError
+from zkconsumer.tools.output import OutputClosedError
 from zkconsumer.tools.printer import OUTPUT_CLOSED
 from zkconsumer.version import __version__
 
@@ -72,12 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(options)
     except ZkConsumerError as error:
         for line in f"zkconsumer {options.tool}: {error}".split("\n"):
-            common.echo(line, file=sys.stderr)
+            output.echo(line, file=sys.stderr)
         if isinstance(error, (ZooKeeperUnavailableError, BrokerUnavailableError)):
             _suggest_cluster(options)
         return 1
     except OutputClosedError:
-        common.echo(OUTPUT_CLOSED, file=sys.stderr)
+        output.echo(OUTPUT_CLOSED, file=sys.stderr)
         _discard_output()
         return 1
     except BrokenPipeError:  # the reader of the pipe, such as head, exited
@@ -110,7 +110,7 @@ def _suggest_cluster(options: argparse.Namespace) -> None:
     """Print the options for connecting to the development cluster, if one is running."""
     names = {name for action in options.parser._actions for name in action.option_strings}
     if text := cluster_state.hint(names, [value for value in vars(options).values() if isinstance(value, str)]):
-        common.echo(f"    {text}", file=sys.stderr)
+        output.echo(f"    {text}", file=sys.stderr)
 
 
 if __name__ == "__main__":

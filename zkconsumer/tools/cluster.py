@@ -19,7 +19,7 @@ from zkconsumer.devcluster.java import java_home, make_directory
 from zkconsumer.devcluster.servers import is_kraft, pinned_versions
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.metadata.bootstrap import parse_bootstrap
-from zkconsumer.tools import cluster_produce, cluster_state, common
+from zkconsumer.tools import cluster_produce, cluster_state, common, output
 from zkconsumer.zookeeper.registry import check_topic_name
 
 
@@ -72,9 +72,9 @@ def add_to(tools: Any) -> None:
     common.add_json(down)
     down.set_defaults(run=run_down, parser=down)
     status = actions.add_parser("status", help="print the addresses of the detached cluster")
-    output = status.add_mutually_exclusive_group()
-    common.add_json(output)
-    output.add_argument(
+    form = status.add_mutually_exclusive_group()
+    common.add_json(form)
+    form.add_argument(
         "--properties", action="store_true", help="print a consumer properties file; change its group.id as needed"
     )
     status.set_defaults(run=run_status, parser=status)
@@ -159,12 +159,12 @@ def _describe(cluster: DevCluster, kafka: str) -> dict[str, Any]:
     }
 
 
-def _watch_in_foreground(cluster: DevCluster, output: TextIO) -> None:
-    common.echo("press Ctrl-C to stop the cluster", file=output, flush=True)
+def _watch_in_foreground(cluster: DevCluster, stream: TextIO) -> None:
+    output.echo("press Ctrl-C to stop the cluster", file=stream, flush=True)
     try:
         _watch(cluster)
     except KeyboardInterrupt:
-        common.echo("stopping the development cluster", file=output, flush=True)
+        output.echo("stopping the development cluster", file=stream, flush=True)
         raise
 
 
@@ -194,9 +194,9 @@ def run_down(options: argparse.Namespace) -> int:
             raise ZkConsumerError(f"the supervisor (pid {state['supervisor']}) did not terminate within 60 s; kill it")
         time.sleep(0.1)
     if options.json:
-        common.print_json({"running": False, "stopped": state})
+        output.print_json({"running": False, "stopped": state})
     else:
-        common.echo(f"development cluster stopped (pid {state['supervisor']}), data deleted")
+        output.echo(f"development cluster stopped (pid {state['supervisor']}), data deleted")
     return 0
 
 
@@ -206,13 +206,13 @@ def run_topic(options: argparse.Namespace) -> int:
     name, partitions = options.topic
     with Admin(parse_bootstrap(state["bootstrap.servers"]), state["zookeeper.connect"]) as admin:
         admin.create_topic(name, partitions)
-    common.echo(f"created topic {name!r} with {common.count(partitions, 'partition')}")
+    output.echo(f"created topic {name!r} with {output.count(partitions, 'partition')}")
     return 0
 
 
 def run_java_home(_options: argparse.Namespace) -> int:
     """Print the value of JAVA_HOME for Spark, and return the exit code."""
-    common.echo(java_home())
+    output.echo(java_home())
     return 0
 
 
@@ -274,22 +274,22 @@ def _module_path() -> str:
 def _print_properties(state: dict[str, Any]) -> None:
     """Print consumer properties for the cluster; a group without committed offsets starts at the earliest record."""
     names = ("zookeeper.connect", "bootstrap.servers") if is_kraft(state["kafka"]) else ("zookeeper.connect",)
-    common.echo(f"# Consumer properties for the development cluster (Kafka {state['kafka']})")
+    output.echo(f"# Consumer properties for the development cluster (Kafka {state['kafka']})")
     for name in names:
-        common.echo(f"{name}={state[name]}")
-    common.echo("group.id=example")
-    common.echo("# Start at the earliest record if the group has no committed offset.")
-    common.echo("auto.offset.reset=smallest")
+        output.echo(f"{name}={state[name]}")
+    output.echo("group.id=example")
+    output.echo("# Start at the earliest record if the group has no committed offset.")
+    output.echo("auto.offset.reset=smallest")
 
 
 def _print(options: argparse.Namespace, state: dict[str, Any] | None) -> None:
     if options.json:
-        common.print_json({"running": False} if state is None else {"running": True, **state})
+        output.print_json({"running": False} if state is None else {"running": True, **state})
         return
     if state is None:
-        common.echo("no development cluster is running")
+        output.echo("no development cluster is running")
         return
-    common.echo(f"Kafka {state['kafka']}, supervisor pid {state['supervisor']}")
+    output.echo(f"Kafka {state['kafka']}, supervisor pid {state['supervisor']}")
     for name in cluster_state.ADDRESSES:
-        common.echo(f"{name}={state[name]}")
+        output.echo(f"{name}={state[name]}")
     sys.stdout.flush()

@@ -15,7 +15,7 @@ from zkconsumer.devcluster.servers import numbers
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.excerpt import excerpt
 from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
-from zkconsumer.tools import cluster_state, common
+from zkconsumer.tools import cluster_state, common, output
 from zkconsumer.tools.common import ToolError
 
 #: Maximum seconds to wait for a broker's response.
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         servers, version = state["bootstrap.servers"], numbers(state["kafka"])
     partitions = _partitions(servers, options.topic)
     if options.count is None and sys.stdin.isatty():
-        common.echo("each line becomes a record; end with Ctrl-D", file=sys.stderr)
+        output.echo("each line becomes a record; end with Ctrl-D", file=sys.stderr)
     records: Iterable[KeyValue]
     if options.count is not None:
         records = ((None, b"%d" % number) for number in range(options.count))
@@ -78,8 +78,8 @@ def run(options: argparse.Namespace) -> int:
         with producer:
             producer.send(records, rate=options.rate)
     finally:
-        written = f"{common.count(producer.acknowledged, 'record')} written to topic {options.topic!r}"
-        common.echo(f"{written} ({common.count(len(partitions), 'partition')})", file=sys.stderr)
+        written = f"{output.count(producer.acknowledged, 'record')} written to topic {options.topic!r}"
+        output.echo(f"{written} ({output.count(len(partitions), 'partition')})", file=sys.stderr)
     return 0
 
 

@@ -1,17 +1,15 @@
-"""Functions shared by the tools: arguments, connections and output."""
+"""Functions shared by the tools: arguments, connections and files."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import dataclasses
-import json
 import os
 import shutil
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from tenacity import Retrying
 
@@ -34,9 +32,6 @@ _RETRY_TIMEOUT_S = 15.0
 
 #: Valid values of ``--log-level``.
 LOG_LEVELS = ("debug", "info", "warning", "error")
-
-#: Maximum number of characters in a table cell. Only ids written by other programs are longer.
-_MAX_CELL_LENGTH = 600
 
 #: Default of ``--zookeeper``, as in Kafka's tools.
 LOCAL = "localhost:2181"
@@ -186,68 +181,8 @@ def retrying(backoff_s: float = 0.5) -> Retrying:
     return retry.retrying(_RETRY_TIMEOUT_S, interval_s=backoff_s)
 
 
-def printable(text: object) -> str:
-    """Return ``text`` as a string in which each unprintable character is replaced with an escape sequence.
-
-    Znodes can contain terminal control sequences, and line breaks that would forge output lines.
-    """
-    line = str(text)
-    if line.isprintable():
-        return line
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun in the singular or plural."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def cell(value: object) -> str:
-    """Return the text of a table cell: ``-`` for None; control characters are escaped, and long text is truncated."""
-    text = "-" if value is None else printable(value)
-    return text if len(text) <= _MAX_CELL_LENGTH else f"{text[:_MAX_CELL_LENGTH]}..."
-
-
 class ToolError(ZkConsumerError):
     """Raised when a tool cannot perform its task, for example because a group or topic does not exist."""
-
-
-class OutputClosedError(Exception):
-    """Raised when a line cannot be written to standard output. An unwritten message's offset must not be committed."""
-
-
-def echo(line: object = "", file: TextIO | None = None, *, flush: bool = False) -> None:
-    """Print one line. All tools print text with this function, ``print_table``, ``print_json`` or ``report``."""
-    _write(printable(line), file, flush=flush)
-
-
-def print_json(content: Mapping[str, object]) -> None:
-    """Print an object as one line of JSON, and flush. Keys are in camel case, except property names."""
-    _write(json.dumps(content), None, flush=True)
-
-
-def report(options: argparse.Namespace, content: Mapping[str, object], lines: Iterable[str]) -> None:
-    """Print the result of a tool: a JSON object with ``--json``, otherwise lines of text."""
-    if options.json:
-        print_json(content)
-        return
-    for line in lines:
-        echo(line, flush=True)
-
-
-def _write(line: str, file: TextIO | None, *, flush: bool) -> None:
-    """Write a line.
-
-    Raises:
-        BrokenPipeError: the reader of the pipe exited.
-        OutputClosedError: the line cannot be written, for example because the disk is full.
-    """
-    try:
-        print(line, file=file, flush=flush)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise OutputClosedError from error
 
 
 def partition_json(
@@ -265,29 +200,3 @@ def partition_json(
     lag = None if known is None or end is None else end - known
     names = {"topic": partition.topic, "partition": partition.partition}
     return {**names, "offset": known, "endOffset": end, "lag": lag, "owner": owner, **more}
-
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table: with rich on a terminal, as aligned text otherwise."""
-    texts = [[cell(value) for value in row] for row in rows]
-    if sys.stdout.isatty() and (table := rich_table(columns, texts)) is not None:
-        from rich.console import Console
-
-        Console().print(table)
-        return
-    widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
-    for row in (columns, *texts):
-        echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-
-
-def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
-    """Return a ``rich`` table without markup, or None if the extra ``cli`` is not installed."""
-    try:
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        return None
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table

@@ -21,9 +21,10 @@ from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import ConfigurationError, ConsumerTimeoutError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
-from zkconsumer.tools import common
-from zkconsumer.tools.common import OutputClosedError, ToolError
+from zkconsumer.tools import common, output
+from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.formatters import parse_properties
+from zkconsumer.tools.output import OutputClosedError
 from zkconsumer.tools.printer import (
     OUTPUT_CLOSED,
     MessagePrinter,
@@ -92,9 +93,9 @@ def run(options: argparse.Namespace) -> int:
                 [stream] = consumer.create_message_streams_by_filter(topics)
             _print_all(stream, printer)
     except OutputClosedError:
-        common.echo(OUTPUT_CLOSED, file=sys.stderr)
+        output.echo(OUTPUT_CLOSED, file=sys.stderr)
     finally:
-        common.echo(f"Processed a total of {printer.count} messages", file=sys.stderr)
+        output.echo(f"Processed a total of {printer.count} messages", file=sys.stderr)
         if is_generated_group:
             common.delete_group(config)
     return 0

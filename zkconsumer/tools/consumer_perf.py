@@ -20,7 +20,7 @@ from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
 from zkconsumer.consumer.connector import create_consumer
 from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import ConsumerTimeoutError
-from zkconsumer.tools import common
+from zkconsumer.tools import common, output
 
 _MB = 1024 * 1024
 #: Maps pattern letters of Java's SimpleDateFormat to ``strftime`` directives.
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _measure(options: argparse.Namespace, config: ConsumerConfig) -> None:
     if not options.hide_header and not options.json:
-        common.echo(", ".join(_DETAILED if options.show_detailed_stats else _SUMMARY))
+        output.echo(", ".join(_DETAILED if options.show_detailed_stats else _SUMMARY))
     is_interrupted = threading.Event()
     # The consumer is closed before the pool; this wakes up readers that wait for messages.
     with (
@@ -182,7 +182,7 @@ class _Reader:
 def _print(options: argparse.Namespace, columns: tuple[str, ...], *row: str | float) -> None:
     content = dict(zip((_IN_JSON.get(name, name) for name in columns), row, strict=True))
     line = ", ".join(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row)
-    common.report(options, content, [line])
+    output.report(options, content, [line])
 
 
 def _date(at: float, pattern: str) -> str:

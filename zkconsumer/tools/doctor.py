@@ -12,7 +12,7 @@ from zkconsumer.errors import RegistrationError, RetriableError, ZkConsumerError
 from zkconsumer.health import Health, HealthReason
 from zkconsumer.offsets.access import Access
 from zkconsumer.rebalance.context import resolve_filter
-from zkconsumer.tools import common, doctor_group, doctor_offsets, group_state
+from zkconsumer.tools import common, doctor_group, doctor_offsets, group_state, output
 from zkconsumer.tools.findings import Commands, Finding, assess_health
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.tools.groups import list_subscribed_threads
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         "healthReasons": list(map(_reason_as_json, health.reasons)),
         "findings": [finding.as_json() for finding in findings],
     }
-    common.report(options, content, _lines(state, health, findings))
+    output.report(options, content, _lines(state, health, findings))
     return 1 if findings else 0
 
 
@@ -77,8 +77,8 @@ def _lines(state: GroupState, health: Health, findings: Sequence[Finding]) -> It
         yield f"    {finding.remedy}"
     yield f"health: {_describe(health)}"
     yield (
-        f"group {state.group}: {state.members_text}, {common.count(len(state.owners), 'partition')} owned: "
-        f"{common.count(len(findings), 'problem') if findings else 'no problems'} found"
+        f"group {state.group}: {state.members_text}, {output.count(len(state.owners), 'partition')} owned: "
+        f"{output.count(len(findings), 'problem') if findings else 'no problems'} found"
     )
 
 

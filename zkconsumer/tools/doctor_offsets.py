@@ -11,7 +11,7 @@ from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import health_code
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
-from zkconsumer.tools import common, group_state
+from zkconsumer.tools import group_state, output
 from zkconsumer.tools.findings import Commands, Finding
 from zkconsumer.tools.group_state import GroupState
 
@@ -164,7 +164,7 @@ def _check_lag(
     state: GroupState, partition: TopicPartition, offset: int, lag: int, stale_after_s: float
 ) -> Iterator[Finding]:
     """Check whether a member consumes a partition that has lag."""
-    where, records = f"partition {partition}", common.count(lag, "record")
+    where, records = f"partition {partition}", output.count(lag, "record")
     if reader := state.find_reader(partition):
         # The commit time of an offset in Kafka is unknown.
         is_in_zookeeper = offset == state.offsets.get(partition)

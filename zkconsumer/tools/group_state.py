@@ -11,7 +11,8 @@ from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
-from zkconsumer.tools.common import ToolError, count, retrying
+from zkconsumer.tools.common import ToolError, retrying
+from zkconsumer.tools.output import count
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_offset, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Node

@@ -20,7 +20,7 @@ from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.access import Access
 from zkconsumer.rebalance.assignors import group_threads_by_topic
 from zkconsumer.rebalance.context import resolve_filter
-from zkconsumer.tools import common, group_state
+from zkconsumer.tools import common, group_state, output
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
@@ -87,7 +87,7 @@ def run_groups(options: argparse.Namespace) -> int:
 def _run_list(options: argparse.Namespace) -> int:
     with common.access(common.read_config(options, options.zookeeper)) as access:
         names = group_state.groups(access.session)
-    common.report(options, {"groups": names}, names)
+    output.report(options, {"groups": names}, names)
     return 0
 
 
@@ -107,7 +107,7 @@ def _run_delete(options: argparse.Namespace) -> int:
         errors = {group: _delete(access, group, options.topic, options.partition) for group in groups}
     rows = [{"group": group, "deleted": not error, "error": error or None} for group, error in errors.items()]
     lines = (error or _describe_deleted(options, group) for group, error in errors.items())
-    common.report(options, {"topic": options.topic, "groups": rows}, lines)
+    output.report(options, {"topic": options.topic, "groups": rows}, lines)
     return 1 if any(errors.values()) else 0
 
 
@@ -116,7 +116,7 @@ def run_verify(options: argparse.Namespace) -> int:
     with common.access(common.read_config(options, options.zookeeper)) as access:
         problems = _find_unowned(access.session, access.cluster, options.group)
     content = {"group": options.group, "successful": not problems, "problems": problems}
-    common.report(options, content, [*problems, f"Rebalance operation {'failed' if problems else 'successful'} !"])
+    output.report(options, content, [*problems, f"Rebalance operation {'failed' if problems else 'successful'} !"])
     return 1 if problems else 0
 
 
@@ -153,13 +153,13 @@ def list_subscribed_threads(members: Mapping[str, Registration]) -> dict[str, li
 
 
 def _describe(access: Access, group: str, as_json: bool) -> int:
-    common.echo(
+    output.echo(
         "Note: This will only show information about consumers that use ZooKeeper (not those using the Java consumer "
         "API).",
         file=sys.stderr,
     )
     if not group_state.exists(access.session, group):
-        common.echo(f"Error: The consumer group '{group}' does not exist.")
+        output.echo(f"Error: The consumer group '{group}' does not exist.")
         return 1
     state = group_state.read(access.session, group)
     partitions = group_state.list_partitions(access.cluster, state.topics)
@@ -169,21 +169,21 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
     if as_json:
         errors = [*failed.values(), *notes, *unreadable]
         found = [common.partition_json(p, offsets.get(p), ends.get(p), state.owners.get(p)) for p in partitions]
-        common.print_json({"group": group, "members": sorted(state.sessions), "partitions": found, "errors": errors})
+        output.print_json({"group": group, "members": sorted(state.sessions), "partitions": found, "errors": errors})
         return 0
     for partition in partitions:
         if offsets.get(partition, -1) < 0 and partition not in state.offsets:
-            common.echo(
+            output.echo(
                 f"Error: Could not fetch offset from zookeeper for group '{group}' partition '{partition}' due to "
                 "missing offset data in zookeeper."
             )
-    common.echo()
-    texts = [[common.cell(value) for value in row] for row in _rows(state, partitions, offsets, ends)]
+    output.echo()
+    texts = [[output.cell(value) for value in row] for row in _rows(state, partitions, offsets, ends)]
     first = max([15, *(len(row[0]) for row in texts)])
     last = max([15, *(len(row[5]) for row in texts)])
     line = f"%-{first}s %-10s %-15s %-15s %-15s %-{last}s "
     for row in (_COLUMNS, *texts):
-        common.echo(line % tuple(row))
+        output.echo(line % tuple(row))
     return 0
 
 

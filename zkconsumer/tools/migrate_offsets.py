@@ -13,7 +13,7 @@ from typing import Any
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
-from zkconsumer.tools import common, group_state
+from zkconsumer.tools import common, group_state, output
 from zkconsumer.tools.common import ToolError
 
 _COLUMNS = ("TOPIC", "PARTITION", "FROM", "TO", "ACTION")
@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
                 with common.replace_file(Path(where)) as file:
                     file.write_text(json.dumps(_checkpoints().as_json(selected)) + "\n")
     if options.to == ("json", "-"):
-        common.echo(json.dumps(_checkpoints().as_json(selected)))
+        output.echo(json.dumps(_checkpoints().as_json(selected)))
     else:
         _print(options, source, target, actions)
     return 1 if _HIGHER in actions.values() else 0
@@ -151,7 +151,7 @@ class _Group:
         of_deleted = [partition for partition, offset in offsets.items() if offset == OF_DELETED_TOPIC]
         skipped |= dict.fromkeys(of_deleted, "has the offset of a deleted topic of the same name")
         for partition, reason in skipped.items():
-            common.echo(f"skipped: partition {partition} {reason}", file=sys.stderr)
+            output.echo(f"skipped: partition {partition} {reason}", file=sys.stderr)
         return {partition: offset for partition, offset in offsets.items() if offset >= 0}
 
     def fetch_committed(self, storage: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -210,13 +210,13 @@ def _print(
     to = ":".join(filter(None, options.to))
     if options.json:
         named = [dict(zip(map(str.lower, _COLUMNS), row, strict=True)) for row in rows]
-        common.print_json({"group": options.group, "to": to, "executed": options.execute, "partitions": named})
+        output.print_json({"group": options.group, "to": to, "executed": options.execute, "partitions": named})
         return
-    common.print_table(_COLUMNS, rows)
+    output.print_table(_COLUMNS, rows)
     copied = sum(action in ("copy", "move back") for action in actions.values())
     if not rows:
-        common.echo(f"group {options.group!r} has no offsets to copy")
+        output.echo(f"group {options.group!r} has no offsets to copy")
     elif options.execute:
-        common.echo(f"{copied} of {len(rows)} offsets copied to {to}")
+        output.echo(f"{copied} of {len(rows)} offsets copied to {to}")
     else:
-        common.echo(f"{copied} of {len(rows)} offsets would be copied to {to}; use --execute to copy them")
+        output.echo(f"{copied} of {len(rows)} offsets would be copied to {to}; use --execute to copy them")

@@ -15,7 +15,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.config.types import split_list
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
-from zkconsumer.tools import common, group_state
+from zkconsumer.tools import common, group_state, output
 from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths
@@ -73,7 +73,7 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     warnings = []
     if differing := group_state.differing_offsets(state, in_kafka):
         warnings.append(f"{group_state.describe_differing(differing)}; the table shows the offsets in Kafka")
-        common.echo(f"warning: {warnings[0]}", file=sys.stderr)
+        output.echo(f"warning: {warnings[0]}", file=sys.stderr)
     ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
     found = [common.partition_json(p, offsets.get(p), ends.get(p), state.owners.get(p)) for p in partitions]
     content: dict[str, object] = {"group": options.group, "members": sorted(state.sessions), "partitions": found}
@@ -83,7 +83,7 @@ def _check(options: argparse.Namespace, access: Access) -> None:
         brokers = {str(node): str(endpoint) for node, endpoint in sorted(dict(logs.leaders.values()).items())}
         content["brokers"] = brokers
         lines += ["BROKER INFO", *(f"{node} -> {endpoint}" for node, endpoint in brokers.items())]
-    common.report(options, content, lines)
+    output.report(options, content, lines)
 
 
 def _list_partitions(options: argparse.Namespace, access: Access) -> list[TopicPartition]:

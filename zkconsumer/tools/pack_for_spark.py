@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 import zkconsumer
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.tools import common
+from zkconsumer.tools import common, output
 from zkconsumer.tools.common import ToolError
 
 #: Distributions that are part of Spark's Python environment: Spark itself and the requirements of Python data sources.
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         for name in sorted(names - {"zkconsumer"}):
             for file, packed_as in _files(name):
                 archive.add(file, packed_as)
-    common.echo(f"packed {', '.join(sorted(names))} into {options.archive}", file=sys.stderr)
+    output.echo(f"packed {', '.join(sorted(names))} into {options.archive}", file=sys.stderr)
     return 0
 
 

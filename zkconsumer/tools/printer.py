@@ -8,9 +8,9 @@ import sys
 from dataclasses import dataclass, field
 
 from zkconsumer.message import MessageAndMetadata
-from zkconsumer.tools import common
-from zkconsumer.tools.common import OutputClosedError
+from zkconsumer.tools import common, output
 from zkconsumer.tools.formatters import Formatter, json_line, make_formatter, parse_properties
+from zkconsumer.tools.output import OutputClosedError
 
 #: Message printed when a tool stops because of ``OutputClosedError``.
 OUTPUT_CLOSED = "Unable to write to standard out, closing consumer."
@@ -120,12 +120,12 @@ class MessagePrinter:
             OutputClosedError: standard output is not writable, for example because the pipe is closed.
         """
         rest = self._format(message)
-        output = self._last = _Output(self.count + 1, message, rest)
+        current = self._last = _Output(self.count + 1, message, rest)
         try:
             while rest:
                 # One call both writes and stores the result, because signal handlers can run between two calls.
-                output.written.extend(map(os.write, (self._out,), (rest,)))
-                rest = rest[output.written[-1] :]
+                current.written.extend(map(os.write, (self._out,), (rest,)))
+                rest = rest[current.written[-1] :]
         except OSError as error:
             raise OutputClosedError from error
 
@@ -135,5 +135,5 @@ class MessagePrinter:
         except Exception as error:
             if not self._skip_on_error:
                 raise
-            common.echo(f"Error processing message, skipping this message: {error!r}", file=sys.stderr)
+            output.echo(f"Error processing message, skipping this message: {error!r}", file=sys.stderr)
             return b""

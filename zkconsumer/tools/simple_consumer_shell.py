@@ -18,7 +18,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.simple_consumer import SimpleConsumer
-from zkconsumer.tools import common, group_state
+from zkconsumer.tools import common, group_state, output
 from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.formatters import Formatter
 from zkconsumer.tools.printer import MessagePrinter, add_output_options, choose_formatter
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         end = _print_all(options, consumer, partition, printer)
     if end is not None:
         text = f"Terminating. Reached the end of partition ({partition.topic}, {partition.partition}) at offset {end}"
-        common.echo(text, file=sys.stderr if options.json else sys.stdout)
+        output.echo(text, file=sys.stderr if options.json else sys.stdout)
     return 0
 
 

@@ -16,7 +16,7 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
 from zkconsumer.offsets.coordinator import GroupCoordinator
-from zkconsumer.tools import common, group_state
+from zkconsumer.tools import common, group_state, output
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths
 
@@ -127,14 +127,14 @@ def _show(
             )
             for *names, offset, end, _, read, new, owner in rows
         ]
-        common.print_json({"group": options.group, "members": sorted(members), "partitions": found})
+        output.print_json({"group": options.group, "members": sorted(members), "partitions": found})
     elif live is not None:
-        table = common.rich_table(_COLUMNS, [[common.cell(value) for value in row] for row in rows])
-        table.title = common.printable(_title(sample.state, rows, exists=exists))
+        table = output.rich_table(_COLUMNS, [[output.cell(value) for value in row] for row in rows])
+        table.title = output.printable(_title(sample.state, rows, exists=exists))
         live.update(table, refresh=True)
     else:
-        common.echo(_title(sample.state, rows, exists=exists))
-        common.print_table(_COLUMNS, rows)
+        output.echo(_title(sample.state, rows, exists=exists))
+        output.print_table(_COLUMNS, rows)
     sys.stdout.flush()
 
 
@@ -142,16 +142,16 @@ def _title(state: GroupState, rows: Sequence[tuple[Any, ...]], *, exists: bool) 
     if not exists:
         return f"group {state.group}: the group does not exist"
     lags = [row[4] for row in rows if row[4] is not None]
-    title = f"group {state.group}: {state.members_text}, {common.count(len(rows), 'partition')}, lag "
+    title = f"group {state.group}: {state.members_text}, {output.count(len(rows), 'partition')}, lag "
     title += f"{sum(lags):,}" if lags else "unknown"
     if lags and len(lags) < len(rows):
-        title += f", excluding {common.count(len(rows) - len(lags), 'partition')} with unknown lag"
+        title += f", excluding {output.count(len(rows) - len(lags), 'partition')} with unknown lag"
     return title
 
 
 def _live() -> Any:
     """Return a ``rich`` live display, or None if the output is not a terminal or the ``cli`` extra is not installed."""
-    if not sys.stdout.isatty() or common.rich_table((), ()) is None:
+    if not sys.stdout.isatty() or output.rich_table((), ()) is None:
         return None
     from rich.live import Live
 

@@ -22,7 +22,7 @@ from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
-from zkconsumer.tools import common, group_state
+from zkconsumer.tools import common, group_state, output
 from zkconsumer.tools.common import ToolError
 from zkconsumer.zookeeper.registry import OFFSET_MAX, GroupPaths, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
@@ -80,17 +80,17 @@ def run_export(options: argparse.Namespace) -> int:
             for path, error in state.unreadable.items():
                 if "/offsets/" in path:
                     skipped.append(error)
-                    common.echo(f"skipped: {error}", file=sys.stderr)
+                    output.echo(f"skipped: {error}", file=sys.stderr)
             paths = GroupPaths(group)
             found = {partition: offset for partition, offset in sorted(state.offsets.items()) if offset >= 0}
             for partition in sorted(state.offsets.keys() - found.keys()):
                 skipped.append(f"{paths.offset(partition)} contains no offset")
-                common.echo(f"skipped: {skipped[-1]}", file=sys.stderr)
+                output.echo(f"skipped: {skipped[-1]}", file=sys.stderr)
             counts[group] = len(found)
             lines += [f"{paths.offset(partition)}:{offset}\n" for partition, offset in found.items()]
     with common.replace_file(options.output_file) as file:
         file.write_text("".join(lines))
-    common.report(options, {"file": str(options.output_file), "offsets": counts, "skipped": skipped}, ())
+    output.report(options, {"file": str(options.output_file), "offsets": counts, "skipped": skipped}, ())
     return 0
 
 
@@ -103,10 +103,10 @@ def run_import(options: argparse.Namespace) -> int:
         _check_idle(session, list(offsets_by_group), options.force)
         for group, offsets in offsets_by_group.items():
             ZooKeeperOffsets(session, group).commit(offsets, allow_lower=True)
-    common.report(options, {"offsets": {group: len(offsets) for group, offsets in offsets_by_group.items()}}, ())
+    output.report(options, {"offsets": {group: len(offsets) for group, offsets in offsets_by_group.items()}}, ())
     count = sum(map(len, offsets_by_group.values()))
-    groups = common.count(len(offsets_by_group), "group")
-    common.echo(f"imported {common.count(count, 'offset')} of {groups}", file=sys.stderr)
+    groups = output.count(len(offsets_by_group), "group")
+    output.echo(f"imported {output.count(count, 'offset')} of {groups}", file=sys.stderr)
     return 0
 
 
@@ -128,7 +128,7 @@ def run_update(options: argparse.Namespace) -> int:
     rows = [{"topic": p.topic, "partition": p.partition, "offset": offset} for p, offset in sorted(offsets.items())]
     lines = [f"updating partition {row['partition']} with new offset: {row['offset']}" for row in rows]
     lines.append(f"updated the offset for {len(offsets)} partitions")
-    common.report(options, {"group": config.group_id, "partitions": rows}, lines)
+    output.report(options, {"group": config.group_id, "partitions": rows}, lines)
     return 0
 
 
@@ -160,7 +160,7 @@ def _check_partitions(cluster: Cluster, path: Path, offsets_by_group: Mapping[st
     if missing:
         common.check_brokers(cluster)
         raise ToolError(
-            f"{path} contains offsets for {common.count(len(missing), 'nonexistent partition')} "
+            f"{path} contains offsets for {output.count(len(missing), 'nonexistent partition')} "
             f"({'first: ' if len(missing) > 1 else ''}{missing[0]}); no offsets were written; remove the lines for "
             "nonexistent partitions from the file"
         )
