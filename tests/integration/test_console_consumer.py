@@ -296,11 +296,13 @@ def test_full_output_ends_with_error(admin: Any, topic: Topics, console: Callabl
     produce(admin, name, 0, numbers(0, 3))
 
     with open("/dev/full", "wb") as full:
-        _, _, errors = console(name, "--from-beginning", stdout=full).ended()
+        code, _, errors = console(name, "--from-beginning", stdout=full).ended()
 
+    assert code == 1
     assert errors.splitlines() == [
         "Unable to write to standard out, closing consumer.",
         "Processed a total of 0 messages",
+        "zkconsumer console-consumer: cannot write to standard output: No space left on device",
     ]
 
 

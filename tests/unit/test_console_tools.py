@@ -179,7 +179,7 @@ def test_closed_standard_output_is_reported(arguments: list[str]) -> None:
         stderr=subprocess.PIPE, text=True, timeout=20, check=False,
     )  # fmt: skip
 
-    assert done.stderr == "Unable to write to standard out, closing consumer.\n"
+    assert done.stderr == f"zkconsumer {arguments[0]}: cannot write to standard output: it is closed\n"
     assert done.returncode == 1
 
 
@@ -191,7 +191,10 @@ def test_full_disk_is_reported(arguments: list[str], tmp_path: Path) -> None:
             timeout=20, check=False, env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
         )  # fmt: skip
 
-    assert (done.returncode, done.stderr) == (1, "Unable to write to standard out, closing consumer.\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "zkconsumer cluster: cannot write to standard output: No space left on device\n",
+    )
 
 
 def test_help_lists_all_consumer_properties(capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from zkconsumer.config.name_hints import NO_COUNTERPART, Counterpart, hint, suggest
+from zkconsumer.tools import output
 
 #: Replacements for options of other tools. The first replacement that a tool supports is suggested.
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -63,6 +64,14 @@ class ToolParser(argparse.ArgumentParser):
         """Parse arguments; see ``argparse.ArgumentParser``."""
         self._given = list(sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse ignores errors of writes.
+        if message and file is not None and file is sys.stdout:
+            with output.writing():
+                file.write(message)
+        else:
+            super()._print_message(message, file)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message with suggestions, and exit with code 2."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         content = options.file.read_bytes()
     except OSError as error:
-        output.echo(f"zkconsumer check-config: cannot read {str(options.file)!r}: {error.strerror}", file=sys.stderr)
+        output.note(f"zkconsumer check-config: cannot read {str(options.file)!r}: {error.strerror}")
         return 2
     path = str(options.file)
     entries, problems = _parse(content, path)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 
@@ -30,8 +29,7 @@ from zkconsumer.tools import (
     zookeeper_offsets,
 )
 from zkconsumer.tools.arguments import ToolParser
-from zkconsumer.tools.output import OutputClosedError
-from zkconsumer.tools.printer import OUTPUT_CLOSED
+from zkconsumer.tools.output import OutputClosedError, OutputError
 from zkconsumer.version import __version__
 
 
@@ -64,53 +62,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: command-line arguments; None for ``sys.argv[1:]``.
     """
-    options, unknown = argument_parser().parse_known_args(arguments)
-    if unknown:
-        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    show_level(getattr(logging, options.log_level.upper()))
+    name = "zkconsumer"
     try:
-        return _run(options)
-    except ZkConsumerError as error:
-        for line in f"zkconsumer {options.tool}: {error}".split("\n"):
-            output.echo(line, file=sys.stderr)
-        if isinstance(error, (ZooKeeperUnavailableError, BrokerUnavailableError)):
-            _suggest_cluster(options)
-        return 1
+        options = _parse(arguments)
+        name = f"zkconsumer {options.tool}"
+        code = _run(options)
+        output.flush()
+        return code
     except OutputClosedError:
-        output.echo(OUTPUT_CLOSED, file=sys.stderr)
-        _discard_output()
-        return 1
-    except BrokenPipeError:  # the reader of the pipe, such as head, exited
-        _discard_output()
+        return 0
+    except OutputError as error:
+        output.note(f"{name}: {error}")
         return 1
     except KeyboardInterrupt:
         return 130
 
 
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line; exit after ``--help`` and ``--version``, and with code 2 if an argument is invalid."""
+    try:
+        options, unknown = argument_parser().parse_known_args(arguments)
+        if unknown:
+            options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    except SystemExit:
+        output.flush()
+        raise
+    return options
+
+
 def _run(options: argparse.Namespace) -> int:
-    """Run a tool, flush its output and return its exit code."""
-    code = int(options.run(options))
-    if sys.stdout is not None:  # None if the process was started without standard output
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise OutputClosedError from error
-    return code
-
-
-def _discard_output() -> None:
-    """Discard buffered output, so that the interpreter's final flush of standard output does not fail."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Run a tool, print its error if there is one, and return its exit code."""
+    show_level(getattr(logging, options.log_level.upper()))
+    try:
+        return int(options.run(options))
+    except ZkConsumerError as error:
+        for line in f"zkconsumer {options.tool}: {error}".split("\n"):
+            output.note(line)
+        if isinstance(error, (ZooKeeperUnavailableError, BrokerUnavailableError)):
+            _suggest_cluster(options)
+        return 1
 
 
 def _suggest_cluster(options: argparse.Namespace) -> None:
     """Print the options for connecting to the development cluster, if one is running."""
     names = {name for action in options.parser._actions for name in action.option_strings}
     if text := cluster_state.hint(names, [value for value in vars(options).values() if isinstance(value, str)]):
-        output.echo(f"    {text}", file=sys.stderr)
+        output.note(f"    {text}")
 
 
 if __name__ == "__main__":

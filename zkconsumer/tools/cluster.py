@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, raise_on_sigterm
@@ -143,7 +144,7 @@ def run_up(options: argparse.Namespace) -> int:
             cluster_state.publish(Path(state_file), state)
             _watch(cluster)
         else:
-            _watch_in_foreground(cluster, sys.stderr if options.json else sys.stdout)
+            _watch_in_foreground(cluster, output.note if options.json else output.echo)
     return 0
 
 
@@ -159,12 +160,13 @@ def _describe(cluster: DevCluster, kafka: str) -> dict[str, Any]:
     }
 
 
-def _watch_in_foreground(cluster: DevCluster, stream: TextIO) -> None:
-    output.echo("press Ctrl-C to stop the cluster", file=stream, flush=True)
+def _watch_in_foreground(cluster: DevCluster, say: Callable[[str], None]) -> None:
+    say("press Ctrl-C to stop the cluster")
+    output.flush()
     try:
         _watch(cluster)
     except KeyboardInterrupt:
-        output.echo("stopping the development cluster", file=stream, flush=True)
+        say("stopping the development cluster")
         raise
 
 
@@ -292,4 +294,4 @@ def _print(options: argparse.Namespace, state: dict[str, Any] | None) -> None:
     output.echo(f"Kafka {state['kafka']}, supervisor pid {state['supervisor']}")
     for name in cluster_state.ADDRESSES:
         output.echo(f"{name}={state[name]}")
-    sys.stdout.flush()
+    output.flush()

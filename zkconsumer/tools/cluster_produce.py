@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         servers, version = state["bootstrap.servers"], numbers(state["kafka"])
     partitions = _partitions(servers, options.topic)
     if options.count is None and sys.stdin.isatty():
-        output.echo("each line becomes a record; end with Ctrl-D", file=sys.stderr)
+        output.note("each line becomes a record; end with Ctrl-D")
     records: Iterable[KeyValue]
     if options.count is not None:
         records = ((None, b"%d" % number) for number in range(options.count))
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
             producer.send(records, rate=options.rate)
     finally:
         written = f"{output.count(producer.acknowledged, 'record')} written to topic {options.topic!r}"
-        output.echo(f"{written} ({output.count(len(partitions), 'partition')})", file=sys.stderr)
+        output.note(f"{written} ({output.count(len(partitions), 'partition')})")
     return 0
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from zkconsumer.devcluster.servers import is_kraft
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.excerpt import excerpt
+from zkconsumer.tools import common
 from zkconsumer.tools.common import ToolError
 
 #: Keys of the addresses and the cluster directory in the state file, in output order.
@@ -65,9 +66,8 @@ def state_file() -> Path:
 
 def publish(path: Path, state: Mapping[str, Any]) -> None:
     """Write the state file of a running cluster atomically: readers find the complete file or none."""
-    complete = path.with_suffix(".new")
-    complete.write_text(json.dumps(state))
-    complete.replace(path)
+    with common.replace_file(path) as complete:
+        complete.write_text(json.dumps(state))
 
 
 @contextlib.contextmanager

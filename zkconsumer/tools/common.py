@@ -20,6 +20,7 @@ from zkconsumer.errors import ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.access import Access, open_access
+from zkconsumer.tools.output import OutputClosedError
 from zkconsumer.zookeeper import registry
 
 CLIENT_ID = "zkconsumer-tools"
@@ -150,6 +151,7 @@ def replace_file(path: Path) -> Iterator[Path]:
     For a device or pipe such as ``/dev/stdout``, which cannot be replaced, ``path`` itself is yielded.
 
     Raises:
+        OutputClosedError: ``path`` is a pipe such as ``/dev/stdout``, and its reader exited.
         ToolError: the file cannot be written.
     """
     is_replaced = os.path.isfile(path) or not os.path.exists(path)
@@ -161,6 +163,8 @@ def replace_file(path: Path) -> Iterator[Path]:
             if target.exists():
                 shutil.copymode(target, new)
             new.replace(target)
+    except ConnectionError as error:
+        raise OutputClosedError from error
     except OSError as error:
         raise ToolError(f"cannot write {str(path)!r}: {error}") from error
     finally:

@@ -24,9 +24,7 @@ from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.tools import common, output
 from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.formatters import parse_properties
-from zkconsumer.tools.output import OutputClosedError
 from zkconsumer.tools.printer import (
-    OUTPUT_CLOSED,
     MessagePrinter,
     add_output_options,
     choose_formatter,
@@ -92,10 +90,8 @@ def run(options: argparse.Namespace) -> int:
             else:
                 [stream] = consumer.create_message_streams_by_filter(topics)
             _print_all(stream, printer)
-    except OutputClosedError:
-        output.echo(OUTPUT_CLOSED, file=sys.stderr)
     finally:
-        output.echo(f"Processed a total of {printer.count} messages", file=sys.stderr)
+        output.note(f"Processed a total of {printer.count} messages")
         if is_generated_group:
             common.delete_group(config)
     return 0

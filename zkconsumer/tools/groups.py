@@ -9,7 +9,6 @@ Deliberate differences: ``--list`` is sorted, ``--delete`` also deletes a group 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -153,10 +152,9 @@ def list_subscribed_threads(members: Mapping[str, Registration]) -> dict[str, li
 
 
 def _describe(access: Access, group: str, as_json: bool) -> int:
-    output.echo(
+    output.note(
         "Note: This will only show information about consumers that use ZooKeeper (not those using the Java consumer "
-        "API).",
-        file=sys.stderr,
+        "API)."
     )
     if not group_state.exists(access.session, group):
         output.echo(f"Error: The consumer group '{group}' does not exist.")

@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
             if to in _IN_CLUSTER:
                 group.commit(to, selected, options.allow_back)
             elif to == "checkpoint":
-                _checkpoints().create(Path(where), selected, kind=options.checkpoint_of, group=options.group)
+                _create_checkpoint(options, Path(where), selected)
             elif where != "-":
                 with common.replace_file(Path(where)) as file:
                     file.write_text(json.dumps(_checkpoints().as_json(selected)) + "\n")
@@ -151,7 +151,7 @@ class _Group:
         of_deleted = [partition for partition, offset in offsets.items() if offset == OF_DELETED_TOPIC]
         skipped |= dict.fromkeys(of_deleted, "has the offset of a deleted topic of the same name")
         for partition, reason in skipped.items():
-            output.echo(f"skipped: partition {partition} {reason}", file=sys.stderr)
+            output.note(f"skipped: partition {partition} {reason}")
         return {partition: offset for partition, offset in offsets.items() if offset >= 0}
 
     def fetch_committed(self, storage: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -174,6 +174,13 @@ def _checkpoints() -> Any:
         raise ToolError(f"checkpoint:DIR and json:FILE require pyspark: {error}") from error
 
     return checkpoint
+
+
+def _create_checkpoint(options: argparse.Namespace, directory: Path, offsets: Offsets) -> None:
+    try:
+        _checkpoints().create(directory, offsets, kind=options.checkpoint_of, group=options.group)
+    except OSError as error:
+        raise ToolError(f"cannot write the checkpoint {str(directory)!r}: {error}") from error
 
 
 def _read(options: argparse.Namespace, group: _Group) -> dict[TopicPartition, int]:

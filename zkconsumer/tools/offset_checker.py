@@ -7,7 +7,6 @@ printed to standard error.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -73,7 +72,7 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     warnings = []
     if differing := group_state.differing_offsets(state, in_kafka):
         warnings.append(f"{group_state.describe_differing(differing)}; the table shows the offsets in Kafka")
-        output.echo(f"warning: {warnings[0]}", file=sys.stderr)
+        output.note(f"warning: {warnings[0]}")
     ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
     found = [common.partition_json(p, offsets.get(p), ends.get(p), state.owners.get(p)) for p in partitions]
     content: dict[str, object] = {"group": options.group, "members": sorted(state.sessions), "partitions": found}

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TextIO
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 #: Maximum number of characters in a table cell. Only ids written by other programs are longer.
 _MAX_CELL_LENGTH = 600
+
+#: Set when the reader of standard output has exited.
+_closed = threading.Event()
 
 
 def printable(text: object) -> str:
@@ -34,18 +40,91 @@ def cell(value: object) -> str:
     return text if len(text) <= _MAX_CELL_LENGTH else f"{text[:_MAX_CELL_LENGTH]}..."
 
 
-class OutputClosedError(Exception):
-    """Raised when a line cannot be written to standard output. An unwritten message's offset must not be committed."""
+class OutputError(Exception):
+    """Raised when standard output cannot be written. The offset of an unwritten message must not be committed."""
+
+    def __init__(self, reason: str) -> None:
+        """Create an error.
+
+        Args:
+            reason: why the output cannot be written, for example ``No space left on device``.
+        """
+        super().__init__(f"cannot write to standard output: {reason}")
 
 
-def echo(line: object = "", file: TextIO | None = None, *, flush: bool = False) -> None:
-    """Print one line. All tools print text with this function, ``print_table``, ``print_json`` or ``report``."""
-    _write(printable(line), file, flush=flush)
+class OutputClosedError(OutputError):
+    """Raised when the process that reads standard output, such as ``head``, exited. This is a normal end."""
+
+    def __init__(self) -> None:
+        super().__init__("the pipe is closed")
+
+
+def is_terminal() -> bool:
+    """Return whether standard output is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def is_closed() -> bool:
+    """Return whether the reader of standard output has exited; all further output is discarded."""
+    return _closed.is_set()
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Handle errors of writes to standard output in the block.
+
+    If the reader of the pipe exited, the output is discarded, so that the tool ends with the exit code of its result.
+
+    Raises:
+        OutputError: the output cannot be written, for example because the disk is full.
+    """
+    if sys.stdout is None:  # the process was started without standard output
+        raise OutputError("it is closed")
+    try:
+        yield
+    except ConnectionError:
+        _closed.set()
+        _discard()
+    except OSError as error:
+        _discard()
+        raise OutputError(error.strerror or str(error)) from error
+
+
+def _discard() -> None:
+    """Discard buffered and further output, so that the interpreter's final flush does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def flush() -> None:
+    """Write buffered output.
+
+    Raises:
+        OutputError: the output cannot be written.
+    """
+    if sys.stdout is not None:  # otherwise, nothing was printed
+        with writing():
+            sys.stdout.flush()
+
+
+def echo(line: object = "", *, flush: bool = False) -> None:
+    """Print one line. All tools print results with this function, ``print_table``, ``print_json`` or ``report``."""
+    with writing():
+        print(printable(line), flush=flush)
+
+
+def note(line: object) -> None:
+    """Print one line to standard error. It is lost if standard error cannot be written."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(printable(line), file=sys.stderr, flush=True)
 
 
 def print_json(content: Mapping[str, object]) -> None:
     """Print an object as one line of JSON, and flush. Keys are in camel case, except property names."""
-    _write(json.dumps(content), None, flush=True)
+    with writing():
+        print(json.dumps(content), flush=True)
 
 
 def report(options: argparse.Namespace, content: Mapping[str, object], lines: Iterable[str]) -> None:
@@ -57,28 +136,14 @@ def report(options: argparse.Namespace, content: Mapping[str, object], lines: It
         echo(line, flush=True)
 
 
-def _write(line: str, file: TextIO | None, *, flush: bool) -> None:
-    """Write a line.
-
-    Raises:
-        BrokenPipeError: the reader of the pipe exited.
-        OutputClosedError: the line cannot be written, for example because the disk is full.
-    """
-    try:
-        print(line, file=file, flush=flush)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise OutputClosedError from error
-
-
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table: with rich on a terminal, as aligned text otherwise."""
     texts = [[cell(value) for value in row] for row in rows]
-    if sys.stdout.isatty() and (table := rich_table(columns, texts)) is not None:
+    if is_terminal() and (table := rich_table(columns, texts)) is not None:
         from rich.console import Console
 
-        Console().print(table)
+        with writing():
+            Console().print(table)
         return
     widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
     for row in (columns, *texts):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         for name in sorted(names - {"zkconsumer"}):
             for file, packed_as in _files(name):
                 archive.add(file, packed_as)
-    output.echo(f"packed {', '.join(sorted(names))} into {options.archive}", file=sys.stderr)
+    output.note(f"packed {', '.join(sorted(names))} into {options.archive}")
     return 0
 
 

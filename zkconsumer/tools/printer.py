@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from zkconsumer.message import MessageAndMetadata
 from zkconsumer.tools import common, output
 from zkconsumer.tools.formatters import Formatter, json_line, make_formatter, parse_properties
-from zkconsumer.tools.output import OutputClosedError
+from zkconsumer.tools.output import OutputClosedError, OutputError
 
-#: Message printed when a tool stops because of ``OutputClosedError``.
+#: Message of Kafka's tools if a message cannot be written.
 OUTPUT_CLOSED = "Unable to write to standard out, closing consumer."
 
 
@@ -86,10 +86,10 @@ class MessagePrinter:
             formatter: function that returns the bytes to print for a message.
 
         Raises:
-            OutputClosedError: the process was started with standard output closed.
+            OutputError: the process was started with standard output closed.
         """
         if sys.stdout is None:  # file descriptor 1 may now belong to another file, such as a socket
-            raise OutputClosedError
+            raise OutputError("it is closed")
         self._last = _Output(0, None, b"")
         self._formatter = formatter
         self._limit: int | None = options.max_messages
@@ -117,7 +117,8 @@ class MessagePrinter:
         """Write a message; with ``--skip-message-on-error``, skip a message that cannot be formatted.
 
         Raises:
-            OutputClosedError: standard output is not writable, for example because the pipe is closed.
+            OutputClosedError: the reader of the pipe exited.
+            OutputError: standard output cannot be written, for example because the disk is full.
         """
         rest = self._format(message)
         current = self._last = _Output(self.count + 1, message, rest)
@@ -126,8 +127,12 @@ class MessagePrinter:
                 # One call both writes and stores the result, because signal handlers can run between two calls.
                 current.written.extend(map(os.write, (self._out,), (rest,)))
                 rest = rest[current.written[-1] :]
-        except OSError as error:
+        except ConnectionError as error:
+            output.note(OUTPUT_CLOSED)
             raise OutputClosedError from error
+        except OSError as error:
+            output.note(OUTPUT_CLOSED)
+            raise OutputError(error.strerror or str(error)) from error
 
     def _format(self, message: MessageAndMetadata) -> bytes:
         try:
@@ -135,5 +140,5 @@ class MessagePrinter:
         except Exception as error:
             if not self._skip_on_error:
                 raise
-            output.echo(f"Error processing message, skipping this message: {error!r}", file=sys.stderr)
+            output.note(f"Error processing message, skipping this message: {error!r}")
             return b""

@@ -6,7 +6,6 @@ Source: Kafka 1.1 kafka.tools.SimpleConsumerShell.
 from __future__ import annotations
 
 import argparse
-import sys
 from contextlib import closing
 from typing import Any
 
@@ -81,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         end = _print_all(options, consumer, partition, printer)
     if end is not None:
         text = f"Terminating. Reached the end of partition ({partition.topic}, {partition.partition}) at offset {end}"
-        output.echo(text, file=sys.stderr if options.json else sys.stdout)
+        (output.note if options.json else output.echo)(text)
     return 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -98,7 +97,7 @@ def _watch(options: argparse.Namespace, access: Access) -> None:
             _show(
                 options, sample, sample.rows(previous), live, exists=group_state.exists(access.session, options.group)
             )
-            if number == options.count:
+            if number == options.count or output.is_closed():
                 return
             previous = sample
             time.sleep(max(0.0, sample.time_s + options.interval - time.monotonic()))
@@ -131,11 +130,12 @@ def _show(
     elif live is not None:
         table = output.rich_table(_COLUMNS, [[output.cell(value) for value in row] for row in rows])
         table.title = output.printable(_title(sample.state, rows, exists=exists))
-        live.update(table, refresh=True)
+        with output.writing():
+            live.update(table, refresh=True)
     else:
         output.echo(_title(sample.state, rows, exists=exists))
         output.print_table(_COLUMNS, rows)
-    sys.stdout.flush()
+    output.flush()
 
 
 def _title(state: GroupState, rows: Sequence[tuple[Any, ...]], *, exists: bool) -> str:
@@ -151,7 +151,7 @@ def _title(state: GroupState, rows: Sequence[tuple[Any, ...]], *, exists: bool) 
 
 def _live() -> Any:
     """Return a ``rich`` live display, or None if the output is not a terminal or the ``cli`` extra is not installed."""
-    if not sys.stdout.isatty() or output.rich_table((), ()) is None:
+    if not output.is_terminal() or output.rich_table((), ()) is None:
         return None
     from rich.live import Live
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -80,12 +79,12 @@ def run_export(options: argparse.Namespace) -> int:
             for path, error in state.unreadable.items():
                 if "/offsets/" in path:
                     skipped.append(error)
-                    output.echo(f"skipped: {error}", file=sys.stderr)
+                    output.note(f"skipped: {error}")
             paths = GroupPaths(group)
             found = {partition: offset for partition, offset in sorted(state.offsets.items()) if offset >= 0}
             for partition in sorted(state.offsets.keys() - found.keys()):
                 skipped.append(f"{paths.offset(partition)} contains no offset")
-                output.echo(f"skipped: {skipped[-1]}", file=sys.stderr)
+                output.note(f"skipped: {skipped[-1]}")
             counts[group] = len(found)
             lines += [f"{paths.offset(partition)}:{offset}\n" for partition, offset in found.items()]
     with common.replace_file(options.output_file) as file:
@@ -106,7 +105,7 @@ def run_import(options: argparse.Namespace) -> int:
     output.report(options, {"offsets": {group: len(offsets) for group, offsets in offsets_by_group.items()}}, ())
     count = sum(map(len, offsets_by_group.values()))
     groups = output.count(len(offsets_by_group), "group")
-    output.echo(f"imported {output.count(count, 'offset')} of {groups}", file=sys.stderr)
+    output.note(f"imported {output.count(count, 'offset')} of {groups}")
     return 0
 
 
