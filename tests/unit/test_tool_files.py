@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tarfile
 from pathlib import Path
@@ -12,33 +13,21 @@ from aliases import Run
 from zkconsumer.tools import common
 
 
-@pytest.fixture
-def broken_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the name of an installed distribution of which a file is missing."""
-    info = tmp_path / "site" / "half_installed-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: half-installed\nVersion: 1.0\n")
-    (info / "RECORD").write_text("half_installed/__init__.py,,\n")
-    monkeypatch.syspath_prepend(str(info.parent))
-    return "half-installed"
-
-
 @pytest.mark.parametrize("before", [None, b"an archive of last week"])
-def test_failed_packing_leaves_no_truncated_archive(
-    before: bytes | None, broken_distribution: str, tmp_path: Path, run: Run
-) -> None:
-    archive = tmp_path / "out" / "packages.tar.gz"
-    archive.parent.mkdir()
+def test_failed_write_leaves_no_truncated_file(before: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "packages.tar.gz"
     if before is not None:
-        archive.write_bytes(before)
+        path.write_bytes(before)
 
-    code, _, errors = run("pack-for-spark", archive, "--include", broken_distribution)
+    def fill_disk(file: Path) -> None:
+        file.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    assert code == 1
-    assert f"cannot write '{archive}'" in errors
-    assert "half_installed" in errors
-    assert [(file.name, file.read_bytes()) for file in archive.parent.iterdir()] == (
-        [] if before is None else [(archive.name, before)]
+    with pytest.raises(common.ToolError, match="cannot write '.*packages"), common.replace_file(path) as file:
+        fill_disk(file)
+
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == (
+        [] if before is None else [(path.name, before)]
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
+import io
 import tarfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import zkconsumer
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.tools import common, output
 from zkconsumer.tools.common import ToolError
+from zkconsumer.tools.distribution import InstalledDistribution
 
 #: Distributions that are part of Spark's Python environment: Spark itself and the requirements of Python data sources.
 _IN_SPARK = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "numpy", "grpcio", "googleapis-common-protos"})
@@ -41,47 +43,46 @@ def add_to(tools: Any) -> None:
         action="append",
         default=[],
         metavar="DISTRIBUTION",
-        help="additional installed distribution to pack, with its dependencies; can be repeated",
+        help="additional installed distribution to pack, with its dependencies and metadata; can be repeated; it must "
+        "not be installed in editable mode",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Create the archive and return the exit code."""
-    names = _collect_required(["zkconsumer", *options.include])
-    with common.replace_file(options.archive) as path, tarfile.open(path, "w:gz") as archive:
-        package = Path(zkconsumer.__file__).parent
-        for folder in (
-            package,
-            package.parent / "pyspark_zkconsumer",
-        ):  # Spark discovers the data source through pyspark_zkconsumer
-            archive.add(folder, folder.name, filter=_without_caches)
-        for name in sorted(names - {"zkconsumer"}):
-            for file, packed_as in _files(name):
-                archive.add(file, packed_as)
-    output.note(f"packed {', '.join(sorted(names))} into {options.archive}")
+    distributions = _collect_required(["zkconsumer", *options.include])
+    files = dict(_files(distributions))
+    with common.replace_file(options.archive) as path, tarfile.open(path, "w:gz", dereference=True) as archive:
+        for name, file in files.items():
+            _add(archive, file, name)
+    for distribution in distributions.values():
+        for outside in distribution.outside_files():
+            output.note(f"skipped: {outside} of {distribution}, because it is outside site-packages")
+    output.note(f"packed {', '.join(sorted(distributions))} into {options.archive}")
     return 0
 
 
-def _collect_required(names: list[str]) -> set[str]:
-    """Return the normalized names of distributions and their dependencies, without dependencies that Spark provides.
+def _collect_required(names: list[str]) -> dict[str, InstalledDistribution]:
+    """Return distributions and their dependencies by name, without dependencies that Spark provides.
 
     Raises:
         ConfigurationError: an element of ``names`` is not a distribution name.
-        ToolError: a distribution is not installed.
+        ToolError: a distribution is not installed, or not in the given version.
     """
-    found: set[str] = set()
-    waiting = [_parse(name).name for name in names]
-    included = set(map(canonicalize_name, waiting))
+    found: dict[str, InstalledDistribution] = {}
+    waiting = list(map(_parse, names))
+    included = {canonicalize_name(one.name) for one in waiting}
+    seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
-        name = canonicalize_name(waiting.pop())
-        if name in found or (name in _IN_SPARK and name not in included):
+        wanted = waiting.pop()
+        name, key = canonicalize_name(wanted.name), (canonicalize_name(wanted.name), frozenset(wanted.extras))
+        if key in seen or (name in _IN_SPARK and name not in included):
             continue
-        try:
-            requirements = map(Requirement, importlib.metadata.requires(name) or [])
-        except importlib.metadata.PackageNotFoundError:
-            raise ToolError(f"distribution {name!r} is not installed; install it with pip") from None
-        found.add(name)
-        waiting += [one.name for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
+        seen.add(key)
+        distribution = found.setdefault(name, InstalledDistribution(name))
+        if not wanted.specifier.contains(distribution.version, prereleases=True):
+            raise ToolError(f"{distribution} is installed in version {distribution.version}, but {wanted} is required")
+        waiting += distribution.requirements(wanted.extras)
     return found
 
 
@@ -92,11 +93,30 @@ def _parse(text: str) -> Requirement:
         raise ConfigurationError(f"--include must be the name of a distribution, got {text!r}") from None
 
 
-def _files(name: str) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a distribution in site-packages, with their names in the archive."""
-    for file in importlib.metadata.files(name) or ():
-        if ".." not in file.parts and "__pycache__" not in file.parts and not file.parts[0].endswith(".dist-info"):
-            yield Path(str(file.locate())), str(file)
+def _files(distributions: Mapping[str, InstalledDistribution]) -> Iterator[tuple[str, Any]]:
+    """Yield the name of each file in the archive, and its path.
+
+    The files of zkconsumer are taken from its package directories, because it may be installed in editable mode.
+    """
+    for name, distribution in sorted(distributions.items()):
+        if name != "zkconsumer":
+            yield from ((packed_as, file) for file, packed_as in distribution.files())
+            continue
+        package = Path(zkconsumer.__file__).parent
+        # Spark discovers the data source through pyspark_zkconsumer.
+        yield from ((folder.name, folder) for folder in (package, package.parent / "pyspark_zkconsumer"))
+        yield from ((packed_as, file) for file, packed_as in distribution.metadata_files())
+
+
+def _add(archive: tarfile.TarFile, file: Any, name: str) -> None:
+    """Add a file or directory to the archive; ``file`` is a ``Path``, or a ``zipfile.Path`` for a zipped package."""
+    if isinstance(file, Path):
+        archive.add(file, name, filter=_without_caches)
+        return
+    content = file.read_bytes()
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mtime = len(content), int(time.time())
+    archive.addfile(entry, io.BytesIO(content))
 
 
 def _without_caches(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
