@@ -167,12 +167,12 @@ def run(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]
 
 @pytest.fixture
 def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run ``console-consumer`` in this process; return its only line on standard error, after exit code 1."""
+    """Run ``console-consumer`` in this process; return its only line on standard error, after an exit code."""
 
-    def run(*arguments: str) -> str:
+    def run(*arguments: str, exit_code: int = 2) -> str:
         code = main(["console-consumer", *arguments])
         out, errors = capfd.readouterr()
-        assert (code, out) == (1, ""), errors
+        assert (code, out) == (exit_code, ""), errors
         assert re.fullmatch("zkconsumer console-consumer: .*\n", errors), errors
         return errors
 

@@ -165,7 +165,7 @@ def check_keys_are_produced(run: Run, properties: Path) -> None:
     assert missing.returncode == 1
     assert "line 2 does not contain the key separator ':': b'b'" in missing.stderr
     both = run("produce", "--topic=keyed", "--key-separator=:", "--count=1")
-    assert both.returncode == 1
+    assert both.returncode == 2
     assert "cannot be combined with --count" in both.stderr
 
 

@@ -400,7 +400,7 @@ def test_chroot_without_brokers_is_reported(
     chroot = f"/{unique('empty')}"
     zk.create(chroot)
 
-    errors = refused("--zookeeper", zkconsumer_cluster.zookeeper_connect + chroot, "--topic", "t")
+    errors = refused("--zookeeper", zkconsumer_cluster.zookeeper_connect + chroot, "--topic", "t", exit_code=3)
 
     assert "No brokers found in ZK." in errors
     assert zk.get_children(chroot) == []
@@ -427,6 +427,7 @@ def test_from_beginning_is_rejected_for_group_with_offsets(
     errors = refused(
         *("--zookeeper", zkconsumer_cluster.zookeeper_connect, "--topic", name, "--from-beginning"),
         *("--consumer.config", settings),
+        exit_code=1,
     )
 
     assert f"Found previous offset information for this group {group}" in errors

@@ -156,14 +156,14 @@ def test_broker_as_zookeeper_is_named(zkconsumer_cluster: Cluster, run: Run) -> 
 
     code, _, errors = run("doctor", "--group", "g", "--zookeeper", broker)
 
-    assert code == 1
+    assert code == 3
     assert f"{broker} is a Kafka broker, not a ZooKeeper server" in errors
 
 
 def test_port_must_be_a_number(run: Run) -> None:
     code, _, errors = run("doctor", "--group", "g", "--zookeeper", "h:abc")
 
-    assert code == 1
+    assert code == 2
     assert "property 'zookeeper.connect' must be a list such as 'host:port,host:port/chroot'" in errors
     assert "got 'h:abc'" in errors
 

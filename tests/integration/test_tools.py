@@ -476,7 +476,7 @@ def test_unknown_formatter_is_rejected(run: Run, at: str) -> None:
         *("console-consumer", "--zookeeper", at, "--topic", "t", "--formatter", "kafka.tools.DefaultMesageFormatter")
     )
 
-    assert code == 1
+    assert code == 2
     assert "did you mean kafka.tools.DefaultMessageFormatter?" in errors
 
 

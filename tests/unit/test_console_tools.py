@@ -54,7 +54,7 @@ def test_missing_zookeeper_is_reported(refused: Refused, file: File) -> None:
     settings = file(b"zookeeper.connection.timeout.ms=300\n")
     started = time.monotonic()
 
-    errors = refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", settings)
+    errors = refused("--zookeeper", "127.0.0.1:1", "--topic", "t", "--consumer.config", settings, exit_code=3)
 
     assert errors == (
         "zkconsumer console-consumer: could not connect to ZooKeeper at '127.0.0.1:1' within 0.3 s: 127.0.0.1:1 "
@@ -115,7 +115,7 @@ def test_running_development_cluster_is_suggested(
     code, out, errors = run(*arguments, "--command-config", file(b"zookeeper.connection.timeout.ms=300\n"))
 
     first, *others = errors.splitlines()
-    assert (code, out) == (1, "")
+    assert (code, out) == (3, "")
     assert first.startswith(f"zkconsumer {arguments[0]}: ")
     text = f"    a development cluster is running; to use it: {suggested}"
     assert others == ([] if suggested is None else [text])
@@ -125,7 +125,8 @@ def test_running_development_cluster_is_suggested(
 def test_invalid_address_is_reported(address: str, refused: Refused, file: File) -> None:
     settings = file(b"zookeeper.connection.timeout.ms=300\n")
 
-    errors = refused("--zookeeper", address, "--topic", "t", "--consumer.config", settings)
+    exit_code = 3 if "no-such-host" in address else 2
+    errors = refused("--zookeeper", address, "--topic", "t", "--consumer.config", settings, exit_code=exit_code)
 
     assert address in errors
     assert "zookeeper.connect" in errors

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from zkconsumer.config.name_hints import NO_COUNTERPART, Counterpart, hint, suggest
 from zkconsumer.tools import output
+from zkconsumer.tools.failures import USAGE_ERROR, print_error
 
 #: Replacements for options of other tools. The first replacement that a tool supports is suggested.
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -75,7 +76,10 @@ class ToolParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message with suggestions, and exit with code 2."""
-        super().error(message + "".join(self._hints(message)))
+        message += "".join(self._hints(message))
+        if "--json" in self._given:
+            print_error(USAGE_ERROR, message)
+        super().error(message)
 
     def _hints(self, message: str) -> Iterable[str]:
         if chosen := re.search(r"invalid choice: '([^']*)'", message):

@@ -57,8 +57,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         content = options.file.read_bytes()
     except OSError as error:
-        output.note(f"zkconsumer check-config: cannot read {str(options.file)!r}: {error.strerror}")
-        return 2
+        raise ConfigurationError(f"cannot read {str(options.file)!r}: {error.strerror}") from error
     path = str(options.file)
     entries, problems = _parse(content, path)
     if entries:  # do not report missing required properties for an empty or malformed file

@@ -1,16 +1,14 @@
-"""The command ``zkconsumer``; each tool is a subcommand, with Kafka's options if it corresponds to a Kafka tool.
-
-Exit codes: 0 success, 1 failure or problems found, 2 invalid arguments, 130 Ctrl-C.
-"""
+"""The command ``zkconsumer``; each tool is a subcommand, with Kafka's options if it corresponds to a Kafka tool."""
 
 from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 
-from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.errors import BrokerUnavailableError, RetriableError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.log import show_level
 from zkconsumer.tools import (
     check_config,
@@ -29,6 +27,7 @@ from zkconsumer.tools import (
     zookeeper_offsets,
 )
 from zkconsumer.tools.arguments import ToolParser
+from zkconsumer.tools.failures import ExitCode, print_error
 from zkconsumer.tools.output import OutputClosedError, OutputError
 from zkconsumer.version import __version__
 
@@ -70,12 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         output.flush()
         return code
     except OutputClosedError:
-        return 0
+        return ExitCode.SUCCESS
     except OutputError as error:
         output.note(f"{name}: {error}")
-        return 1
+        return ExitCode.PROBLEM
     except KeyboardInterrupt:
-        return 130
+        return 128 + signal.SIGINT
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -100,7 +99,9 @@ def _run(options: argparse.Namespace) -> int:
             output.note(line)
         if isinstance(error, (ZooKeeperUnavailableError, BrokerUnavailableError)):
             _suggest_cluster(options)
-        return 1
+        if getattr(options, "json", False):
+            print_error(type(error).__name__, str(error), retriable=isinstance(error, RetriableError))
+        return ExitCode.of(error)
 
 
 def _suggest_cluster(options: argparse.Namespace) -> None:

@@ -16,7 +16,7 @@ from tenacity import Retrying
 from zkconsumer import retry
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
-from zkconsumer.errors import ZkConsumerError
+from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.access import Access, open_access
@@ -118,9 +118,9 @@ def read_config(options: argparse.Namespace, hosts: str, group: str = CLIENT_ID)
 
 
 def check_brokers(cluster: Cluster) -> None:
-    """Raise ``ToolError`` if no broker is registered; without brokers, partitions cannot be listed."""
+    """Raise ``BrokerUnavailableError`` if no broker is registered; without brokers, partitions cannot be listed."""
     if not cluster.brokers():
-        raise ToolError(
+        raise BrokerUnavailableError(
             "no broker is registered in ZooKeeper; check the chroot (a cluster in KRaft mode requires "
             "--bootstrap-server)"
         )

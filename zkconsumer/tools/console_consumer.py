@@ -18,7 +18,7 @@ from zkconsumer.config.properties import property_table
 from zkconsumer.config.tables import to_text
 from zkconsumer.consumer.connector import create_consumer
 from zkconsumer.consumer.stream import KafkaStream
-from zkconsumer.errors import ConfigurationError, ConsumerTimeoutError
+from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, ConsumerTimeoutError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.tools import common, output
@@ -158,7 +158,7 @@ def _check_znodes(config: ConsumerConfig, options: argparse.Namespace) -> None:
     with common.access(config) as access:
         session = access.session
         if not config.bootstrap_servers and not session.znodes.children(BROKER_IDS):
-            raise ToolError(
+            raise BrokerUnavailableError(
                 f"No brokers found in ZK. {BROKER_IDS} is empty or missing at {config.zookeeper_connect!r}; check the "
                 "chroot (a cluster in KRaft mode requires bootstrap.servers in --consumer.config)"
             )

@@ -20,6 +20,8 @@ from zkconsumer.offsets.access import Access
 from zkconsumer.rebalance.assignors import group_threads_by_topic
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, group_state, output
+from zkconsumer.tools.common import ToolError
+from zkconsumer.tools.failures import ExitCode, print_error
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
@@ -157,18 +159,24 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
         "API)."
     )
     if not group_state.exists(access.session, group):
-        output.echo(f"Error: The consumer group '{group}' does not exist.")
-        return 1
+        problem = f"The consumer group '{group}' does not exist."
+        if as_json:
+            print_error(ToolError.__name__, problem)
+        else:
+            output.echo(f"Error: {problem}")
+        return ExitCode.PROBLEM
     state = group_state.read(access.session, group)
     partitions = group_state.list_partitions(access.cluster, state.topics)
     ends, failed = group_state.log_offsets(access.logs(), partitions, protocol.LATEST)
     in_kafka, notes = group_state.in_kafka(access.coordinator(), partitions, backoff_s=None)
     offsets, unreadable = group_state.offsets(state, partitions, in_kafka)
+    errors = [*failed.values(), *notes, *unreadable]
+    # Offsets in Kafka are requested once, so they can be missing while the offsets topic is created.
+    code = ExitCode.UNDETERMINED if failed or unreadable else ExitCode.SUCCESS
     if as_json:
-        errors = [*failed.values(), *notes, *unreadable]
         found = [common.partition_json(p, offsets.get(p), ends.get(p), state.owners.get(p)) for p in partitions]
         output.print_json({"group": group, "members": sorted(state.sessions), "partitions": found, "errors": errors})
-        return 0
+        return code
     for partition in partitions:
         if offsets.get(partition, -1) < 0 and partition not in state.offsets:
             output.echo(
@@ -182,7 +190,7 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
     line = f"%-{first}s %-10s %-15s %-15s %-15s %-{last}s "
     for row in (_COLUMNS, *texts):
         output.echo(line % tuple(row))
-    return 0
+    return code
 
 
 def _rows(

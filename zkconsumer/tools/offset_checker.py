@@ -16,6 +16,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
 from zkconsumer.tools import common, group_state, output
 from zkconsumer.tools.common import ToolError
+from zkconsumer.tools.failures import ExitCode
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths
 
@@ -55,11 +56,10 @@ def add_to(tools: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the table and return the exit code."""
     with common.access(common.read_config(options, options.zookeeper, options.group)) as access:
-        _check(options, access)
-    return 0
+        return _check(options, access)
 
 
-def _check(options: argparse.Namespace, access: Access) -> None:
+def _check(options: argparse.Namespace, access: Access) -> int:
     if not group_state.exists(access.session, options.group):
         raise ToolError(f"znode {GroupPaths(options.group).root} does not exist in ZooKeeper at {options.zookeeper!r}")
     state = group_state.read(access.session, options.group)
@@ -76,13 +76,15 @@ def _check(options: argparse.Namespace, access: Access) -> None:
     ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
     found = [common.partition_json(p, offsets.get(p), ends.get(p), state.owners.get(p)) for p in partitions]
     content: dict[str, object] = {"group": options.group, "members": sorted(state.sessions), "partitions": found}
-    content |= {"errors": [*notes, *failed.values()], "warnings": warnings}
+    errors = [*notes, *failed.values()]
+    content |= {"errors": errors, "warnings": warnings}
     lines = [*notes, *_table(state, partitions, offsets, ends)]
     if options.broker_info:
         brokers = {str(node): str(endpoint) for node, endpoint in sorted(dict(logs.leaders.values()).items())}
         content["brokers"] = brokers
         lines += ["BROKER INFO", *(f"{node} -> {endpoint}" for node, endpoint in brokers.items())]
     output.report(options, content, lines)
+    return ExitCode.UNDETERMINED if errors else ExitCode.SUCCESS
 
 
 def _list_partitions(options: argparse.Namespace, access: Access) -> list[TopicPartition]:

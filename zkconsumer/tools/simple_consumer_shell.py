@@ -13,7 +13,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
-from zkconsumer.errors import ConfigurationError
+from zkconsumer.errors import ConfigurationError, NotLeaderError
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.simple_consumer import SimpleConsumer
@@ -139,5 +139,5 @@ def _broker(options: argparse.Namespace, partition: TopicPartition, security: Se
     finally:
         logs.close()
     if partition not in leaders:
-        raise ToolError(f"partition {partition.partition} of topic {partition.topic!r} has no leader")
+        raise NotLeaderError(f"partition {partition.partition} of topic {partition.topic!r} has no leader")
     return leaders[partition][1]

@@ -135,7 +135,7 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeError) as error:
-        raise ToolError(f"cannot read {str(path)!r}: {error}") from error
+        raise ConfigurationError(f"cannot read {str(path)!r}: {error}") from error
     offsets: dict[str, dict[TopicPartition, int]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -143,7 +143,7 @@ def _read(path: Path) -> dict[str, dict[TopicPartition, int]]:
         parts = _LINE.fullmatch(line.strip())
         partition_number = None if parts is None else parse_partition_number(parts["partition"])
         if parts is None or partition_number is None or int(parts["offset"]) > OFFSET_MAX:
-            raise ConfigurationError(
+            raise ToolError(
                 f"{path}:{number}: must be /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET with an offset between 0 "
                 f"and {OFFSET_MAX}, got {excerpt(line)}; no offsets were written"
             )
