@@ -5,9 +5,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    HEADERS_FIELD: pa.Field
+    ARROW_SCHEMA: pa.Schema
+    ARROW_SCHEMA_WITH_HEADERS: pa.Schema
 
 Decoder = Callable[[bytes], Any]
 
@@ -115,21 +120,31 @@ def string_decoder(data: bytes) -> str:
     return data.decode("utf-8")
 
 
-_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+def _define_schemas() -> dict[str, Any]:
+    """Return the Arrow schemas by name; all columns are nullable.
 
-HEADERS_FIELD = pa.field("headers", pa.list_(pa.field("element", _HEADER)))
+    ``ARROW_SCHEMA`` has the columns of Spark's Kafka source, in the same order.
+    """
+    import pyarrow as pa
 
-#: The columns of Spark's Kafka source, in the same order; all nullable.
-ARROW_SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("timestampType", pa.int32()),
-    ]
-)
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    headers = pa.field("headers", pa.list_(pa.field("element", header)))
+    columns = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+    }
+    schema = pa.schema(columns)
+    return {"HEADERS_FIELD": headers, "ARROW_SCHEMA": schema, "ARROW_SCHEMA_WITH_HEADERS": schema.append(headers)}
 
-ARROW_SCHEMA_WITH_HEADERS = ARROW_SCHEMA.append(HEADERS_FIELD)
+
+def __getattr__(name: str) -> Any:
+    # pyarrow takes longer to import than the rest of the package, and only Arrow batches need it.
+    if name not in ("HEADERS_FIELD", "ARROW_SCHEMA", "ARROW_SCHEMA_WITH_HEADERS"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals().update(_define_schemas())
+    return globals()[name]

@@ -294,7 +294,6 @@ def test_exit_of_one_server_stops_cluster(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "the following arguments are required: ACTION"),
         (["start"], "invalid choice: 'start'"),
         (["up", "--brokers", "none"], "argument --brokers: "),
         (["up", "--brokers", "0"], "argument --brokers: must be an integer of at least 1, got '0'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import logging
 import os
 import re
 import subprocess
@@ -19,6 +20,7 @@ from aliases import Run
 import zkconsumer.tools
 from zkconsumer.config.properties import property_table
 from zkconsumer.tools import cluster_state, output
+from zkconsumer.tools.catalogue import TOOLS, Tool, ToolGroup
 from zkconsumer.tools.cli import argument_parser, main
 
 Refused = Callable[..., str]
@@ -38,6 +40,7 @@ File = Callable[[bytes], str]
             "must be an integer of at least 1, got 'many'",
         ),
         (["--zookeeper", "z", "--topic", "t", "--whitlist", "t"], "unrecognized arguments: --whitlist t"),
+        (["--zookeper", "z", "--topic", "t"], "error: unrecognized arguments: --zookeper; did you mean --zookeeper?"),
     ],
 )
 def test_wrong_usage_prints_usage(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -204,6 +207,79 @@ def test_help_lists_all_consumer_properties(capfd: pytest.CaptureFixture[str]) -
 
     listed = re.findall(r"^  (\S+) \(", capfd.readouterr().out.partition("consumer properties")[2], re.MULTILINE)
     assert listed == [row.name for row in property_table()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "level"),
+    [
+        ([], "WARNING"),
+        (["--log-level", "info"], "INFO"),
+        (["-v"], "INFO"),
+        (["-vv"], "DEBUG"),
+        (["-v", "-v"], "DEBUG"),
+        (["-q"], "ERROR"),
+        (["--verbose", "-q"], "ERROR"),
+    ],
+)
+@pytest.mark.parametrize("is_before", [True, False], ids=["before", "after"])
+def test_log_level_can_precede_or_follow_tool(
+    arguments: list[str], level: str, is_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("zkconsumer.log.show_level", lambda number: shown.append(logging.getLevelName(number)))
+    monkeypatch.setattr("zkconsumer.tools.cluster.run_java_home", lambda _: 0)
+    tool = ["cluster", "java-home"]
+
+    main([*arguments, *tool] if is_before else [*tool, *arguments])
+
+    assert shown == [level]
+
+
+def test_option_after_tool_overrides_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "zkconsumer.tools.cluster.run_java_home", lambda options: ["error", "debug"].index(options.log_level)
+    )
+
+    assert main(["-vv", "cluster", "java-home", "--log-level", "error"]) == 0
+    assert main(["-q", "cluster", "-vv", "java-home"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [
+        ("", "usage: zkconsumer [-h]"),
+        ("-v", "usage: zkconsumer [-h]"),
+        ("help", "usage: zkconsumer [-h]"),
+        ("cluster", "usage: zkconsumer cluster [-h]"),
+        ("help doctor", "usage: zkconsumer doctor [-h]"),
+        ("help cluster up", "usage: zkconsumer cluster up [-h]"),
+    ],
+)
+def test_help_is_printed_without_a_tool(arguments: str, start: str, capfd: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = main(arguments.split())
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+
+    out, errors = capfd.readouterr()
+    assert (code, errors) == (0, "")
+    assert out.startswith(start)
+
+
+def test_help_lists_each_tool_in_its_group(capfd: pytest.CaptureFixture[str]) -> None:
+    main([])
+
+    sections = capfd.readouterr().out.split("\n\n")
+    for group in ToolGroup:
+        [section] = [text for text in sections if text.startswith(f"{group.value}:")]
+        assert re.findall(r"^  ([a-z-]+)", section, re.M) == [tool.name for tool in TOOLS if tool.group is group]
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_description_starts_with_summary(tool: Tool) -> None:
+    [parser] = [one for one in parsers(argument_parser()) if one.prog == f"zkconsumer {tool.name}"]
+
+    assert (parser.description or "").startswith(f"{tool.summary}.")
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

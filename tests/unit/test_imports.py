@@ -178,7 +178,7 @@ def modules_after(statement: str) -> set[str]:
     """Return the modules that a new Python process has loaded after a statement."""
     code = f"{statement}\nimport sys, json\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    return set(json.loads(done.stdout))
+    return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +197,31 @@ def test_package_import_excludes(package: str, after_import: set[str]) -> None:
 def test_command_and_pytest_plugin_do_not_import_pyspark(module: str) -> None:
     """Without pyspark, the plain consumer is a quarter of the size."""
     assert not {name for name in modules_after(f"import {module}") if name.partition(".")[0] in ("pyspark", "py4j")}
+
+
+#: Modules that take long to import and that no tool needs to parse its arguments.
+HEAVY = ("numpy", "pyarrow", "kafka", "kazoo", "rich", "structlog", "javaproperties", "pandas", "tenacity", "packaging")
+
+
+@pytest.mark.parametrize("arguments", ["--version", "--help", "", "-v --help"])
+def test_version_and_help_import_no_tool(arguments: str) -> None:
+    statement = (
+        f"import sys; sys.argv = ['zkconsumer', *{arguments.split()!r}]\n"
+        "from zkconsumer.__main__ import run\n"
+        "try: run()\n"
+        "except SystemExit: pass\n"
+        "print()"
+    )
+    after = modules_after(statement)
+    shared = {f"zkconsumer.tools.{name}" for name in ("arguments", "catalogue", "cli", "failures", "output")}
+    tools = {name for name in after if name.startswith("zkconsumer.tools.")}
+
+    assert not {name for name in after if name.partition(".")[0] in HEAVY}
+    assert tools <= shared
+
+
+def test_messages_do_not_import_pyarrow() -> None:
+    assert "pyarrow" not in modules_after("import zkconsumer.message")
 
 
 @pytest.mark.parametrize(

@@ -99,9 +99,32 @@ def test_spark_option_of_consumer_has_right_hint(name: str, hint: str) -> None:
     [
         (["watch", "--group", "g", "--once"], "unrecognized arguments: --once; its counterpart is --count 1"),
         (["watch", "--group", "g", "--zkconnect=h"], "--zkconnect=h; its counterpart is --zookeeper"),
-        (["export-offsets", "--zookeeper", "h"], "are required: --output-file; its counterpart is --zkconnect"),
-        (["doctor", "--grup", "g"], "the following arguments are required: --group; did you mean --group?"),
-        (["consumer-perf", "--zokeeper", "h", "--topik", "t"], "; did you mean --zookeeper?; did you mean --topic?"),
+        (["doctor", "--grup", "g"], "error: unrecognized arguments: --grup; did you mean --group?"),
+        (["watch", "--grp=x"], "error: unrecognized arguments: --grp; did you mean --group?"),
+        (
+            ["export-offsets", "--output", "f", "--outputfile", "f"],
+            "error: unrecognized arguments: --outputfile f; did you mean --output-file?",
+        ),
+        (["check-config", "--jsn"], "error: unrecognized arguments: --jsn; did you mean --json?"),
+        (["console-consumer", "--tpic", "t"], "error: unrecognized arguments: --tpic; did you mean --topic?"),
+        (["cluster", "produce", "--topik", "t"], "error: unrecognized arguments: --topik; did you mean --topic?"),
+        (
+            ["consumer-perf", "--zokeeper", "h", "--topik", "t"],
+            "error: unrecognized arguments: --zokeeper --topik; did you mean --zookeeper?; did you mean --topic?",
+        ),
+        (
+            ["watch", "--grp", "g", "--count", "0"],
+            "error: unrecognized arguments: --grp; did you mean --group?\n"
+            "argument --count: must be an integer of at least 1, got '0'",
+        ),
+        (["watch", "--count", "-1"], "error: argument --count: must be an integer of at least 1, got '-1'"),
+        (["watch", "--group"], "error: argument --group: expected one argument"),
+        (["--group", "g", "watch"], "unrecognized arguments: --group; options of a tool or action follow its name"),
+        (
+            ["--grp", "watch", "--group", "g"],
+            "unrecognized arguments: --grp; options of a tool or action follow its name",
+        ),
+        (["-v", "--log-levl", "info", "watch"], "unrecognized arguments: --log-levl; did you mean --log-level?"),
         (["consumer-groups", "--zookeeper", "h", "--lst"], "; did you mean --list?"),
         (["wacth", "--group", "g"], "; did you mean watch?"),
         (["cluster", "upp"], "; did you mean up?"),

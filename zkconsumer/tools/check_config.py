@@ -6,17 +6,16 @@ import argparse
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.config.properties import ALIASES, PROPERTIES, WITHOUT_EFFECT
 from zkconsumer.config.properties_file import FileValue, parse_entries
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.tools import common, output
+from zkconsumer.tools.arguments import ToolParser
 
-_DESCRIPTION = """\
-Check a consumer properties file.
-
+_DETAILS = """\
 Print each property with the value that the consumer uses, followed by all problems with their line numbers.
 Passwords are masked. No connection is opened.
 
@@ -45,9 +44,10 @@ class _Line(NamedTuple):
     becomes: str
 
 
-def add_to(tools: Any) -> None:
-    """Add the subcommand."""
-    parser = common.add_tool(tools, "check-config", run, _DESCRIPTION)
+def add_options(parser: ToolParser) -> None:
+    """Add the description, the options and the function that runs the tool."""
+    parser.set_defaults(run=run)
+    parser.describe(_DETAILS)
     parser.add_argument("file", type=Path, metavar="FILE", help="consumer properties file")
     common.add_json(parser)
 

@@ -21,18 +21,13 @@ from zkconsumer.devcluster.servers import is_kraft, pinned_versions
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.tools import cluster_produce, cluster_state, common, output
+from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.zookeeper.registry import check_topic_name
 
 
-def add_to(tools: Any) -> None:
-    """Add the subcommand."""
-    parser = tools.add_parser(
-        "cluster",
-        help="Start, use and stop a development cluster",
-        description="Start, use and stop a development cluster of ZooKeeper and Kafka brokers on this machine.",
-    )
-    common.add_log_level(parser)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+def add_options(parser: ToolParser) -> None:
+    """Add the actions, their options and the functions that run them."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
     up = actions.add_parser("up", help="start a cluster that runs until Ctrl-C or, with --detach, until `down`")
     up.add_argument("--brokers", type=common.positive, default=2, metavar="N", help="number of brokers (default: 2)")
     up.add_argument(
@@ -68,24 +63,24 @@ def add_to(tools: Any) -> None:
     )
     up.add_argument("--detach", action="store_true", help="run the cluster in the background")
     common.add_json(up)
-    up.set_defaults(run=run_up, parser=up)
+    up.set_defaults(run=run_up)
     down = actions.add_parser("down", help="stop the detached cluster")
     common.add_json(down)
-    down.set_defaults(run=run_down, parser=down)
+    down.set_defaults(run=run_down)
     status = actions.add_parser("status", help="print the addresses of the detached cluster")
     form = status.add_mutually_exclusive_group()
     common.add_json(form)
     form.add_argument(
         "--properties", action="store_true", help="print a consumer properties file; change its group.id as needed"
     )
-    status.set_defaults(run=run_status, parser=status)
+    status.set_defaults(run=run_status)
     topic = actions.add_parser("topic", help="create a topic in the detached cluster")
     topic.add_argument(
         "topic", type=_topic, metavar="NAME[:PARTITIONS]", help="topic name and number of partitions (default: 1)"
     )
-    topic.set_defaults(run=run_topic, parser=topic)
+    topic.set_defaults(run=run_topic)
     java = actions.add_parser("java-home", help="print the JAVA_HOME that the development cluster uses")
-    java.set_defaults(run=run_java_home, parser=java)
+    java.set_defaults(run=run_java_home)
     cluster_produce.add_to(actions)
 
 

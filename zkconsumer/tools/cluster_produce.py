@@ -49,7 +49,7 @@ def add_to(actions: Any) -> None:
         metavar="HOSTS",
         help="bootstrap brokers (default: those of the detached development cluster)",
     )
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

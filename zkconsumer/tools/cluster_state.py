@@ -51,11 +51,12 @@ def hint(arguments: Collection[str], addresses: Collection[str]) -> str:
         return ""
     if state is None or state["zookeeper.connect"] in addresses or state["bootstrap.servers"] in addresses:
         return ""
-    needed = [(name, "zookeeper.connect") for name in ("--zookeeper", "--zkconnect", "--zookeeper.connect")]
-    needed.append(("--broker-list", "bootstrap.servers"))
-    if is_kraft(state["kafka"]):
+    zookeeper = [name for name in ("--zkconnect", "--zookeeper.connect", "--zookeeper") if name in arguments][:1]
+    needed = [("--broker-list", "bootstrap.servers")] if "--broker-list" in arguments else []
+    needed = needed or [(name, "zookeeper.connect") for name in zookeeper]
+    if is_kraft(state["kafka"]) and "--bootstrap-server" in arguments:
         needed.append(("--bootstrap-server", "bootstrap.servers"))
-    found = [f"{option} {state[address]}" for option, address in needed if option in arguments]
+    found = [f"{option} {state[address]}" for option, address in needed]
     return f"a development cluster is running; to use it: {' '.join(found)}" if found else ""
 
 

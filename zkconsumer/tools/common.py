@@ -9,7 +9,6 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from tenacity import Retrying
 
@@ -31,46 +30,39 @@ _BROKER_TIMEOUT_S = 10.0
 #: Maximum time to retry a request, in seconds.
 _RETRY_TIMEOUT_S = 15.0
 
-#: Valid values of ``--log-level``.
-LOG_LEVELS = ("debug", "info", "warning", "error")
-
 #: Default of ``--zookeeper``, as in Kafka's tools.
 LOCAL = "localhost:2181"
 
+#: Environment variable with the default of ``--zookeeper``.
+ZOOKEEPER_VARIABLE = "ZKCONSUMER_ZOOKEEPER"
 
-def add_tool(tools: Any, name: str, run: Any, description: str) -> argparse.ArgumentParser:
-    """Add a subcommand.
+#: Environment variable with the default of ``--command-config``.
+CONFIG_VARIABLE = "ZKCONSUMER_COMMAND_CONFIG"
+
+
+def add_zookeeper(parser: argparse.ArgumentParser, *names: str, is_required: bool = False) -> None:
+    """Add ``--zookeeper``.
 
     Args:
-        tools: return value of ``add_subparsers``.
-        name: name of the subcommand.
-        run: function that takes the parsed options and returns the exit code.
-        description: description for ``--help``; its first line is also shown in the list of tools.
+        names: further names of the option, which the corresponding Kafka tool uses.
+        is_required: whether the Kafka tool has no default.
     """
-    parser: argparse.ArgumentParser = tools.add_parser(
-        name,
-        help=description.splitlines()[0].rstrip("."),
-        description=description,
-    )
-    add_log_level(parser)
-    parser.set_defaults(run=run, parser=parser)
-    return parser
-
-
-def add_log_level(parser: argparse.ArgumentParser) -> None:
-    """Add ``--log-level``."""
+    address = os.environ.get(ZOOKEEPER_VARIABLE) or (None if is_required else LOCAL)
+    default = f"default: {ZOOKEEPER_VARIABLE}" if is_required else f"default: {ZOOKEEPER_VARIABLE}, or {LOCAL}"
     parser.add_argument(
-        "--log-level",
-        type=str.lower,
-        choices=LOG_LEVELS,
-        default="warning",
-        help="show log events of this level and above on standard error (default: warning)",
+        *names,
+        "--zookeeper",
+        dest="zookeeper",
+        default=address,
+        required=address is None,
+        metavar="HOSTS",
+        help=f"ZooKeeper servers: host:port,.../chroot ({default})",
     )
 
 
 def add_group(parser: argparse.ArgumentParser) -> None:
     """Add ``--zookeeper`` and ``--group``, for a tool that operates on one group."""
-    parser.add_argument("--zookeeper", default=LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)")
+    add_zookeeper(parser)
     parser.add_argument("--group", required=True, help="consumer group")
 
 
@@ -83,8 +75,10 @@ def add_access(parser: argparse.ArgumentParser, *, brokers: bool = True) -> None
     """Add ``--command-config`` and, if the tool connects to brokers, ``--bootstrap-server``."""
     parser.add_argument(
         "--command-config",
+        default=os.environ.get(CONFIG_VARIABLE) or None,
         metavar="FILE",
-        help="properties file with security settings, such as security.protocol and zookeeper.sasl.*",
+        help="properties file with security settings, such as security.protocol and zookeeper.sasl.* "
+        f"(default: {CONFIG_VARIABLE})",
     )
     if brokers:
         parser.add_argument(

@@ -11,7 +11,6 @@ import argparse
 import random
 import signal
 import sys
-from typing import Any
 
 from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
 from zkconsumer.config.properties import property_table
@@ -22,6 +21,7 @@ from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, Consum
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.tools import common, output
+from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.formatters import parse_properties
 from zkconsumer.tools.printer import (
@@ -32,13 +32,11 @@ from zkconsumer.tools.printer import (
 from zkconsumer.zookeeper.registry import BROKER_IDS, GroupPaths
 
 
-def add_to(tools: Any) -> None:
-    """Add the subcommand."""
-    parser = common.add_tool(
-        tools, "console-consumer", run, "Read data from Kafka topics and write it to standard output."
-    )
+def add_options(parser: ToolParser) -> None:
+    """Add the description, the options and the function that runs the tool."""
+    parser.set_defaults(run=run)
     parser.epilog = f"consumer properties (type, default):\n{to_text(property_table())}"
-    parser.add_argument("--zookeeper", required=True, metavar="HOSTS", help="ZooKeeper servers: host:port,.../chroot")
+    common.add_zookeeper(parser, is_required=True)
     topics = parser.add_mutually_exclusive_group(required=True)
     topics.add_argument("--topic", help="topic to consume")
     topics.add_argument("--whitelist", metavar="REGEX", help="regular expression that matches the topics to consume")

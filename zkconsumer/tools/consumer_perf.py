@@ -14,13 +14,13 @@ import threading
 import time
 from concurrent import futures
 from datetime import UTC, datetime
-from typing import Any
 
 from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
 from zkconsumer.consumer.connector import create_consumer
 from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import ConsumerTimeoutError
 from zkconsumer.tools import common, output
+from zkconsumer.tools.arguments import ToolParser
 
 _MB = 1024 * 1024
 #: Maps pattern letters of Java's SimpleDateFormat to ``strftime`` directives.
@@ -37,15 +37,15 @@ _IN_JSON = {
 }
 
 
-def add_to(tools: Any) -> None:
-    """Add the subcommand."""
-    parser = common.add_tool(tools, "consumer-perf", run, "Measure the throughput of a consumer that reads one topic.")
+def add_options(parser: ToolParser) -> None:
+    """Add the description, the options and the function that runs the tool."""
+    parser.set_defaults(run=run)
     default = "(default: %(default)s)"
 
     def add_number(name: str, value: int, text: str, metavar: str = "N") -> None:
         parser.add_argument(name, type=common.positive, default=value, metavar=metavar, help=f"{text} {default}")
 
-    parser.add_argument("--zookeeper", required=True, metavar="HOSTS", help="ZooKeeper servers")
+    common.add_zookeeper(parser, is_required=True)
     parser.add_argument("--topic", required=True, help="topic to consume")
     parser.add_argument("--group", help="consumer group (default: a generated group that is deleted on exit)")
     parser.add_argument(

@@ -13,14 +13,13 @@ from zkconsumer.health import Health, HealthReason
 from zkconsumer.offsets.access import Access
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, doctor_group, doctor_offsets, group_state, output
+from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.findings import Commands, Finding, assess_health
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.tools.groups import list_subscribed_threads
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
 
-_DESCRIPTION = """\
-Report problems of a consumer group: members, owners, assignment and offsets.
-
+_DETAILS = """\
 The line `health` reports whether the group makes progress, according to ZooKeeper and the brokers: healthy,
 rebalancing, stalled, or failed (the group has no members). The reason codes are the same as in a consumer's
 health report.
@@ -38,9 +37,10 @@ _TRANSIENT = ("partition_not_released", "rebalance_failed")
 _MAX_PARTITIONS = 5
 
 
-def add_to(tools: Any) -> None:
-    """Add the subcommand."""
-    parser = common.add_tool(tools, "doctor", run, _DESCRIPTION)
+def add_options(parser: ToolParser) -> None:
+    """Add the description, the options and the function that runs the tool."""
+    parser.set_defaults(run=run)
+    parser.describe(_DETAILS)
     common.add_group(parser)
     parser.add_argument(
         "--stale-after",

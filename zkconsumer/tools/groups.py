@@ -20,6 +20,7 @@ from zkconsumer.offsets.access import Access
 from zkconsumer.rebalance.assignors import group_threads_by_topic
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, group_state, output
+from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.failures import ExitCode, print_error
 from zkconsumer.tools.group_state import GroupState
@@ -29,12 +30,10 @@ from zkconsumer.zookeeper.session import ZooKeeperSession
 _COLUMNS = ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID")
 
 
-def add_to(tools: Any) -> None:
-    """Add the two subcommands."""
-    parser = common.add_tool(
-        tools, "consumer-groups", run_groups, "List, describe or delete consumer groups in ZooKeeper."
-    )
-    parser.add_argument("--zookeeper", required=True, metavar="HOSTS", help="ZooKeeper servers")
+def add_groups(parser: ToolParser) -> None:
+    """Add the options of ``consumer-groups``."""
+    parser.set_defaults(run=run_groups)
+    common.add_zookeeper(parser, is_required=True)
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--list", action="store_true", help="list all consumer groups")
     action.add_argument("--describe", action="store_true", help="describe a consumer group: offsets, lag and owners")
@@ -54,19 +53,15 @@ def add_to(tools: Any) -> None:
     )
     common.add_access(parser)
     common.add_json(parser)
-    verify = common.add_tool(
-        tools, "verify-rebalance", run_verify, "Verify that a live member owns each partition of a consumer group."
-    )
-    verify.add_argument(
-        "--zookeeper.connect",
-        dest="zookeeper",
-        default=common.LOCAL,
-        metavar="HOSTS",
-        help="ZooKeeper servers (default: %(default)s)",
-    )
-    verify.add_argument("--group", required=True, help="consumer group")
-    common.add_access(verify)
-    common.add_json(verify)
+
+
+def add_verify(parser: ToolParser) -> None:
+    """Add the options of ``verify-rebalance``."""
+    parser.set_defaults(run=run_verify)
+    common.add_zookeeper(parser, "--zookeeper.connect")
+    parser.add_argument("--group", required=True, help="consumer group")
+    common.add_access(parser)
+    common.add_json(parser)
 
 
 def _partition_number(text: str) -> int:

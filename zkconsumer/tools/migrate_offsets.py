@@ -14,13 +14,12 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
 from zkconsumer.tools import common, group_state, output
+from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.common import ToolError
 
 _COLUMNS = ("TOPIC", "PARTITION", "FROM", "TO", "ACTION")
 
-_DESCRIPTION = """\
-Copy the offsets of a consumer group between ZooKeeper, Kafka, Spark checkpoints and JSON.
-
+_DETAILS = """\
 PLACE is one of
 
   zookeeper        the group's offsets in ZooKeeper
@@ -42,9 +41,10 @@ _IN_CLUSTER = ("zookeeper", "kafka")
 Offsets = Mapping[TopicPartition, int]
 
 
-def add_to(tools: Any) -> None:
-    """Add the subcommand."""
-    parser = common.add_tool(tools, "migrate-offsets", run, _DESCRIPTION)
+def add_options(parser: ToolParser) -> None:
+    """Add the description, the options and the function that runs the tool."""
+    parser.set_defaults(run=run)
+    parser.describe(_DETAILS)
     common.add_group(parser)
     parser.add_argument(
         "--from",

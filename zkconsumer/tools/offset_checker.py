@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.config.types import split_list
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
 from zkconsumer.tools import common, group_state, output
+from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.failures import ExitCode
 from zkconsumer.tools.group_state import GroupState
@@ -23,9 +23,9 @@ from zkconsumer.zookeeper.registry import GroupPaths
 _ROW = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
 
 
-def add_to(tools: Any) -> None:
-    """Add the subcommand."""
-    parser = common.add_tool(tools, "offset-checker", run, "Check the offsets and the lag of a consumer group.")
+def add_options(parser: ToolParser) -> None:
+    """Add the description, the options and the function that runs the tool."""
+    parser.set_defaults(run=run)
     common.add_group(parser)
     parser.add_argument(
         "--topic", metavar="TOPICS", help="comma-separated list of topics (default: all topics of the group)"

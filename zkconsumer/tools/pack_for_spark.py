@@ -16,15 +16,14 @@ from packaging.utils import canonicalize_name
 import zkconsumer
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.tools import common, output
+from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.distribution import InstalledDistribution
 
 #: Distributions that are part of Spark's Python environment: Spark itself and the requirements of Python data sources.
 _IN_SPARK = frozenset({"pyspark", "py4j", "pyarrow", "pandas", "numpy", "grpcio", "googleapis-common-protos"})
 
-_DESCRIPTION = """\
-Create an archive of zkconsumer and its dependencies, for Spark executors on which they are not installed.
-
+_DETAILS = """\
   zkconsumer pack-for-spark packages.tar.gz
   spark-submit --archives packages.tar.gz#packages \\
   --conf spark.executorEnv.PYTHONPATH=packages job.py
@@ -34,9 +33,10 @@ must be installed on the executors for Python data sources.
 """
 
 
-def add_to(tools: Any) -> None:
-    """Add the subcommand."""
-    parser = common.add_tool(tools, "pack-for-spark", run, _DESCRIPTION)
+def add_options(parser: ToolParser) -> None:
+    """Add the description, the options and the function that runs the tool."""
+    parser.set_defaults(run=run)
+    parser.describe(_DETAILS)
     parser.add_argument("archive", type=Path, metavar="FILE.tar.gz", help="archive to create")
     parser.add_argument(
         "--include",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
-from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.connect import Connecting
@@ -18,6 +17,7 @@ from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.simple_consumer import SimpleConsumer
 from zkconsumer.tools import common, group_state, output
+from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.common import ToolError
 from zkconsumer.tools.formatters import Formatter
 from zkconsumer.tools.printer import MessagePrinter, add_output_options, choose_formatter
@@ -26,9 +26,9 @@ from zkconsumer.tools.printer import MessagePrinter, add_output_options, choose_
 _TIMEOUT_S = 30.0
 
 
-def add_to(tools: Any) -> None:
-    """Add the subcommand."""
-    parser = common.add_tool(tools, "simple-consumer-shell", run, "Read the messages of one partition.")
+def add_options(parser: ToolParser) -> None:
+    """Add the description, the options and the function that runs the tool."""
+    parser.set_defaults(run=run)
     parser.add_argument("--broker-list", required=True, metavar="HOSTS", help="brokers: host:port,...")
     parser.add_argument("--topic", required=True, help="topic to consume")
     parser.add_argument(

@@ -16,19 +16,17 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.tools import common, group_state, output
+from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths
 
 _COLUMNS = ("TOPIC", "PARTITION", "OFFSET", "LOG-END", "LAG", "CONSUMED/S", "PRODUCED/S", "OWNER")
 
 
-def add_to(tools: Any) -> None:
-    """Add the subcommand."""
-    description = (
-        "Monitor the owners, offsets, lag and rates of a consumer group.\n\n"
-        "On a terminal, one table is updated in place. A file or pipe receives one table per interval."
-    )
-    parser = common.add_tool(tools, "watch", run, description)
+def add_options(parser: ToolParser) -> None:
+    """Add the description, the options and the function that runs the tool."""
+    parser.set_defaults(run=run)
+    parser.describe("On a terminal, one table is updated in place. A file or pipe receives one table per interval.")
     common.add_group(parser)
     parser.add_argument(
         "--interval", type=common.positive, default=2, metavar="SECONDS", help="refresh interval (default: %(default)s)"

@@ -12,7 +12,6 @@ import argparse
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.config import ConsumerConfig
@@ -22,6 +21,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
 from zkconsumer.tools import common, group_state, output
+from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.common import ToolError
 from zkconsumer.zookeeper.registry import OFFSET_MAX, GroupPaths, parse_partition_number
 from zkconsumer.zookeeper.session import ZooKeeperSession
@@ -31,46 +31,41 @@ _LINE = re.compile(
 )
 
 
-def add_to(tools: Any) -> None:
-    """Add the three subcommands."""
-    export = common.add_tool(tools, "export-offsets", run_export, "Export the offsets of consumer groups to a file.")
-    _add_zkconnect(export)
-    export.add_argument("--group", action="append", help="consumer group; can be repeated (default: all groups)")
-    export.add_argument("--output-file", required=True, type=Path, metavar="FILE", help="file to write")
-    common.add_access(export, brokers=False)
-    common.add_json(export)
-    imports = common.add_tool(tools, "import-offsets", run_import, "Import the offsets in a file into ZooKeeper.")
-    _add_zkconnect(imports)
-    imports.add_argument(
-        "--input-file", required=True, type=Path, metavar="FILE", help="file written by export-offsets"
-    )
-    imports.add_argument("--force", action="store_true", help="import the offsets even if a group has live members")
-    common.add_access(imports)
-    common.add_json(imports)
-    update = common.add_tool(
-        tools,
-        "update-offsets",
-        run_update,
-        "Set the offsets of a consumer group to the earliest or latest offsets of a topic.",
-    )
-    update.add_argument("where", choices=("earliest", "latest"), help="offset to set")
-    update.add_argument(
+def add_export(parser: ToolParser) -> None:
+    """Add the options of ``export-offsets``."""
+    parser.set_defaults(run=run_export)
+    common.add_zookeeper(parser, "--zkconnect")
+    parser.add_argument("--group", action="append", help="consumer group; can be repeated (default: all groups)")
+    parser.add_argument("--output-file", required=True, type=Path, metavar="FILE", help="file to write")
+    common.add_access(parser, brokers=False)
+    common.add_json(parser)
+
+
+def add_import(parser: ToolParser) -> None:
+    """Add the options of ``import-offsets``."""
+    parser.set_defaults(run=run_import)
+    common.add_zookeeper(parser, "--zkconnect")
+    parser.add_argument("--input-file", required=True, type=Path, metavar="FILE", help="file written by export-offsets")
+    parser.add_argument("--force", action="store_true", help="import the offsets even if a group has live members")
+    common.add_access(parser)
+    common.add_json(parser)
+
+
+def add_update(parser: ToolParser) -> None:
+    """Add the options of ``update-offsets``."""
+    parser.set_defaults(run=run_update)
+    parser.add_argument("where", choices=("earliest", "latest"), help="offset to set")
+    parser.add_argument(
         "config", metavar="consumer.properties", help="properties file with zookeeper.connect and group.id"
     )
-    update.add_argument("topic", help="topic whose offsets are set")
-    update.add_argument("--force", action="store_true", help="set the offsets even if the group has live members")
-    common.add_json(update)
-
-
-def _add_zkconnect(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--zkconnect", default=common.LOCAL, metavar="HOSTS", help="ZooKeeper servers (default: %(default)s)"
-    )
+    parser.add_argument("topic", help="topic whose offsets are set")
+    parser.add_argument("--force", action="store_true", help="set the offsets even if the group has live members")
+    common.add_json(parser)
 
 
 def run_export(options: argparse.Namespace) -> int:
     """Write one line per partition, ``/consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET``, and return the exit code."""
-    with common.access(common.read_config(options, options.zkconnect)) as access:
+    with common.access(common.read_config(options, options.zookeeper)) as access:
         session = access.session
         lines, skipped, counts = [], [], {}
         for group in options.group or group_state.groups(session):
@@ -96,7 +91,7 @@ def run_export(options: argparse.Namespace) -> int:
 def run_import(options: argparse.Namespace) -> int:
     """Import the offsets in a file, up to its first empty line, and return the exit code."""
     offsets_by_group = _read(options.input_file)
-    with common.access(common.read_config(options, options.zkconnect)) as access:
+    with common.access(common.read_config(options, options.zookeeper)) as access:
         session = access.session
         _check_partitions(access.cluster, options.input_file, offsets_by_group)
         _check_idle(session, list(offsets_by_group), options.force)
