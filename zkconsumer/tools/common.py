@@ -111,6 +111,12 @@ def read_config(options: argparse.Namespace, hosts: str, group: str = CLIENT_ID)
     return dataclasses.replace(config, group_id=group)
 
 
+def read_consumer_properties(path: str | None) -> dict[str, str]:
+    """Read a consumer properties file; the file that ``ZKCONSUMER_COMMAND_CONFIG`` names contains the defaults."""
+    paths = (os.environ.get(CONFIG_VARIABLE), path)
+    return {name: value for one in paths if one for name, value in read_properties(one).items()}
+
+
 def check_brokers(cluster: Cluster) -> None:
     """Raise ``BrokerUnavailableError`` if no broker is registered; without brokers, partitions cannot be listed."""
     if not cluster.brokers():

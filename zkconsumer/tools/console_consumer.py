@@ -12,7 +12,7 @@ import random
 import signal
 import sys
 
-from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
+from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.config.properties import property_table
 from zkconsumer.config.tables import to_text
 from zkconsumer.consumer.connector import create_consumer
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:
-    properties = read_properties(options.consumer_config) if options.consumer_config else {}
+    properties = common.read_consumer_properties(options.consumer_config)
     properties.update(parse_properties(options.consumer_property))
     properties["zookeeper.connect"] = options.zookeeper
     if options.group:

@@ -15,7 +15,7 @@ import time
 from concurrent import futures
 from datetime import UTC, datetime
 
-from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
+from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.consumer.connector import create_consumer
 from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import ConsumerTimeoutError
@@ -118,7 +118,7 @@ def _properties(options: argparse.Namespace) -> dict[str, object]:
         "fetch.message.max.bytes": options.fetch_size,
         "socket.receive.buffer.bytes": options.socket_buffer_size,
         "num.consumer.fetchers": options.num_fetch_threads,
-        **(read_properties(options.consumer_config) if options.consumer_config else {}),
+        **common.read_consumer_properties(options.consumer_config),
         "zookeeper.connect": options.zookeeper,
         **({"group.id": options.group} if options.group else {}),
     }

@@ -6,12 +6,14 @@ Source: Kafka 1.1 kafka.tools.SimpleConsumerShell.
 from __future__ import annotations
 
 import argparse
+import os
 from contextlib import closing
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
+from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError, NotLeaderError
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
@@ -29,7 +31,13 @@ _TIMEOUT_S = 30.0
 def add_options(parser: ToolParser) -> None:
     """Add the description, the options and the function that runs the tool."""
     parser.set_defaults(run=run)
-    parser.add_argument("--broker-list", required=True, metavar="HOSTS", help="brokers: host:port,...")
+    servers = parser.add_mutually_exclusive_group(required=not os.environ.get(common.ZOOKEEPER_VARIABLE))
+    servers.add_argument("--broker-list", metavar="HOSTS", help="brokers: host:port,...")
+    servers.add_argument(
+        "--zookeeper",
+        metavar="HOSTS",
+        help=f"ZooKeeper servers at which the brokers are registered (default: {common.ZOOKEEPER_VARIABLE})",
+    )
     parser.add_argument("--topic", required=True, help="topic to consume")
     parser.add_argument(
         "--partition", type=int, default=0, metavar="N", help="partition to consume (default: %(default)s)"
@@ -72,10 +80,11 @@ def run(options: argparse.Namespace) -> int:
     """Print the messages and return the exit code."""
     if options.offset < -2:
         raise ConfigurationError(f"--offset must be an offset, -2 (earliest) or -1 (latest), got '{options.offset}'")
-    security = Security.from_config(common.read_config(options, common.LOCAL))
+    config = common.read_config(options, options.zookeeper or os.environ.get(common.ZOOKEEPER_VARIABLE) or common.LOCAL)
+    security = Security.from_config(config)
     partition = TopicPartition(options.topic, options.partition)
     printer = MessagePrinter(options, _formatter(options))
-    endpoint = _broker(options, partition, security)
+    endpoint = _broker(options, partition, _list_brokers(options, config), security)
     with SimpleConsumer(endpoint.host, endpoint.port, client_id=options.client_id, security=security) as consumer:
         end = _print_all(options, consumer, partition, printer)
     if end is not None:
@@ -113,8 +122,18 @@ def _print_all(
     return int(offset)
 
 
-def _broker(options: argparse.Namespace, partition: TopicPartition, security: Security) -> Endpoint:
-    brokers = parse_bootstrap(options.broker_list)
+def _list_brokers(options: argparse.Namespace, config: ConsumerConfig) -> list[Endpoint]:
+    """Return the brokers of ``--broker-list``, or those that are registered in ZooKeeper."""
+    if options.broker_list:
+        return parse_bootstrap(options.broker_list)
+    with common.access(config) as access:
+        common.check_brokers(access.cluster)
+        return access.cluster.brokers()
+
+
+def _broker(
+    options: argparse.Namespace, partition: TopicPartition, brokers: list[Endpoint], security: Security
+) -> Endpoint:
     connecting = Connecting(options.client_id, _TIMEOUT_S, security)
     with closing(BootstrapCluster(brokers, connecting)) as cluster:
         existing = group_state.list_partitions(cluster, [partition.topic])

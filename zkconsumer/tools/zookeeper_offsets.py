@@ -9,6 +9,7 @@ znodes whose content is empty, negative or malformed.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -59,6 +60,11 @@ def add_update(parser: ToolParser) -> None:
         "config", metavar="consumer.properties", help="properties file with zookeeper.connect and group.id"
     )
     parser.add_argument("topic", help="topic whose offsets are set")
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOSTS",
+        help=f"ZooKeeper servers (default: zookeeper.connect in the properties file, or {common.ZOOKEEPER_VARIABLE})",
+    )
     parser.add_argument("--force", action="store_true", help="set the offsets even if the group has live members")
     common.add_json(parser)
 
@@ -106,7 +112,9 @@ def run_import(options: argparse.Namespace) -> int:
 
 def run_update(options: argparse.Namespace) -> int:
     """Set the group's offsets for a topic to the earliest or latest offsets, and return the exit code."""
-    config = ConsumerConfig.from_properties(options.config)
+    address = {"zookeeper.connect": os.environ[name]} if os.environ.get(name := common.ZOOKEEPER_VARIABLE) else {}
+    given = {"zookeeper.connect": options.zookeeper} if options.zookeeper else {}
+    config = ConsumerConfig.from_dict({**address, **common.read_consumer_properties(options.config), **given})
     timestamp = protocol.EARLIEST if options.where == "earliest" else protocol.LATEST
     with common.access(config) as access:
         partitions = group_state.list_partitions(access.cluster, [options.topic])
