@@ -120,7 +120,8 @@ def test_malformed_registration_stalls_group_and_member(
     assert found["since"] == pytest.approx(zk.exists(path).mtime / 1000)
     assert found["partitions"] == []
     assert path in found["message"]
-    assert "\nhealth: stalled (registration_invalid; since 20" in run("doctor", "--zookeeper", at, "--group", group)[1]
+    out = run("doctor", "--zookeeper", at, "--group", group)[1]
+    assert out.startswith("health: stalled (registration_invalid; since 20")
 
 
 def test_owner_that_is_no_member_stalls_its_partitions(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from zkconsumer.errors import RegistrationError, RetriableError, ZkConsumerError
-from zkconsumer.health import Health, HealthReason
+from zkconsumer.health import Health, HealthReason, HealthState
 from zkconsumer.offsets.access import Access
 from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.tools import common, doctor_group, doctor_offsets, group_state, output
@@ -17,10 +17,12 @@ from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.findings import Commands, Finding, assess_health
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.tools.groups import list_subscribed_threads
+from zkconsumer.tools.output import Line
+from zkconsumer.tools.terminal import Severity
 from zkconsumer.zookeeper.registry import GroupPaths, Registration
 
 _DETAILS = """\
-The line `health` reports whether the group makes progress, according to ZooKeeper and the brokers: healthy,
+The first line, `health`, reports whether the group makes progress, according to ZooKeeper and the brokers: healthy,
 rebalancing, stalled, or failed (the group has no members). The reason codes are the same as in a consumer's
 health report.
 
@@ -32,6 +34,9 @@ _REBALANCE_S = 2.0
 
 #: Codes of problems that occur temporarily during a rebalance.
 _TRANSIENT = ("partition_not_released", "rebalance_failed")
+
+#: Severity by health state; other states are errors.
+_SEVERITIES = {HealthState.HEALTHY: Severity.GOOD, HealthState.REBALANCING: Severity.WARNING}
 
 #: Maximum number of partitions printed per health reason.
 _MAX_PARTITIONS = 5
@@ -71,15 +76,17 @@ def run(options: argparse.Namespace) -> int:
     return 1 if findings else 0
 
 
-def _lines(state: GroupState, health: Health, findings: Sequence[Finding]) -> Iterator[str]:
-    for finding in findings:
-        yield f"{finding.where}: {finding.problem}"
-        yield f"    {finding.remedy}"
-    yield f"health: {_describe(health)}"
+def _lines(state: GroupState, health: Health, findings: Sequence[Finding]) -> Iterator[str | Line]:
+    """Yield the verdict and then the findings. Findings that prevent progress are errors, others are warnings."""
+    yield Line(f"health: {_describe(health)}", _SEVERITIES.get(health.state, Severity.ERROR))
     yield (
         f"group {state.group}: {state.members_text}, {output.count(len(state.owners), 'partition')} owned: "
         f"{output.count(len(findings), 'problem') if findings else 'no problems'} found"
     )
+    for finding in findings:
+        is_error = bool(finding.code) and finding.code != "rebalancing"
+        yield Line(f"{finding.where}: {finding.problem}", Severity.ERROR if is_error else Severity.WARNING)
+        yield f"    {finding.remedy}"
 
 
 def _describe(health: Health) -> str:

@@ -9,7 +9,10 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
+
+from zkconsumer.tools import terminal
+from zkconsumer.tools.terminal import Severity
 
 #: Maximum number of characters in a table cell. Only ids written by other programs are longer.
 _MAX_CELL_LENGTH = 600
@@ -127,37 +130,41 @@ def print_json(content: Mapping[str, object]) -> None:
         print(json.dumps(content), flush=True)
 
 
-def report(options: argparse.Namespace, content: Mapping[str, object], lines: Iterable[str]) -> None:
+class Line(NamedTuple):
+    """A line of text with a severity."""
+
+    text: str
+    severity: Severity
+
+
+def report(options: argparse.Namespace, content: Mapping[str, object], lines: Iterable[str | Line]) -> None:
     """Print the result of a tool: a JSON object with ``--json``, otherwise lines of text."""
     if options.json:
         print_json(content)
         return
     for line in lines:
-        echo(line, flush=True)
+        if isinstance(line, Line):
+            _print_styled(line.text, line.severity)
+        else:
+            echo(line, flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table: with rich on a terminal, as aligned text otherwise."""
     texts = [[cell(value) for value in row] for row in rows]
-    if is_terminal() and (table := rich_table(columns, texts)) is not None:
-        from rich.console import Console
-
+    if is_terminal() and (console := terminal.create_console()) is not None:
         with writing():
-            Console().print(table)
+            console.print(terminal.create_table(columns, texts, console.width))
         return
     widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
     for row in (columns, *texts):
         echo("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
 
 
-def rich_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
-    """Return a ``rich`` table without markup, or None if the extra ``cli`` is not installed."""
-    try:
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        return None
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
+def _print_styled(line: object, severity: Severity) -> None:
+    """Print one line; on a terminal, in the color of its severity."""
+    if is_terminal() and (console := terminal.create_console()) is not None:
+        with writing():
+            console.print(terminal.styled(printable(line), severity), soft_wrap=True)
+    else:
+        echo(line, flush=True)

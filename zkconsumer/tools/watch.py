@@ -15,7 +15,7 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
 from zkconsumer.offsets.coordinator import GroupCoordinator
-from zkconsumer.tools import common, group_state, output
+from zkconsumer.tools import common, group_state, output, terminal
 from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.group_state import GroupState
 from zkconsumer.zookeeper.registry import GroupPaths
@@ -126,8 +126,9 @@ def _show(
         ]
         output.print_json({"group": options.group, "members": sorted(members), "partitions": found})
     elif live is not None:
-        table = output.rich_table(_COLUMNS, [[output.cell(value) for value in row] for row in rows])
-        table.title = output.printable(_title(sample.state, rows, exists=exists))
+        texts = [[output.cell(value) for value in row] for row in rows]
+        title = output.printable(_title(sample.state, rows, exists=exists))
+        table = terminal.create_table(_COLUMNS, texts, live.console.width, title)
         with output.writing():
             live.update(table, refresh=True)
     else:
@@ -149,8 +150,9 @@ def _title(state: GroupState, rows: Sequence[tuple[Any, ...]], *, exists: bool) 
 
 def _live() -> Any:
     """Return a ``rich`` live display, or None if the output is not a terminal or the ``cli`` extra is not installed."""
-    if not output.is_terminal() or output.rich_table((), ()) is None:
+    console = terminal.create_console() if output.is_terminal() else None
+    if console is None:
         return None
     from rich.live import Live
 
-    return Live(auto_refresh=False, screen=False)
+    return Live(console=console, auto_refresh=False, screen=False)
