@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import batches
 import pytest
+from aliases import Cluster
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern, ResourceType
 from rights import authorizing_cluster
 from waiting import wait_for
@@ -15,6 +16,7 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import batch
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.internal_topics import InternalTopics
 
 CLUSTER = ResourcePattern(ResourceType.CLUSTER, "kafka-cluster")
@@ -65,6 +67,19 @@ def test_records_remain_without_delete_acl(
 
     assert "TOPIC_AUTHORIZATION_FAILED (29)" in caplog.text
     assert authorizing.admin.offsets(name, 1, protocol.EARLIEST) == {0: 0}
+
+
+def test_topics_can_be_created_again_at_once(zkconsumer_cluster: Cluster, unique: Callable[[str], str]) -> None:
+    names = [unique(f"app-{number}") for number in range(2)]
+    properties = {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers, "group.id": "app"}
+    application = ApplicationCluster(properties)
+    topics = InternalTopics({"bootstrap.servers": zkconsumer_cluster.bootstrap_servers}, "app", names, 0)
+    for _ in range(3):
+        while missing := {name: 2 for name in names if name not in application.describe().partition_counts}:
+            topics.create(missing)
+        assert sorted(topics.delete(application.find_topics)) == sorted(names)
+        assert not {*names} & application.describe().partition_counts.keys()
+    assert topics.delete(application.find_topics) == []
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from typing import Any
 from oracle.generator import OUTPUTS
 from oracle.programs import PARTITIONS, sent_records
 
-from zkconsumer.spark.streams import query as product
+from zkconsumer.spark.streams import query_session
 from zkconsumer.spark.streams.operator import TaskOperator
 from zkconsumer.spark.streams.output import OUTPUT_COLUMNS
 from zkconsumer.spark.streams.packing import from_blob
@@ -124,7 +124,7 @@ def run_cases(spark: Any, cases: Sequence[Case], folder: Path, rng: random.Rando
     batches = _write_batches(plan, cases, folder / "batches", rng)
     session = open_session(spark)
     session.dataSource.register(_StoredBatches)
-    with product._active(session):
+    with query_session.activated(session):
         rows = session.readStream.format(_StoredBatches.name()).option("batches", batches).load(str(folder / "batches"))
         operator = rows.groupBy("task").transformWithState(TaskOperator(plan), OUTPUT_COLUMNS, "append", "none")
         query = Query(operator, folder / "checkpoint")
@@ -141,7 +141,7 @@ def run_cases(spark: Any, cases: Sequence[Case], folder: Path, rng: random.Rando
 def open_session(spark: Any) -> Any:
     """Return a clone of a session with the settings of an application."""
     session = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
-    for name, value in {**product._CONF, "spark.sql.shuffle.partitions": str(_SPARK_PARTITIONS)}.items():
+    for name, value in {**query_session.CONF, "spark.sql.shuffle.partitions": str(_SPARK_PARTITIONS)}.items():
         session.conf.set(name, value)
     return session
 

@@ -13,7 +13,8 @@ import confluent_kafka
 from aliases import Cluster
 from waiting import wait_for
 
-from zkconsumer.spark.streams.checkpoint import FILE, StoredApplication
+from zkconsumer.spark.streams.checkpoint import StoredApplication
+from zkconsumer.spark.streams.checkpoint_directory import FILE
 from zkconsumer.spark.streams.plan import ApplicationPlan
 from zkconsumer.topology import ApplicationConfig, SourceRecord, Topology
 from zkconsumer.topology.subtopology import Subtopology

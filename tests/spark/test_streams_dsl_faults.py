@@ -21,7 +21,8 @@ from oracle.programs import decode_data
 from teardown import started
 from waiting import wait_for
 
-from zkconsumer.spark.streams.checkpoint import FILE, StoredApplication
+from zkconsumer.spark.streams.checkpoint import StoredApplication
+from zkconsumer.spark.streams.checkpoint_directory import FILE
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, select_subtopologies
 from zkconsumer.topology import ApplicationConfig
 from zkconsumer.topology.resolved import ResolvedTopology

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
@@ -295,6 +296,17 @@ def parse_topic_ids(response: Any) -> dict[str, str]:
 def find_coordinator_request(group: str) -> Any:
     """Create a FindCoordinator request."""
     return FindCoordinatorRequest(key=group, key_type=0, max_version=3)
+
+
+def describe_group_request(group: str) -> Any:
+    """Create a DescribeGroups request for one group."""
+    return DescribeGroupsRequest(groups=[group], max_version=2)
+
+
+def parse_describe_group_response(response: Any) -> tuple[list[str], int]:
+    """Return the id and host of each member, and the error code. A group that does not exist has no members."""
+    members = [f"{one.member_id} on {one.client_host}" for group in response.groups for one in group.members]
+    return members, next((group.error_code for group in response.groups), UNKNOWN_SERVER_ERROR)
 
 
 def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None, version: int | None = None) -> Any:

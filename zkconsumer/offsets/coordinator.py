@@ -1,4 +1,4 @@
-"""GroupCoordinator: a client for the broker that stores a group's committed offsets.
+"""GroupCoordinator: a client for the broker that stores a group's committed offsets and its members.
 
 Source: Kafka 1.1 kafka.client.ClientUtils.channelToOffsetManager, kafka.api.OffsetCommitRequest, OffsetFetchRequest.
 Deliberate difference: a failed fetch or commit request is not retried; the method raises or returns the error.
@@ -102,6 +102,19 @@ class GroupCoordinator:
             for partition, code in protocol.parse_offset_commit_response(response).items()
             if code
         }
+
+    def list_members(self) -> list[str]:
+        """Return the ids and hosts of the group's members that Kafka coordinates.
+
+        Raises:
+            RetriableError: the coordinator is unavailable, or is loading the group.
+            ZkConsumerError: the coordinator rejected the request.
+        """
+        response = self._request(protocol.describe_group_request(self.group))
+        members, code = protocol.parse_describe_group_response(response)
+        if code:
+            raise self._error("list the members", code)
+        return members
 
     def close(self) -> None:
         """Close the client. May be called from any thread; a concurrent request then raises ``ClosedError``."""

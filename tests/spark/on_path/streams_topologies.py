@@ -142,3 +142,17 @@ def ticking_with_two_sources(first: str, second: str, sink: str) -> Topology:
         )
         .add_sink("sink", sink, "count", key_serializer=serialize, value_serializer=serialize)
     )
+
+
+def repartitioning(source: str, sink: str) -> Topology:
+    """Count words in a second sub-topology, behind the internal topic ``words``."""
+    deserialize, counts = serdes.STRING.deserialize, stores.key_value("counts", serdes.STRING, serdes.LONG)
+    return (
+        Topology()
+        .add_source("source", source)
+        .add_internal_topic("words")
+        .add_sink("repartition", "words", "source")
+        .add_source("words", "words", value_deserializer=deserialize)
+        .add_processor("count", CountWithTotals, "words", stores=[counts])
+        .add_sink("sink", sink, "count", key_serializer=serdes.STRING.serialize, value_serializer=serdes.LONG.serialize)
+    )

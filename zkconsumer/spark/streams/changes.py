@@ -1,4 +1,4 @@
-"""Topology changes that ``StreamsApp(allow=...)`` permits when it resumes from a checkpoint."""
+"""Changes that ``StreamsApp(allow=...)`` permits when it resumes from a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CODE = (
 
 
 class AllowedChange(enum.Enum):
-    """A topology change since the checkpoint was written."""
+    """A change since the checkpoint was written: of the topology, or of the committed offsets."""
 
     #: A sub-topology without stores was added after all existing sub-topologies.
     ADDED_SUBTOPOLOGY = "added sub-topology"
@@ -41,6 +41,9 @@ class AllowedChange(enum.Enum):
     RENAMED_NODE = "renamed node"
     #: A sink writes to another topic, or sinks were added or removed.
     SINKS = "sinks"
+    #: With ``exactly_once_v2``, committed offsets expired or were deleted. The unfinished batch is repeated, although
+    #: its output may have been written already.
+    MARKERS_LOST = "markers lost"
 
 
 def normalize(

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-
 from zkconsumer.errors import StreamsError
 from zkconsumer.spark.streams.changes import AllowedChange, normalize
+from zkconsumer.spark.streams.checkpoint_directory import FILE, CheckpointDirectory
 from zkconsumer.spark.streams.plan import TaskNumber, list_tasks
 from zkconsumer.topology.snapshot import hash_fingerprint
 from zkconsumer.topology.subtopology import Subtopology
-
-#: Name of the application file in the checkpoint directory.
-FILE = "zkconsumer-streams.json"
 
 _FORMAT = 1
 
@@ -36,6 +31,7 @@ class StoredApplication:
             state; a removed store keeps its number.
         removed: declarations of removed sub-topologies by number.
         earlier: hashes of earlier declarations by sub-topology number; see ``snapshot.hash_fingerprint``.
+        marked: number of tasks, in key order, for which the group must have a marked offset in Kafka; see ``group``.
     """
 
     application_id: str
@@ -45,6 +41,7 @@ class StoredApplication:
     stores: Mapping[str, list[list[str]]]
     removed: Mapping[str, Any]
     earlier: Mapping[str, Sequence[str]]
+    marked: int = 0
 
     @classmethod
     def create(
@@ -88,6 +85,7 @@ class StoredApplication:
                 data["stores"],
                 data["removed"],
                 data["earlier"],
+                data.get("marked", 0),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StreamsError(f"{place} is malformed: {error!r}; restore the checkpoint") from error
@@ -103,6 +101,7 @@ class StoredApplication:
             "stores": self.stores,
             "removed": self.removed,
             "earlier": self.earlier,
+            "marked": self.marked,
         }
         return json.dumps(data, indent=1, sort_keys=True)
 
@@ -124,11 +123,7 @@ class StoredApplication:
         Raises:
             StreamsError: the checkpoint belongs to another application, or the topology change is not allowed.
         """
-        if application_id != self.application_id:
-            raise StreamsError(
-                f"{place} belongs to application {self.application_id!r}, but application_id is {application_id!r}; "
-                "use another checkpoint"
-            )
+        self.check_owner(application_id, place)
         declarations = _declare(subtopologies)
         before, now = normalize(self.declarations, declarations, allowed)
         if before != now:
@@ -153,7 +148,16 @@ class StoredApplication:
                 if number not in declarations
             },
             {**self.earlier, **self._find_earlier(declarations)},
+            self.marked,
         )
+
+    def check_owner(self, application_id: str, place: str) -> None:
+        """Raise StreamsError if the checkpoint belongs to another application."""
+        if application_id != self.application_id:
+            raise StreamsError(
+                f"{place} belongs to application {self.application_id!r}, but application_id is {application_id!r}; "
+                "use another checkpoint"
+            )
 
     def number_stores(self, subtopologies: Mapping[int, Subtopology]) -> dict[int, dict[str, int]]:
         """Return the store numbers in the state, by sub-topology number and store name."""
@@ -203,20 +207,8 @@ class StoredApplication:
             )
 
 
-def is_used(session: Any, checkpoint: str) -> bool:
-    """Return whether a query was started with the checkpoint.
-
-    Args:
-        session: the Spark session.
-        checkpoint: checkpoint directory.
-    """
-    with _translating_errors(checkpoint):
-        return _File(session, checkpoint).is_checkpoint_used()
-
-
 def open_application(
-    session: Any,
-    checkpoint: str,
+    directory: CheckpointDirectory,
     application_id: str,
     subtopologies: Mapping[int, Subtopology],
     partitions: int,
@@ -225,8 +217,7 @@ def open_application(
     """Return the application of a checkpoint, after writing changes to the application file.
 
     Args:
-        session: the Spark session.
-        checkpoint: checkpoint directory.
+        directory: checkpoint directory.
         application_id: the application id.
         subtopologies: the current sub-topologies by number.
         partitions: maximum number of Spark partitions for a new application.
@@ -235,123 +226,40 @@ def open_application(
     Raises:
         StreamsError: the checkpoint belongs to another application or topology, or its directory cannot be used.
     """
-    with _translating_errors(checkpoint):
-        return _open(_File(session, checkpoint), checkpoint, application_id, subtopologies, partitions, allowed)
-
-
-def _open(
-    file: _File,
-    checkpoint: str,
-    application_id: str,
-    subtopologies: Mapping[int, Subtopology],
-    partitions: int,
-    allowed: Collection[AllowedChange],
-) -> StoredApplication:
-    if not file.is_checkpoint_used():  # a first start that failed does not bind the checkpoint to a topology
+    if not directory.is_used():  # a first start that failed does not bind the checkpoint to a topology
         application = StoredApplication.create(application_id, subtopologies, partitions)
-        file.write(application.to_json())
+        directory.write(application.to_json())
         return application
-    text, place = file.read(), f"checkpoint {checkpoint}"
+    text = directory.read()
     if text is None:
         raise StreamsError(
-            f"{place} contains batches, but no file {FILE}: it was written by another query; use a new checkpoint"
+            f"{directory} contains batches, but no file {FILE}: it was written by another query; use a new checkpoint"
         )
-    stored = StoredApplication.from_json(text, f"{place}/{FILE}")
-    application = stored.continue_with(application_id, subtopologies, place, allowed)
+    stored = StoredApplication.from_json(text, f"{directory}/{FILE}")
+    application = stored.continue_with(application_id, subtopologies, str(directory), allowed)
     if application.to_json() != text:
-        file.write(application.to_json())
+        directory.write(application.to_json())
     return application
 
 
-def find_local_file(session: Any, checkpoint: str) -> str | None:
-    """Return the path of the application file, or None if the checkpoint is not in the local file system.
-
-    All workers must share the directory of a local checkpoint.
+def check_deletable(directory: CheckpointDirectory, application_id: str) -> bool:
+    """Check that a directory is the checkpoint of an application, and return whether it exists.
 
     Args:
-        session: the Spark session.
-        checkpoint: checkpoint directory.
-    """
-    with _translating_errors(checkpoint):
-        return _File(session, checkpoint).find_local_path()
-
-
-def delete_checkpoint(session: Any, checkpoint: str) -> bool:
-    """Delete a checkpoint, and return whether it existed.
-
-    Args:
-        session: the Spark session.
-        checkpoint: checkpoint directory.
+        directory: checkpoint directory.
+        application_id: the application id.
 
     Raises:
-        StreamsError: the directory is not the checkpoint of an application, or cannot be used.
+        StreamsError: the directory is not a checkpoint, belongs to another application, or cannot be used.
     """
-    with _translating_errors(checkpoint):
-        return _File(session, checkpoint).delete_directory()
-
-
-@contextmanager
-def _translating_errors(place: str) -> Iterator[None]:
-    """Convert Hadoop file system errors to StreamsError."""
-    try:
-        yield
-    except Py4JJavaError as error:
-        cause = str(error.java_exception.toString())
-        raise StreamsError(f"checkpoint {place} cannot be used: {cause}") from error
-
-
-class _File:
-    """The application file, in the file system of the checkpoint."""
-
-    def __init__(self, session: Any, checkpoint: str) -> None:
-        self._jvm = session._jvm
-        self._directory = checkpoint
-        self._path, self._new = self._find(FILE), self._find(f"{FILE}.new")
-        self._files = self._path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
-
-    def _find(self, name: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self._directory, name)
-
-    def is_checkpoint_used(self) -> bool:
-        """Return whether a query was started with this checkpoint."""
-        return bool(self._files.exists(self._find("offsets")))
-
-    def find_local_path(self) -> str | None:
-        """Return the path of the file, or None if it is not in the local file system."""
-        uri = self._files.makeQualified(self._path).toUri()
-        return str(uri.getPath()) if uri.getScheme() == "file" else None
-
-    def delete_directory(self) -> bool:
-        """Delete the checkpoint directory, and return whether it existed."""
-        directory = self._jvm.org.apache.hadoop.fs.Path(self._directory)
-        if not self._files.exists(directory):
-            return False
-        if self.read() is None:
-            raise StreamsError(f"{self._directory} has no file {FILE}, so it is not the checkpoint of an application")
-        return bool(self._files.delete(directory, True))
-
-    def read(self) -> str | None:
-        """Return the file content, or None if there is no file."""
-        found = [path for path in (self._path, self._new) if self._files.exists(path)]
-        if not found:
-            return None
-        stream = self._files.open(found[0])
-        try:
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode(errors="replace")
-        finally:
-            stream.close()
-
-    def write(self, text: str) -> None:
-        """Replace the file content. If the write is interrupted, ``read`` returns the old or the new content."""
-        stream = self._files.create(self._new, True)
-        try:
-            self._jvm.org.apache.commons.io.IOUtils.write(bytearray(text.encode()), stream)
-        finally:
-            stream.close()
-        if self._files.exists(self._path) and not self._files.delete(self._path, False):
-            raise StreamsError(f"{self._path} cannot be replaced; check the permissions of the checkpoint directory")
-        if not self._files.rename(self._new, self._path):
-            raise StreamsError(f"{self._path} cannot be written; check the permissions of the checkpoint directory")
+    if not directory.exists():
+        return False
+    text = directory.read()
+    if text is None:
+        raise StreamsError(f"{directory.path} has no file {FILE}, so it is not the checkpoint of an application")
+    stored = StoredApplication.from_json(text, f"{directory}/{FILE}")
+    stored.check_owner(application_id, str(directory))
+    return True
 
 
 def _declare(subtopologies: Mapping[int, Subtopology]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The cluster of an application: its topics and brokers, and the offsets of the application's group in Kafka."""
+"""The cluster of an application: its topics, its brokers, and connections to them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from zkconsumer.broker import protocol
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import ConfigurationError, StreamsError, UnsupportedBrokerError
+from zkconsumer.errors import ConfigurationError, RetriableError, UnsupportedBrokerError
 from zkconsumer.message import Endpoint
 from zkconsumer.offsets.access import Access, open_access
-from zkconsumer.retry import retrying
-from zkconsumer.spark.streams.markers import Marker
 
 #: API key of TxnOffsetCommit, and its first version with group metadata (KIP-447).
 _TXN_OFFSET_COMMIT, _GROUP_METADATA_VERSION = 28, 3
-
-#: Maximum seconds to wait for the group coordinator.
-_COORDINATOR_TIMEOUT_S = 30.0
 
 #: Consumer properties that have the same name and meaning in librdkafka.
 _CLIENT_PROPERTIES = (
@@ -83,6 +79,27 @@ class ApplicationCluster:
             topics = access.cluster.partitions(access.cluster.topics())
             return ClusterState({topic: len(numbers) for topic, numbers in topics.items()}, access.cluster.brokers())
 
+    def find_topics(self, topics: Collection[str]) -> set[str]:
+        """Return which topics exist according to ZooKeeper or to at least one broker that responds.
+
+        After a topic was deleted, some brokers still list it for a short time.
+
+        Raises:
+            RetriableError: ZooKeeper, or all brokers, did not respond.
+        """
+        state = self.describe()
+        found = {topic for topic in topics if topic in state.partition_counts}
+        for broker in state.brokers:
+            channel = self._connecting.channel(broker)
+            try:
+                response = channel.request(protocol.metadata_request(sorted(topics)))
+                found.update(topic.name for topic in response.topics if topic.partitions)
+            except RetriableError:
+                continue  # a broker that is down loads the metadata when it starts
+            finally:
+                channel.close()
+        return found
+
     def client_settings(self, brokers: Collection[Endpoint]) -> dict[str, Any]:
         """Return the connection settings for librdkafka."""
         known = {name: self._properties[name] for name in _CLIENT_PROPERTIES if name in self._properties}
@@ -108,29 +125,6 @@ class ApplicationCluster:
                     )
             finally:
                 channel.close()
-
-    def check_unused(self, place: str) -> None:
-        """Check that the group of an application with a new checkpoint has no committed offsets in Kafka.
-
-        Args:
-            place: description of the checkpoint, used in the error message.
-
-        Raises:
-            StreamsError: the group has committed offsets.
-            RetriableError: the brokers did not respond.
-        """
-        with self.open() as access:
-            fetch = access.coordinator().fetch_offsets_and_metadata
-            # The first request to a new cluster creates the offsets topic.
-            committed = retrying(_COORDINATOR_TIMEOUT_S)(fetch, None)
-        for partition, (offset, metadata) in sorted(committed.items()):
-            if offset >= 0:
-                marker = Marker.from_metadata(metadata)
-                owner = "" if marker is None else f" (query {marker.query}, batch {marker.batch})"
-                raise StreamsError(
-                    f"{place} has no batches, but group {self.config.group_id!r} has already committed offset {offset} "
-                    f"for partition {partition}{owner}; restore the checkpoint, or call clean_up() to start over"
-                )
 
     @contextmanager
     def open(self) -> Iterator[Access]:

@@ -10,7 +10,7 @@ from zkconsumer.message import Endpoint
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning import splitting
 from zkconsumer.spark.streams import packing, ticks
-from zkconsumer.spark.streams.checkpoint import find_local_file
+from zkconsumer.spark.streams.checkpoint_directory import CheckpointDirectory
 from zkconsumer.spark.streams.cluster import ApplicationCluster, ClusterState
 from zkconsumer.spark.streams.global_stores import GlobalPlan
 from zkconsumer.spark.streams.operator import TaskOperator
@@ -44,7 +44,7 @@ class QueryPlan(NamedTuple):
     brokers: Collection[Endpoint]
 
 
-def start_query(session: Any, plan: QueryPlan, checkpoint: str) -> Any:
+def start_query(session: Any, plan: QueryPlan, checkpoint: CheckpointDirectory) -> Any:
     """Start the query.
 
     Args:
@@ -58,7 +58,7 @@ def start_query(session: Any, plan: QueryPlan, checkpoint: str) -> Any:
     output = (
         rows.groupBy("task")
         .transformWithState(
-            TaskOperator(plan.application, find_local_file(session, checkpoint)), OUTPUT_COLUMNS, "append", "none"
+            TaskOperator(plan.application, checkpoint.find_local_file()), OUTPUT_COLUMNS, "append", "none"
         )
         .observe(METRICS, functions.collect_list(METRICS_COLUMN).alias(METRICS_COLUMN))
     )
@@ -70,7 +70,7 @@ def start_query(session: Any, plan: QueryPlan, checkpoint: str) -> Any:
         output.writeStream.format(packing.SINK_FORMAT)
         .queryName(plan.application.config.application_id)
         .option("settings", _create_sink_settings(plan).encode())
-        .option("checkpointLocation", checkpoint)
+        .option("checkpointLocation", checkpoint.path)
         .outputMode("append")
         .trigger(**trigger)
         .start()

@@ -5,8 +5,9 @@ Source: Kafka 3.9 InternalTopicManager, RepartitionTopicConfig and TaskManager.m
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from zkconsumer.errors import BrokerUnavailableError, StreamsError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
+from zkconsumer.retry import polling
+from zkconsumer.spark.streams.admin_requests import TIMEOUT_S, wait_for_error
 
 #: Configuration of internal topics. Only the application deletes records from them.
 _CONFIG = {
@@ -22,7 +25,8 @@ _CONFIG = {
     "message.timestamp.type": "CreateTime",
     "segment.bytes": str(50 << 20),
 }
-_TIMEOUT_S = 30.0
+#: Seconds between two checks whether topics were deleted.
+_POLL_S = 0.2
 
 
 class InternalTopics:
@@ -54,6 +58,8 @@ class InternalTopics:
     def create(self, topics: Mapping[str, int]) -> None:
         """Create topics with the brokers' default replication factor; existing topics are not changed.
 
+        A topic that is being deleted still exists.
+
         Args:
             topics: number of partitions by topic.
 
@@ -65,7 +71,7 @@ class InternalTopics:
         from confluent_kafka.admin import NewTopic
 
         new = [NewTopic(topic, count, -1, config=_CONFIG) for topic, count in sorted(topics.items())]
-        timeouts = {"operation_timeout": _TIMEOUT_S, "request_timeout": _TIMEOUT_S}
+        timeouts = {"operation_timeout": TIMEOUT_S, "request_timeout": TIMEOUT_S}
         requests = self._admin.create_topics(new, **timeouts) if new else {}
         for topic, created in requests.items():
             error = wait_for_error(created, f"creation of internal topic {topic!r}")
@@ -93,12 +99,15 @@ class InternalTopics:
         internal = {one: offset for one, offset in ends.items() if one.topic in self._names and offset > 0}
         positions = [Position(one.topic, one.partition, offset) for one, offset in internal.items()]
         try:
-            self._pending = self._admin.delete_records(positions, request_timeout=_TIMEOUT_S) if positions else {}
+            self._pending = self._admin.delete_records(positions, request_timeout=TIMEOUT_S) if positions else {}
         except KafkaException as error:
             self._report("", error)
 
-    def delete(self) -> list[str]:
-        """Delete the internal topics, and return the names of the deleted topics.
+    def delete(self, find_topics: Callable[[Collection[str]], Collection[str]]) -> list[str]:
+        """Delete the internal topics, wait until they no longer exist, and return the names of the deleted topics.
+
+        Args:
+            find_topics: function that returns which topics exist; see ``ApplicationCluster.find_topics``.
 
         Raises:
             BrokerUnavailableError: a topic could not be deleted.
@@ -106,14 +115,31 @@ class InternalTopics:
         from confluent_kafka import KafkaError
 
         deleted, names = [], sorted(self._names)
-        timeouts = {"operation_timeout": _TIMEOUT_S, "request_timeout": _TIMEOUT_S}
+        timeouts = {"operation_timeout": TIMEOUT_S, "request_timeout": TIMEOUT_S}
         for topic, request in (self._admin.delete_topics(names, **timeouts) if names else {}).items():
             error = wait_for_error(request, f"deletion of internal topic {topic!r}")
             if error is None:
                 deleted.append(topic)
             elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise BrokerUnavailableError(f"internal topic {topic!r} was not deleted: {error.str()}")
+        self._wait_for_deletion(find_topics)
         return deleted
+
+    def _wait_for_deletion(self, find_topics: Callable[[Collection[str]], Collection[str]]) -> None:
+        """Wait until the topics no longer exist, so that the next start creates them again.
+
+        Raises:
+            BrokerUnavailableError: a topic still exists after 30 s.
+        """
+
+        def are_deleted() -> bool:
+            return not find_topics(self._names)
+
+        if self._names and not polling(TIMEOUT_S, interval_s=_POLL_S, stop=threading.Event())(are_deleted):
+            raise BrokerUnavailableError(
+                f"internal topics {', '.join(sorted(self._names))} still exist {TIMEOUT_S:g} s after the request to "
+                "delete them; check delete.topic.enable of the brokers, and call clean_up() again"
+            )
 
     def _report_failures(self) -> None:
         """Log why records were not deleted, once for each topic and reason."""
@@ -128,26 +154,6 @@ class InternalTopics:
         if (topic, reason) not in self._reported:
             self._reported.add((topic, reason))
             self._log.warning("internal_records_not_deleted", topic=topic, error=reason)
-
-
-def wait_for_error(request: Future[Any], action: str) -> Any:
-    """Return the ``KafkaError`` of an admin request, or None if the request succeeded.
-
-    The error is not raised, because its traceback would keep the client and its connections until the next garbage
-    collection.
-
-    Args:
-        request: the request.
-        action: description of the request, used in the error message.
-
-    Raises:
-        BrokerUnavailableError: the request timed out.
-    """
-    try:
-        error = request.exception(_TIMEOUT_S + 5)
-    except TimeoutError:
-        raise BrokerUnavailableError(f"{action} timed out after {_TIMEOUT_S + 5:g} s") from None
-    return None if error is None else error.args[0]
 
 
 def format_creation_command(topic: str, partitions: int) -> str:

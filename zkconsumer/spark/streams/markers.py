@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 _PREFIX = "zkconsumer "
+#: Metadata of an offset that was committed at startup, before the first batch of a task.
+FIRST = f"{_PREFIX}first"
 _METADATA = re.compile(rf"{_PREFIX}(\S+) ([0-9]{{1,19}}) ([0-9a-f]{{8}})")
 #: Maximum seconds to retry reading committed offsets, and maximum seconds per attempt.
 _TIMEOUT_S = 30.0
@@ -51,6 +53,46 @@ class Marker(NamedTuple):
     def is_same_batch(self, other: Marker | None) -> bool:
         """Return whether both markers identify the same batch of the same query."""
         return other is not None and self[:2] == other[:2]
+
+
+def is_marked(metadata: str) -> bool:
+    """Return whether the metadata of a committed offset is a marker, or ``FIRST``."""
+    return metadata == FIRST or Marker.from_metadata(metadata) is not None
+
+
+def check_marker(
+    group: str, partition: TopicPartition, offset: int, marker: Marker, own: Marker, own_offset: int | None = None
+) -> None:
+    """Check that a committed offset was committed by this query, and not after its current batch.
+
+    Args:
+        group: consumer group, which is the application id.
+        partition: partition of the offset.
+        offset: the committed offset.
+        marker: marker of the committed offset.
+        own: marker of the current batch.
+        own_offset: offset of the partition after the current batch; None if it is unknown.
+
+    Raises:
+        StreamsError: the offset was committed by another query, by a later batch, or with another offset.
+    """
+    what = f"group {group!r}: batch {marker.batch} committed offset {offset} for partition {partition}"
+    if marker.query != own.query:
+        raise StreamsError(
+            f"{what} in query {marker.query}, so query {own.query} stops in batch {own.batch}; only one application "
+            "may use an application id"
+        )
+    if marker.batch > own.batch:
+        raise StreamsError(
+            f"{what}, but this query is in batch {own.batch}: another application uses a copy of its checkpoint, or "
+            "the checkpoint is outdated; use only the latest checkpoint, in one application"
+        )
+    if marker.batch == own.batch and own_offset is not None and offset != own_offset:
+        raise StreamsError(
+            f"{what}, but this query has offset {own_offset} after the same batch; only one application may use a "
+            "checkpoint or a copy of it, and max_task_idle_ms and max_records_per_task must not change before an "
+            "interrupted batch is repeated"
+        )
 
 
 class MarkedOffsets:
@@ -95,28 +137,9 @@ class MarkedOffsets:
         for partition, (offset, metadata) in retrying(_TIMEOUT_S)(self._read, list(offsets)).items():
             marker = Marker.from_metadata(metadata)
             if marker is not None:
-                self._check(partition, offset, marker, offsets[partition], own)
+                check_marker(self._group, partition, offset, marker, own, offsets[partition])
                 found = marker if found is None else max(found, marker)
         return found
-
-    def _check(self, partition: TopicPartition, offset: int, marker: Marker, own_offset: int, own: Marker) -> None:
-        what = f"group {self._group!r}: batch {marker.batch} committed offset {offset} for partition {partition}"
-        if marker.query != own.query:
-            raise StreamsError(
-                f"{what} in query {marker.query}, so query {own.query} stops in batch {own.batch}; only one "
-                "application may use an application id"
-            )
-        if marker.batch > own.batch:
-            raise StreamsError(
-                f"{what}, but this query is in batch {own.batch}: another application uses a copy of its checkpoint, "
-                "or the checkpoint is outdated; use only the latest checkpoint, in one application"
-            )
-        if marker.batch == own.batch and offset != own_offset:
-            raise StreamsError(
-                f"{what}, but this query has offset {own_offset} after the same batch; only one application may use a "
-                "checkpoint or a copy of it, and max_task_idle_ms and max_records_per_task must not change before an "
-                "interrupted batch is repeated"
-            )
 
     def commit(self, offsets: Mapping[TopicPartition, int], marker: Marker) -> None:
         """Commit offsets with a marker.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.global_stores import GlobalPlan
 from zkconsumer.spark.streams.internal_topics import format_creation_command
 from zkconsumer.spark.streams.packing import choose_keys
@@ -49,6 +50,7 @@ class ApplicationPlan:
         stores: store numbers in the state, by sub-topology number and store name. If a sub-topology is missing, its
             stores are numbered in declaration order.
         earlier: hashes of earlier declarations, by sub-topology number; see ``TaskRuntime.continued``.
+        order: all tasks in key order, including tasks of removed sub-topologies.
     """
 
     config: ApplicationConfig
@@ -61,6 +63,7 @@ class ApplicationPlan:
     global_stores: GlobalPlan | None = None
     stores: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     earlier: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    order: Sequence[TaskNumber] = ()
 
     @classmethod
     def create(
@@ -90,7 +93,17 @@ class ApplicationPlan:
             tasks={key: task for key, task in zip(keys, tasks, strict=True) if task.subtopology in subtopologies},
             partition_counts=dict(counts),
             partitions=partitions,
+            order=tuple(tasks),
         )
+
+    def partitions_of(self, task: TaskNumber) -> list[TopicPartition]:
+        """Return the Kafka partitions from which a task reads."""
+        one = self.subtopologies[task.subtopology]
+        return [
+            TopicPartition(self._find_name(one, topic), task.partition)
+            for topic in sorted(one.source_topics)
+            if task.partition < one.partition_counts[topic]
+        ]
 
     def count_partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic, for use by sink partitioners.
@@ -117,16 +130,23 @@ class ApplicationPlan:
         }
 
     @property
+    def latest_topics(self) -> frozenset[str]:
+        """Kafka names of the source topics that are read from their end offsets at the first start."""
+        return frozenset(
+            self._find_name(one, topic)
+            for one in self.subtopologies.values()
+            for topic in one.source_topics
+            if one.offset_resets.get(topic) == "latest"
+        )
+
+    @property
     def starting_offsets(self) -> dict[str, dict[str, int]]:
         """Starting offsets of a source without a checkpoint, by topic and partition; see ``startingOffsets``."""
-        found = {}
-        for one in self.subtopologies.values():
-            resets = one.offset_resets
-            for topic in sorted(one.source_topics):
-                offset = _LATEST if resets.get(topic) == "latest" else _EARLIEST
-                numbers = range(one.partition_counts[topic])
-                found[self._find_name(one, topic)] = {str(number): offset for number in numbers}
-        return found
+        latest = self.latest_topics
+        return {
+            topic: {str(number): _LATEST if topic in latest else _EARLIEST for number in range(len(keys))}
+            for topic, keys in self.keys_by_topic.items()
+        }
 
     @property
     def internal_topics(self) -> frozenset[str]:

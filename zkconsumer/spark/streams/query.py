@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-
-from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableError, StreamsError, TopologyError
+from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableError, TopologyError
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName
-from zkconsumer.spark import session as source
 from zkconsumer.spark.driver.query_listener import QueryListener
-from zkconsumer.spark.streams import sink, ticks
 from zkconsumer.spark.streams.changes import AllowedChange
-from zkconsumer.spark.streams.checkpoint import is_used, open_application
+from zkconsumer.spark.streams.checkpoint import StoredApplication, open_application
+from zkconsumer.spark.streams.checkpoint_directory import CheckpointDirectory
 from zkconsumer.spark.streams.clean_up import clean_up
 from zkconsumer.spark.streams.cluster import ApplicationCluster, ClusterState
 from zkconsumer.spark.streams.dataframe import QueryPlan, plan_global_stores, start_query
+from zkconsumer.spark.streams.group import ApplicationGroup
 from zkconsumer.spark.streams.internal_topics import InternalTopics
 from zkconsumer.spark.streams.owner import ApplicationOwner
 from zkconsumer.spark.streams.pickling import check_picklable
 from zkconsumer.spark.streams.plan import ApplicationPlan, find_missing_topics, select_subtopologies
 from zkconsumer.spark.streams.progress import find_ends
+from zkconsumer.spark.streams.query_session import activated, create_session, translating_errors
 from zkconsumer.spark.streams.requirements import CONFLUENT_KAFKA, PROTOBUF, check_modules
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.topology.builder import Topology
@@ -35,16 +33,6 @@ from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.resolved import ResolvedTopology
 from zkconsumer.topology.subtopology import name_internal_topic
 
-#: Settings of the query's Spark session.
-_CONF = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # With the default, true, a second query with the same checkpoint would stop the first one without an error.
-    "spark.sql.streaming.stopActiveRunOnRestart": "false",
-    "spark.sql.streaming.stopTimeout": "30s",
-}
 _POLL_S = 0.02
 #: Maximum seconds to wait until new internal topics are in the metadata, and seconds between two lookups.
 _TOPICS_TIMEOUT_S, _TOPICS_POLL_S = 30.0, 0.2
@@ -108,7 +96,8 @@ class TopologyQuery:
         self._new_topics = []
         cluster = self._cluster = ApplicationCluster(self._properties)
         self._acquire(cluster)
-        settings, state = self._settings, self._create_internal_topics(cluster)
+        directory = CheckpointDirectory(self._spark, self._checkpoint)
+        settings, state = self._settings, self._create_internal_topics(cluster, directory)
         counts = state.partition_counts
         resolved = self._topology.resolve(counts)
         self._read_counts = {topic: counts.get(topic, 0) for topic in resolved.source_topics}
@@ -121,11 +110,8 @@ class TopologyQuery:
         partitions = settings.partitions or 2 * int(self._spark.sparkContext.defaultParallelism)
         if settings.is_transactional:
             cluster.check_transactions(state.brokers)
-        commits_to_kafka = settings.commits_to_kafka(has_zookeeper=cluster.has_zookeeper)
-        if commits_to_kafka and not is_used(self._spark, self._checkpoint):
-            cluster.check_unused(f"checkpoint {self._checkpoint}")
         name = self._config.application_id
-        stored = open_application(self._spark, self._checkpoint, name, subtopologies, partitions, self._allow)
+        stored = open_application(directory, name, subtopologies, partitions, self._allow)
         plan = ApplicationPlan.create(subtopologies, self._config, counts, stored.tasks, stored.partitions)
         plan = replace(
             plan,
@@ -135,19 +121,18 @@ class TopologyQuery:
             stores=stored.number_stores(subtopologies),
             earlier={int(number): frozenset(hashes) for number, hashes in stored.earlier.items()},
         )
-        session = self._create_session(plan.partitions)
+        self._check_markers(cluster, directory, stored, plan)
+        self._close_listener()
+        session, self._listener = create_session(self._spark, plan.partitions)
         query = QueryPlan(plan, settings, self._properties, cluster, state.brokers)
-        with (
-            _translate_errors(name, self._checkpoint),
-            _active(session),
-        ):  # Spark looks up formats in the active session
-            self._query = start_query(session, query, self._checkpoint)
+        with translating_errors(name, self._checkpoint), activated(session):
+            self._query = start_query(session, query, directory)
 
-    def _create_internal_topics(self, cluster: ApplicationCluster) -> ClusterState:
-        """Create the missing internal topics, and return the cluster state that includes them.
+    def _create_internal_topics(self, cluster: ApplicationCluster, directory: CheckpointDirectory) -> ClusterState:
+        """Check the group, create the missing internal topics, and return the cluster state that includes them.
 
         Raises:
-            StreamsError: a topic could not be created.
+            StreamsError: the group or an internal topic is used by others, or a topic could not be created.
             TopologyError: a source topic does not exist, co-partitioned topics have different partition counts, or a
                 part of the topology cannot be pickled.
             RetriableError: ZooKeeper or the brokers did not respond.
@@ -155,15 +140,19 @@ class TopologyQuery:
         state, config = cluster.describe(), self._config
         resolved = self._topology.resolve(state.partition_counts)
         self._internal_topics = None
+        self._check_group(cluster, directory, self._name_internal_topics(resolved) & state.partition_counts.keys())
         if not resolved.internal_topics:
             return state
         # Check before creating topics, because their partition counts cannot be corrected later.
         resolved.check_partition_counts(state.partition_counts)
         check_picklable(resolved.subtopologies, config)
         topics = self._internal_topics = self._open_internal_topics(cluster, state, resolved)
-        topics.create(find_missing_topics(resolved, config, state.partition_counts))
+        # The brokers reject the creation of a topic whose deletion has not finished, so it is repeated (KAFKA-6928).
         deadline = time.monotonic() + _TOPICS_TIMEOUT_S
-        while find_missing_topics(resolved, config, state.partition_counts) and time.monotonic() < deadline:
+        while (
+            missing := find_missing_topics(resolved, config, state.partition_counts)
+        ) and time.monotonic() < deadline:
+            topics.create(missing)
             self._waiting.wait(_TOPICS_POLL_S)
             state = cluster.describe()
         return state  # ``select_subtopologies`` reports topics that are still missing
@@ -171,10 +160,45 @@ class TopologyQuery:
     def _open_internal_topics(
         self, cluster: ApplicationCluster, state: ClusterState, resolved: ResolvedTopology
     ) -> InternalTopics:
-        application = self._config.application_id
-        names = {name_internal_topic(application, topic) for topic in resolved.internal_topics}
-        client = cluster.client_settings(state.brokers)
-        return InternalTopics(client, application, names, self._settings.purge_interval_ms)
+        client, names = cluster.client_settings(state.brokers), self._name_internal_topics(resolved)
+        return InternalTopics(client, self._config.application_id, names, self._settings.purge_interval_ms)
+
+    def _name_internal_topics(self, resolved: ResolvedTopology) -> frozenset[str]:
+        return frozenset(name_internal_topic(self._config.application_id, topic) for topic in resolved.internal_topics)
+
+    def _check_group(self, cluster: ApplicationCluster, directory: CheckpointDirectory, internal: Set[str]) -> None:
+        """Check that only this application uses its group and its internal topics."""
+        commits_to_kafka = self._settings.commits_to_kafka(has_zookeeper=cluster.has_zookeeper)
+        with cluster.open() as access:
+            group = ApplicationGroup(cluster, access, commits_to_kafka=commits_to_kafka)
+            group.check_members()
+            if not directory.is_used():
+                group.check_unused(str(directory))
+                group.check_empty(internal, str(directory))
+            elif commits_to_kafka:
+                group.check_query(directory.read_progress())
+
+    def _check_markers(
+        self,
+        cluster: ApplicationCluster,
+        directory: CheckpointDirectory,
+        stored: StoredApplication,
+        plan: ApplicationPlan,
+    ) -> None:
+        """With transactions, ensure that each task has a marked offset; see ``group``."""
+        marked = 0
+        if self._settings.is_transactional:
+            with cluster.open() as access:
+                ApplicationGroup(cluster, access, commits_to_kafka=True).check_markers(
+                    str(directory),
+                    directory.read_progress(),
+                    plan,
+                    stored.marked,
+                    allows_lost=AllowedChange.MARKERS_LOST in self._allow,
+                )
+            marked = len(stored.tasks)
+        if marked != stored.marked:
+            directory.write(replace(stored, marked=marked).to_json())
 
     def purge(self, report: Mapping[str, Any]) -> None:
         """Delete the internal topic records up to the end of a batch, at most once per purge interval.
@@ -264,7 +288,7 @@ class TopologyQuery:
         cluster = ApplicationCluster(self._properties)
         state = cluster.describe()
         internal = self._open_internal_topics(cluster, state, self._topology.resolve(state.partition_counts))
-        return clean_up(self._spark, self._checkpoint, cluster, internal)
+        return clean_up(CheckpointDirectory(self._spark, self._checkpoint), cluster, internal)
 
     def stop(self, timeout_s: float, *, keeps_owner: bool = False) -> None:
         """Stop a running query after its current batch. A batch that does not finish in time is repeated later.
@@ -302,46 +326,3 @@ class TopologyQuery:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-
-    def _create_session(self, partitions: int) -> Any:
-        session = type(self._spark)(self._spark.sparkContext, self._spark._jsparkSession.cloneSession())
-        conf = {**_CONF, "spark.sql.shuffle.partitions": str(partitions)}
-        for name, value in conf.items():
-            session.conf.set(name, value)
-        self._close_listener()
-        self._listener = source.register(session)
-        session.dataSource.register(ticks.TickSource)
-        session.dataSource.register(sink.TopicSink)
-        return session
-
-
-@contextlib.contextmanager
-def _translate_errors(name: str, checkpoint: str) -> Iterator[None]:
-    """Raise StreamsError if Spark cannot start the query of an application."""
-    try:
-        yield
-    except Py4JJavaError as error:
-        cause = str(error.java_exception.toString())
-        if "already active" in cause:
-            raise StreamsError(
-                f"application {name!r}: another query in this Spark process uses checkpoint {checkpoint} or a copy of "
-                "it; close the other StreamsApp first"
-            ) from error
-        raise StreamsError(
-            f"application {name!r}: could not start the query with checkpoint {checkpoint}: {cause}"
-        ) from error
-
-
-@contextlib.contextmanager
-def _active(session: Any) -> Iterator[None]:
-    """Make ``session`` the active session of this thread."""
-    sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
-    before = sessions.getActiveSession()
-    sessions.setActiveSession(session._jsparkSession)
-    try:
-        yield
-    finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
-        else:
-            sessions.clearActiveSession()
