@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
 import pytest
+from aliases import Cluster
 from configurations import plaintext
 from producing import numbers, produce
 from reading import take, values
@@ -26,7 +27,7 @@ from zkconsumer.devcluster import DevCluster, JarsUnavailableError, ServerFailed
 from zkconsumer.devcluster.jars import resolve
 from zkconsumer.devcluster.process import ServerProcess
 from zkconsumer.devcluster.servers import pinned_versions
-from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
 
 
 def is_alive(pid: int) -> bool:
@@ -316,3 +317,13 @@ def test_jars_with_other_checksums_are_rejected(tmp_path: Path, monkeypatch: pyt
 
     assert f"differ from the pinned ones: added.jar, {changed.name}" in str(raised.value)
     assert str(folder) in str(raised.value)
+
+
+def test_topic_can_be_created_again_at_once(zkconsumer_cluster: Cluster, unique: Callable[[str], str]) -> None:
+    name = unique("t")
+    for count in range(1, 6):
+        zkconsumer_cluster.create_topic(name, count)
+        assert len(zkconsumer_cluster.admin.offsets(name, count)) == count
+        with pytest.raises(ZkConsumerError, match="already exists"):
+            zkconsumer_cluster.create_topic(name, 1)
+        zkconsumer_cluster.admin.delete_topic(name)

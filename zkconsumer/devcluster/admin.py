@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,10 +26,11 @@ from zkconsumer.errors import (
     ZkConsumerError,
 )
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.retry import retrying
+from zkconsumer.retry import polling, retrying
 
 # Kafka error codes.
 _UNKNOWN_TOPIC = 3
+_TOPIC_EXISTS = 36
 _NOT_CONTROLLER = 41
 _NO_LEADER = (3, 5, 6, 7)
 
@@ -39,8 +41,15 @@ _CONNECTING = Connecting("zkconsumer-devcluster", _REQUEST_TIMEOUT_MS / 1000, PL
 #: Interval between two checks of a broker's state, in seconds.
 _POLL_INTERVAL_S = 0.05
 
+#: Maximum seconds to wait until the brokers no longer report a deleted topic.
+_DELETION_TIMEOUT_S = 10.0
+
 #: Retries requests that fail while a broker is starting or a leader is being elected.
 _retry = retrying(30)
+
+
+class TopicExistsError(RetriableError):
+    """A topic already exists, or is being deleted."""
 
 
 class Admin:
@@ -73,7 +82,10 @@ class Admin:
     def create_topic(
         self, topic: str, partitions: int = 1, *, replication: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
-        """Create a topic, and wait until every broker reports a leader for each partition."""
+        """Create a topic, and wait until every broker reports a leader for each partition.
+
+        If a topic with this name is being deleted, the request is repeated for up to 30 s (KAFKA-6928).
+        """
         t = CreateTopicsRequest.CreatableTopic
         wanted = t(
             name=topic,
@@ -86,12 +98,20 @@ class Admin:
             topics=[wanted], timeout_ms=_REQUEST_TIMEOUT_MS, validate_only=False, max_version=4
         )
         try:
-            self._on_controller(request, lambda reply: reply.topics)
+            _retry(self._create_topic_once, request, topic)
         except UnsupportedBrokerError:
             if self._zookeeper_connect is None:
                 raise
             _write_topic(self._zookeeper_connect, topic, partitions, replication, config or {})
         self.wait_for_leaders(topic, partitions)
+
+    def _create_topic_once(self, request: Any, topic: str) -> None:
+        try:
+            self._on_controller_once(request, lambda reply: reply.topics, (0,))
+        except TopicExistsError as error:
+            if all(self._count_leaders(topic)):  # no broker has heard of its deletion
+                raise ZkConsumerError(str(error)) from None
+            raise
 
     def create_partitions(self, topic: str, total: int) -> None:
         """Increase a topic's partition count to ``total``, and wait until the partitions have leaders."""
@@ -106,11 +126,19 @@ class Admin:
         self.wait_for_leaders(topic, total)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic, if it exists."""
+        """Delete a topic, if it exists, and wait until no broker reports a leader of it."""
         request = lambda: DeleteTopicsRequest(  # noqa: E731
             topic_names=[topic], timeout_ms=_REQUEST_TIMEOUT_MS, max_version=3
         )
         self._on_controller(request, lambda reply: reply.responses, accepted=(0, _UNKNOWN_TOPIC))
+        is_deleted = lambda: not any(self._count_leaders(topic))  # noqa: E731
+        polling(_DELETION_TIMEOUT_S, interval_s=_POLL_INTERVAL_S, stop=threading.Event())(is_deleted)
+
+    def _count_leaders(self, topic: str) -> Iterator[int]:
+        """Yield the number of partition leaders that each reachable broker reports for a topic."""
+        for broker in self._bootstrap:
+            with contextlib.suppress(RetriableError):
+                yield len(self._leaders_from(broker, topic))
 
     def wait_for_brokers(self, timeout: float = 30.0) -> None:
         """Wait until the metadata of every broker contains a controller and all brokers.
@@ -290,8 +318,9 @@ class Admin:
                 return
             # A controller whose ZooKeeper session expired returns UNKNOWN_SERVER_ERROR (-1).
             if result.error_code not in (_NOT_CONTROLLER, protocol.UNKNOWN_SERVER_ERROR):
+                error_type = TopicExistsError if result.error_code == _TOPIC_EXISTS else ZkConsumerError
                 text = getattr(result, "error_message", None) or error_name(result.error_code)
-                raise ZkConsumerError(f"topic {result.name!r}: {text}")
+                raise error_type(f"topic {result.name!r}: {text}")
         raise BrokerUnavailableError(
             "could not find the controller: each broker was unreachable, or returned NOT_CONTROLLER (41) or "
             "UNKNOWN_SERVER_ERROR (-1)"
