@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from operator_input import Pages, fetched
 
 from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.decoders import PlannedRange
+from zkconsumer.spark.executor.rows import RowSchema
 from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.failures import describe_error
@@ -122,6 +124,33 @@ def test_records_are_packed_into_one_row(headers: Any) -> None:
     ]
     with pytest.raises(StreamsError, match="topic 'a' has new partition 2, which the running query does not read"):
         packer.decode(fetched("a", 2, [0]))
+
+
+def test_records_of_removed_topics_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    packer = RecordPacker()
+    packer.open({KEYS_OPTION: encode_keys({"a": [7]})})
+    assert packer.decode(fetched("removed", 0, [5, 6])) is None
+    assert packer.decode_range(PlannedRange(TopicPartition("removed", 0), 7, 3, 1_000)) is None
+    assert "event='removed_topic_skipped' topic='removed' partition=0 offset=7" in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip", "quarantine"])
+def test_error_of_packer_is_no_invalid_record(policy: str) -> None:
+    schema = pa.schema(
+        [
+            ("task", pa.int32()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("first_offset", pa.int64()),
+            ("lag", pa.int64()),
+            ("blob", pa.binary()),
+        ]
+    )
+    options = {KEYS_OPTION: encode_keys({"a": [7]})}
+    rows = RowSchema(schema, "zkconsumer.spark.streams.packing:RecordPacker", options, policy)
+    reader: Any = rows.create_reader(check_crcs=True, can_end=False)
+    with pytest.raises(StreamsError, match="topic 'a' has new partition 1, which the running query does not read"):
+        reader._decode(fetched("a", 1, [0, 1]), [])
 
 
 # ---- tasks -------------------------------------------------------------------------------------------------

@@ -94,9 +94,12 @@ class BatchDecoder(_Decoder, ABC):
 
     Attributes:
         wants_headers: whether input batches contain the column ``headers``.
+        rejects_records: whether an exception of ``decode`` means that a record is invalid, so that
+            ``corrupt.record.policy`` determines what happens. If False, the task fails with the exception.
     """
 
     wants_headers: ClassVar[bool] = False
+    rejects_records: ClassVar[bool] = True
 
     @abstractmethod
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch | Iterable[pa.RecordBatch] | None:

@@ -272,6 +272,8 @@ class _BatchReader(RowReader):
         except MemoryError:
             raise
         except Exception as error:
+            if not self._decoder.rejects_records:
+                raise
             if batch.num_rows > 1 and self._policy != "raise":
                 middle = batch.num_rows // 2
                 return self._decode(batch.slice(0, middle), rejected) + self._decode(batch.slice(middle), rejected)

@@ -16,6 +16,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.decoders import BatchDecoder, PlannedRange
 
@@ -86,42 +87,67 @@ def from_blob(blob: bytes) -> pa.Table:
 
 
 class RecordPacker(BatchDecoder):
-    """Packs the records of each fetched chunk into one row."""
+    """Packs the records of each fetched chunk into one row.
+
+    A batch that was planned before a sub-topology was removed contains its topics. Their records are dropped.
+    """
 
     schema: ClassVar[str] = COLUMNS
     wants_headers: ClassVar[bool] = True
+    rejects_records: ClassVar[bool] = False
 
     def open(self, options: Mapping[str, str]) -> None:
         """Read the task keys from the options."""
         self._keys: dict[str, list[int]] = json.loads(options[KEYS_OPTION])
+        self._log = get_logger("zkconsumer.spark")
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Return one row with all records of a batch; None if the batch is empty."""
+        """Return one row with all records of a batch; None if the batch is empty or its topic was removed.
+
+        Raises:
+            StreamsError: the partition was added after the query started.
+        """
         if not batch.num_rows:
             return None
-        topic, partition, first = (batch.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
+        topic, number, first = (batch.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
+        partition = TopicPartition(topic, number)
+        key = self._find_key(partition)
+        if key is None:
+            return None
         packed = batch.select(_PACKED)
         if packed.column("headers").null_count == packed.num_rows:
             packed = packed.select(_PACKED[:-1])
-        return self._create_row(TopicPartition(topic, partition), first, blob=to_blob(packed))
+        return _create_row(key, partition, first, blob=to_blob(packed))
 
-    def decode_range(self, planned: PlannedRange) -> pa.RecordBatch:
-        """Return one row with the lag of a partition."""
-        return self._create_row(planned.partition, planned.planned_ms, lag=planned.lag)
+    def decode_range(self, planned: PlannedRange) -> pa.RecordBatch | None:
+        """Return one row with the lag of a partition; None if its topic was removed."""
+        key = self._find_key(planned.partition)
+        if key is None:
+            topic, number = planned.partition
+            self._log.warning("removed_topic_skipped", topic=topic, partition=number, offset=planned.until)
+            return None
+        return _create_row(key, planned.partition, planned.planned_ms, lag=planned.lag)
 
-    def _create_row(
-        self, partition: TopicPartition, first_offset: int, *, lag: int | None = None, blob: bytes | None = None
-    ) -> pa.RecordBatch:
+    def _find_key(self, partition: TopicPartition) -> int | None:
+        """Return the key of the task that reads a partition; None if no task reads its topic."""
         topic, number = partition
-        keys = self._keys[topic]
+        keys = self._keys.get(topic)
+        if keys is None:
+            return None
         if number >= len(keys):
             raise StreamsError(f"topic {topic!r} has new partition {number}, which the running query does not read")
-        row = {
-            "task": keys[number],
-            "topic": topic,
-            "partition": number,
-            "first_offset": first_offset,
-            "lag": lag,
-            "blob": blob,
-        }
-        return pa.RecordBatch.from_pylist([row])
+        return keys[number]
+
+
+def _create_row(
+    key: int, partition: TopicPartition, first_offset: int, *, lag: int | None = None, blob: bytes | None = None
+) -> pa.RecordBatch:
+    row = {
+        "task": key,
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "first_offset": first_offset,
+        "lag": lag,
+        "blob": blob,
+    }
+    return pa.RecordBatch.from_pylist([row])
