@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from waiting import wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.spark.streams.app import StreamsApp
+from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.topology import ApplicationConfig, Topology
 
@@ -118,8 +119,8 @@ def query(spark: Any, options: Callable[..., dict[str, str]], checkpoint: Path) 
 def app(spark: Any, zkconsumer_cluster: Cluster, group: str, checkpoint: Path) -> Iterator[Callable[..., StreamsApp]]:
     """Create applications, which are closed after the test.
 
-    ``app(topology, has_zookeeper=False, group="other", checkpoint=..., properties=..., trigger_ms=100)``: the default
-    group and checkpoint are those of the test.
+    ``app(topology, has_zookeeper=False, group="other", checkpoint=..., properties=..., allow=..., trigger_ms=100)``:
+    the default group and checkpoint are those of the test.
     """
 
     def make(
@@ -130,6 +131,7 @@ def app(spark: Any, zkconsumer_cluster: Cluster, group: str, checkpoint: Path) -
         checkpoint: Path = checkpoint,
         properties: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
+        allow: Collection[AllowedChange] = (),
         **settings: Any,
     ) -> StreamsApp:
         of_cluster = {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers}
@@ -137,7 +139,8 @@ def app(spark: Any, zkconsumer_cluster: Cluster, group: str, checkpoint: Path) -
             of_cluster = {**zkconsumer_cluster.consumer_properties, "zookeeper.sync.time.ms": "200"}
         wanted = {**of_cluster, **(properties or {})}
         of_application = ApplicationConfig(application_id=group, **(config or {}))
-        return StreamsApp(topology, of_application, spark, str(checkpoint), wanted, QuerySettings(**settings))
+        of_query = QuerySettings(**settings)
+        return StreamsApp(topology, of_application, spark, str(checkpoint), wanted, of_query, allow=allow)
 
     with started(make, StreamsApp.close) as start:
         yield start

@@ -20,7 +20,7 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.app import StreamsApp
 from zkconsumer.spark.streams.changes import AllowedChange
-from zkconsumer.topology import ApplicationConfig, Topology
+from zkconsumer.topology import Topology
 
 from .neighbours import Plain
 from .streams_output import Output
@@ -127,8 +127,6 @@ def test_batch_is_not_repeated_without_markers(
     zkconsumer_cluster: Cluster,
     group: str,
     output_of: Outputs,
-    spark: Any,
-    checkpoint: Path,
     batches: int,
 ) -> None:
     source, sink = topic(2), topic(1)
@@ -150,15 +148,7 @@ def test_batch_is_not_repeated_without_markers(
 
     with pytest.raises(StreamsError, match="no committed offsets in Kafka for tasks 0_0, 0_1"):
         app(topology, **settings).start()
-    allowing = StreamsApp(
-        topology,
-        ApplicationConfig(application_id=group),
-        spark,
-        str(checkpoint),
-        {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers},
-        app(topology, **settings)._query._settings,
-        allow=[AllowedChange.MARKERS_LOST],
-    )
-    with pytest.raises(StreamsError, match="ValueError: planned"), allowing:
-        allowing.wait(120)
+    allowing = app(topology, allow=[AllowedChange.MARKERS_LOST], **settings)
+    with pytest.raises(StreamsError, match="ValueError: planned"):
+        run_to_end(allowing)
     assert set(counts_of(output)) <= {(b"a", 1)}

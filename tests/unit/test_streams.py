@@ -315,6 +315,37 @@ def test_plan_sets_page_size_unless_user_does(page_bytes: int | None, planned: i
     assert plan.config.page_limits.page_bytes == planned
 
 
+class ForwardTwice(Processor):
+    """Forwards two records at each tick."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        context.schedule(1, PunctuationType.WALL_CLOCK_TIME, self.forward)
+
+    def process(self, record: Record) -> None:
+        del record
+
+    def forward(self, now_ms: int) -> None:
+        for key in (b"one", b"two"):
+            self.context.forward(Record(key, b"v", now_ms))
+
+
+@pytest.mark.parametrize(("sink", "looped"), [("out", None), ("b", 2), ("app-mid", 2)])
+def test_records_written_to_own_source_topics_are_counted(sink: str, looped: int | None) -> None:
+    topology = Topology().add_source("source", "a").add_processor("twice", ForwardTwice, "source")
+    topology.add_sink("sink", sink.removeprefix("app-"), "twice").add_source("second", "b")
+    if sink == "app-mid":
+        topology.add_internal_topic("mid").add_source("third", "mid")
+    plan = create_plan(topology, {"a": 1, "b": 1, "app-mid": 1})
+    [number] = [task for task in plan.tasks.values() if task.subtopology == 0]
+
+    first = run_batch(plan, number, Pages(), None, BatchInput(tick_ms=1))
+    second = run_batch(plan, number, Pages(), first.saved, BatchInput(tick_ms=2))
+
+    assert len(outputs(second.output.blob)) == 2
+    assert (first.metrics.get("looped"), second.metrics.get("looped")) == (None, looped)
+
+
 def test_failed_task_is_closed() -> None:
     closed = []
 

@@ -56,3 +56,13 @@ def test_health_reason_keeps_its_first_time() -> None:
     assert before <= again.since <= other.since <= time.time()
     reports.add(report_of(2, []))
     assert not list(reports.health_reasons())
+
+
+def test_records_in_own_source_topics_are_work() -> None:
+    reports = ProgressReports()
+
+    assert reports.add(report_of(0, [{"0_0": {"looped": 5}}, {"0_1": {"processed": 2}}])) == 7
+    assert reports.add(report_of(1, [{"0_0": {}}])) == 0
+    progress = reports.progress()
+    assert progress is not None
+    assert progress.processed == 2

@@ -156,3 +156,46 @@ def repartitioning(source: str, sink: str) -> Topology:
         .add_processor("count", CountWithTotals, "words", stores=[counts])
         .add_sink("sink", sink, "count", key_serializer=serdes.STRING.serialize, value_serializer=serdes.LONG.serialize)
     )
+
+
+class Buffer(Processor):
+    """Stores records, and forwards them at the next tick."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context, self.buffer = context, context.get_state_store("buffer")
+        context.schedule(1, PunctuationType.WALL_CLOCK_TIME, self.flush)
+
+    def process(self, record: Record) -> None:
+        self.buffer.put(record.value, record.value)
+
+    def flush(self, now_ms: int) -> None:
+        for key, value in list(self.buffer.all()):
+            self.context.forward(Record(key, value, now_ms))
+            self.buffer.delete(key)
+
+
+def buffering(source: str, middle: str, sink: str) -> Topology:
+    """Copy a topic to a second one at each tick, and the second one to a third one."""
+    return (
+        Topology()
+        .add_source("source", source)
+        .add_processor("buffer", Buffer, "source", stores=[stores.key_value("buffer", serdes.BYTES, serdes.BYTES)])
+        .add_sink("to-middle", middle, "buffer")
+        .add_source("middle", middle)
+        .add_sink("sink", sink, "middle")
+    )
+
+
+class Fail(Processor):
+    """Fails on each record."""
+
+    def process(self, record: Record) -> None:
+        raise ValueError(f"planned: {record.value!r}")
+
+
+def copying_and_failing(source: str, failing: str | None, sink: str) -> Topology:
+    """Copy a topic; a second sub-topology fails on each record of another topic."""
+    topology = Topology().add_source("source", source).add_sink("sink", sink, "source")
+    if failing is not None:
+        topology.add_source("failing", failing).add_processor("fail", Fail, "failing")
+    return topology

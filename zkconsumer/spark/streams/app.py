@@ -292,22 +292,22 @@ class StreamsApp:
     def _supervise(self) -> BaseException | None:
         """Run the query, and restart it if the handler requests it; return the last error, or None.
 
-        A query that ended without an error is restarted until it processes no records, because it may have written
-        records to its own source topics. A query whose topics have new partitions is restarted to read them.
+        A query that ended without an error is restarted while it processes records or writes to its own source topics.
+        A query whose topics have new partitions is restarted to read them.
         """
         failures = 0
         while not self._stop.is_set():
-            has_started, processed, error = self._run_query()
+            has_started, work, error = self._run_query()
             if self._stop.is_set():
                 return error
             new_topics = self._query.find_new_topics(is_due=error is not None) if has_started else []
             if new_topics:
                 self._log.info("streams_topics_added", group=self._name, topics=new_topics)
-            if new_topics or (error is None and processed):
+            if new_topics or (error is None and work):
                 self._query.stop(_STOP_TIMEOUT_S, keeps_owner=True)
                 self._lifecycle.set_state(ApplicationState.REBALANCING)
                 continue
-            failures = 1 if processed else failures + 1
+            failures = 1 if work else failures + 1
             if error is None or not self._wants_restart(error, failures):
                 return error
             self._log_failure(error, "restart")
@@ -319,8 +319,8 @@ class StreamsApp:
         """Run the query until it ends, a stop is requested, or its topics have new partitions.
 
         Returns:
-            Whether the query started, the number of records that it processed, and the exception that ended it or
-            prevented its start.
+            Whether the query started, the number of records that it processed or wrote to its own source topics, and
+            the exception that ended it or prevented its start.
         """
         try:
             self._query.start()
@@ -361,7 +361,7 @@ class StreamsApp:
         self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
 
     def _add_reports(self) -> int:
-        """Add the progress reports of new batches; return the number of records that they processed."""
+        """Add the progress reports of new batches; return the sum of the results of ``ProgressReports.add``."""
         count = 0
         for report in self._query.take_reports():
             count += self._reports.add(report)

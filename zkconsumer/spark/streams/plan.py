@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from zkconsumer.errors import StreamsError
@@ -128,6 +129,11 @@ class ApplicationPlan:
             for number, one in self.subtopologies.items()
             for topic in sorted(one.source_topics)
         }
+
+    @cached_property
+    def source_topics(self) -> frozenset[str]:
+        """Kafka names of the topics that the tasks read."""
+        return frozenset(self.keys_by_topic)
 
     @property
     def latest_topics(self) -> frozenset[str]:

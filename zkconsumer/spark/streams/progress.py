@@ -16,6 +16,7 @@ from zkconsumer.metrics import Kind, MetricName, declare
 from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.streams.dataframe import METRICS, METRICS_COLUMN
+from zkconsumer.spark.streams.task_batch import LOOPED
 
 _COUNT = declare(
     "zkconsumer.streams",
@@ -71,17 +72,21 @@ class ProgressReports:
         self._reasons: dict[str, float] = {}
 
     def add(self, report: Mapping[str, Any]) -> int:
-        """Add the report of a batch; return the number of records that the batch processed."""
+        """Add the report of a batch.
+
+        Returns:
+            The number of records that the batch processed, or wrote to topics that the application reads.
+        """
         texts = report.get("observedMetrics", {}).get(METRICS, {}).get(METRICS_COLUMN, ())
         changes = [item for text in texts for item in json.loads(text).items()]
-        processed: int = sum(of_task.get("processed", 0) for _, of_task in changes)
+        processed, looped = (int(sum(one.get(name, 0) for _, one in changes)) for name in ("processed", LOOPED))
         with self._lock:
             self._last, self._last_processed = report, processed
             codes = _find_source(report).get("healthReasons", ())
             self._reasons = {code: self._reasons.get(code, time.time()) for code in codes}
             for task, of_task in changes:
                 self._totals[task].update(of_task)
-        return processed
+        return processed + looped
 
     def task_metrics(self) -> dict[str, dict[str, int]]:
         """Return the metric totals by task id and metric name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,6 +21,9 @@ from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.pages import PageStore
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_runtime import TaskRuntime
+
+#: Metric with the number of records that a task wrote to topics that the application reads.
+LOOPED = "looped"
 
 #: The global stores of this worker process.
 _global_stores = GlobalStoresOfWorker()
@@ -152,9 +155,9 @@ def run_batch(
         if batch.tick_ms is not None or not plan.has_ticks:
             task.punctuate_wall_clock()
         task.commit()
-        output = _take_output(task)
+        output, looped = _take_output(task, plan.source_topics)
         after = SavedTask(task.snapshot(), now_ms, pages.to_json(), encode_offsets(lags), global_ends)
-        metrics = task.take_metrics()
+        metrics = {**task.take_metrics(), **({LOOPED: looped} if looped else {})}
     except BaseException as error:
         try:
             task.close()
@@ -173,12 +176,17 @@ def _open_global_stores(plan: ApplicationPlan, ends: str) -> Mapping[str, StateS
     return _global_stores.open(plan.global_stores, decode_offsets(ends))
 
 
-def _take_output(task: StreamTask) -> TaskOutput:
+def _take_output(task: StreamTask, source_topics: Collection[str]) -> tuple[TaskOutput, int]:
+    """Return the output of a task, and the number of its records in topics that the application reads."""
     # A task that has not read a record has no position yet, but its output needs one for the marker of the batch.
     offsets = task.committable() or {min(task.partitions): 0}
     sequence, records = task.sequence, task.take_output()
-    blob = to_blob(records.to_arrow()) if len(records) else None
-    return TaskOutput(task.task_id, sequence, encode_offsets(offsets), blob)
+    if not len(records):
+        return TaskOutput(task.task_id, sequence, encode_offsets(offsets), None), 0
+    batch = records.to_arrow()
+    topics = batch.column("topic").value_counts().to_pylist()
+    looped = sum(topic["counts"] for topic in topics if topic["values"] in source_topics)
+    return TaskOutput(task.task_id, sequence, encode_offsets(offsets), to_blob(batch)), looped
 
 
 def _add_records(task: StreamTask, batch: BatchInput) -> None:
