@@ -27,7 +27,6 @@ from zkconsumer.spark.streams.pickling import check_picklable
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, list_tasks, select_subtopologies
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
-from zkconsumer.spark.streams.ticks import TickReader
 from zkconsumer.topology import (
     ApplicationConfig,
     ApplicationState,
@@ -436,16 +435,6 @@ def test_added_partitions_of_stateless_subtopology_are_added_tasks() -> None:
 def test_settings_are_checked() -> None:
     with pytest.raises(ConfigurationError, match="trigger_ms must be a positive integer, got 0"):
         QuerySettings(trigger_ms=0)
-
-
-def test_ticks_are_multiples_of_their_interval() -> None:
-    reader = TickReader({"keys": "[3, 5]", "intervalMs": "1000"})
-    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
-
-    assert end["time"] % 1_000 == 0
-    [partition] = reader.partitions(reader.initialOffset(), end)
-    assert list(reader.read(partition)) == [(key, None, None, end["time"], None, None) for key in (3, 5)]
-    assert reader.partitions(end, end) == []
 
 
 def test_saved_task_has_fields_of_the_state() -> None:

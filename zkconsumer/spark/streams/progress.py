@@ -18,6 +18,9 @@ from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.streams.dataframe import METRICS, METRICS_COLUMN
 from zkconsumer.spark.streams.task_batch import LOOPED
 
+#: Health reason code while the clock is behind the last tick.
+CLOCK_WENT_BACK = "clock_went_back"
+
 _COUNT = declare(
     "zkconsumer.streams",
     "StreamTask",
@@ -68,8 +71,8 @@ class ProgressReports:
         self._totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._last: Mapping[str, Any] | None = None
         self._last_processed = 0
-        #: Health reason codes of the source, and when each was first reported, in seconds since the epoch.
-        self._reasons: dict[str, float] = {}
+        #: Health reasons in the last report, by code.
+        self._reasons: dict[str, HealthReason] = {}
 
     def add(self, report: Mapping[str, Any]) -> int:
         """Add the report of a batch.
@@ -82,8 +85,16 @@ class ProgressReports:
         processed, looped = (int(sum(one.get(name, 0) for _, one in changes)) for name in ("processed", LOOPED))
         with self._lock:
             self._last, self._last_processed = report, processed
-            codes = _find_source(report).get("healthReasons", ())
-            self._reasons = {code: self._reasons.get(code, time.time()) for code in codes}
+            found = dict.fromkeys(_find_source(report).get("healthReasons", ()), "see the log of the planning process")
+            if behind_ms := _find_behind(report):
+                found[CLOCK_WENT_BACK] = (
+                    f"the clock is {behind_ms / 1_000:.1f} s behind the last tick, so wall-clock punctuators are not "
+                    "called until it has caught up; check the clock of the driver"
+                )
+            self._reasons = {
+                code: HealthReason(HealthState.STALLED, code, self._find_since(code), message)
+                for code, message in found.items()
+            }
             for task, of_task in changes:
                 self._totals[task].update(of_task)
         return processed + looped
@@ -121,11 +132,15 @@ class ProgressReports:
         )
 
     def health_reasons(self) -> Iterator[HealthReason]:
-        """Yield the reasons why the query's source was not healthy in the last batch."""
+        """Yield the reasons why the query's sources were not healthy in the last batch."""
         with self._lock:
-            reasons = dict(self._reasons)
-        for code, since in reasons.items():
-            yield HealthReason(HealthState.STALLED, code, since, "see the log of the planning process")
+            reasons = list(self._reasons.values())
+        yield from reasons
+
+    def _find_since(self, code: str) -> float:
+        """Return when a reason was first reported, in seconds since the epoch."""
+        known = self._reasons.get(code)
+        return time.time() if known is None else known.since
 
 
 def find_ends(report: Mapping[str, Any]) -> dict[TopicPartition, int]:
@@ -136,6 +151,12 @@ def find_ends(report: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """
     found = (offset_object(source.get("endOffset")) for source in report.get("sources", ()))
     return {partition: until for one in found if "ranges" in one for partition, (_, until) in from_offset(one).items()}
+
+
+def _find_behind(report: Mapping[str, Any]) -> int:
+    """Return how far the clock was behind the last tick, in milliseconds; see ``TickReader``."""
+    ends = (offset_object(source.get("endOffset")) for source in report.get("sources", ()))
+    return max((int(one.get("behind", 0)) for one in ends), default=0)
 
 
 def _find_source(report: Mapping[str, Any]) -> Mapping[str, Any]:

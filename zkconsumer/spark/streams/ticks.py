@@ -42,14 +42,22 @@ class TickPartition(InputPartition):
 
 
 class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads ticks. The offset contains the time and end offsets of the tick, so a repeated batch has the same tick."""
+    """Reads ticks. The offset contains the time and end offsets of the tick, so a repeated batch has the same tick.
+
+    The time of ticks increases even if the clock goes back, for example on another host. While the clock is behind the
+    last tick, there is still a tick per interval, with new end offsets, but its time is only a millisecond higher. If
+    the clock is behind by an interval or more, the offset also contains the difference, as ``behind``.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._keys: list[int] = json.loads(options["keys"])
         self._interval_ms = int(options["intervalMs"])
         self._global = json.loads(options.get("global", "null"))
-        self._last: Tick | None = None
-        self._has_planned = False
+        self._is_available_now = False
+        #: Time of the last new tick (``time.monotonic``); None before the first one, because there is a tick each time
+        #: a query starts: new tasks need the end offsets.
+        self._last_at: float | None = None
+        self._is_behind = False
         self._logs: LogOffsets | None = None
         self._log = get_logger("zkconsumer.spark")
 
@@ -58,9 +66,8 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"time": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Stop the query after one tick that has the current time."""
-        if self._interval_ms:
-            self._last = self._find_tick({})
+        """Stop the query after one tick."""
+        self._is_available_now = True
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return an unlimited read limit."""
@@ -68,21 +75,27 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Tick, limit: ReadLimit) -> Tick:  # noqa: ARG002
         """Return the current tick, or ``start`` if there is no new tick."""
-        if not self._interval_ms:
+        if not self._interval_ms or (self._is_available_now and self._last_at is not None):
             return start
-        tick = self._last or self._find_tick(start)
-        if not self._has_planned and tick["time"] == start["time"]:
-            # There is a tick each time a query starts, because new tasks need the end offsets.
-            tick = {**tick, "ends": self._find_ends(start.get("ends"))} if self._global is not None else tick
-            tick["time"] += 1
-        self._has_planned = True
-        return tick if tick["time"] > start["time"] else start
-
-    def _find_tick(self, before: Tick) -> Tick:
-        tick: Tick = {"time": time.time_ns() // 1_000_000 // self._interval_ms * self._interval_ms}
-        if self._global is not None and tick["time"] != before.get("time"):
-            tick["ends"] = self._find_ends(before.get("ends"))
+        now_ms = _read_clock_ms()
+        tick_ms, behind_ms = now_ms // self._interval_ms * self._interval_ms, start["time"] - now_ms
+        if not self._is_due(tick_ms, start["time"]):
+            return start
+        tick: Tick = {"time": max(tick_ms, start["time"] + 1)}
+        if self._global is not None:
+            tick["ends"] = self._find_ends(start.get("ends"))
+        self._last_at = time.monotonic()
+        if behind_ms >= self._interval_ms:
+            tick["behind"] = behind_ms
+            if not self._is_behind:
+                self._log.warning("clock_went_back", timestamp=now_ms, batch_time_ms=start["time"])
+        self._is_behind = behind_ms >= self._interval_ms
         return tick
+
+    def _is_due(self, tick_ms: int, last_ms: int) -> bool:
+        if self._last_at is None or tick_ms > last_ms:
+            return True
+        return tick_ms < last_ms and time.monotonic() - self._last_at >= self._interval_ms / 1_000
 
     def _find_ends(self, before: str | None) -> str:
         """Return the end offsets of the global store topics; if the brokers do not respond, the previous end offsets.
@@ -120,6 +133,10 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close the connections."""
         if self._logs is not None:
             self._logs.close()
+
+
+def _read_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class TickSource(DataSource):
