@@ -29,6 +29,12 @@ _JOIN_TIMEOUT_S = 2.0
 GRACE_S = 1.0
 
 
+#: Minimum number of seconds without progress before a ``ProgressWatch`` reports it.
+_STALL_S = 60.0
+#: Number of intervals without progress before a ``ProgressWatch`` reports it.
+_STALL_INTERVALS = 3
+
+
 #: ``HealthReason`` codes for authorization failures. They replace the code of the failed operation.
 TOPIC_AUTHORIZATION_FAILED = "topic_authorization_failed"
 GROUP_AUTHORIZATION_FAILED = "group_authorization_failed"
@@ -58,8 +64,8 @@ class HealthReason:
         code: problem code: ``member_failed``, ``zookeeper_disconnected``, ``rebalancing``, ``rebalance_failed``,
             ``registration_invalid``, ``partition_not_released``, ``leader_not_found``, ``topic_authorization_failed``,
             ``group_authorization_failed``, ``fetch_failed``, ``commit_failed``, ``partitions_not_found`` or
-            ``planning_failed``; ``query_failed`` or ``clock_went_back`` for a ``StreamsApp``; ``no_members`` in the
-            ``doctor`` tool only.
+            ``planning_failed``; ``query_failed``, ``batch_running``, ``no_batch`` or ``clock_went_back`` for a
+            ``StreamsApp``; ``no_members`` in the ``doctor`` tool only.
         since: start of the problem, in seconds since the epoch.
         message: details and remedy.
         partitions: affected partitions; empty if all partitions or none are affected.
@@ -166,6 +172,41 @@ def health_code(error: BaseException, default: str) -> str:
     if isinstance(error, TopicAuthorizationError):
         return TOPIC_AUTHORIZATION_FAILED
     return GROUP_AUTHORIZATION_FAILED if isinstance(error, GroupAuthorizationError) else default
+
+
+class ProgressWatch:
+    """Detects that there is work, but no progress. One thread updates it; any thread may read it.
+
+    Args:
+        interval_s: expected number of seconds between two steps of progress, for example the trigger interval of a
+            query. No progress is reported after three intervals, but not before a minute has passed.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self._timeout_s = max(_STALL_S, _STALL_INTERVALS * interval_s)
+        self._position: object = None
+        #: Time of the last progress (``time.monotonic``); None if there is no work.
+        self._moved_at: float | None = None
+
+    def update(self, position: object, *, has_work: bool) -> None:
+        """Record the current state.
+
+        Args:
+            position: a value that changes with each step of progress, for example the number of the last batch.
+            has_work: whether there is work, for example unread records or a running batch.
+        """
+        if not has_work:
+            self._moved_at = None
+        elif self._moved_at is None or position != self._position:
+            self._moved_at = time.monotonic()
+        self._position = position
+
+    def find_stall(self) -> float | None:
+        """Return the number of seconds since the last progress; None if it is too short, or if there is no work."""
+        moved_at = self._moved_at
+        if moved_at is None or (waited_s := time.monotonic() - moved_at) < self._timeout_s:
+            return None
+        return waited_s
 
 
 class HealthMonitor:

@@ -104,3 +104,23 @@ def test_offsets_are_committed_after_batches(
             running.wait(RUN_S)
     finally:
         running.close()
+
+
+def test_running_task_is_named(app: Apps, topic: Topics, admin: Admin) -> None:
+    source = topic(2)
+    admin.produce(TopicPartition(source, 1), batch([b"a"], timestamp_ms=1_000))
+    running = app(topologies.waiting(source), has_zookeeper=False)
+    running.start()
+    query: Any = running._query
+
+    def find() -> str:
+        return str(query.describe_running_tasks()) if query.status.message == "Processing new data" else ""
+
+    def is_named() -> bool:
+        return find().startswith("task 0_1 on ")
+
+    wait_for(is_named, RUN_S, what="only the waiting task is running")
+    assert query.status.is_active
+    assert query.status.last_batch == -1
+    assert running.health.is_healthy
+    running.close(0)

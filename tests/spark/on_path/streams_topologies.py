@@ -199,3 +199,16 @@ def copying_and_failing(source: str, failing: str | None, sink: str) -> Topology
     if failing is not None:
         topology.add_source("failing", failing).add_processor("fail", Fail, "failing")
     return topology
+
+
+class Wait(Processor):
+    """Waits half a minute for each record."""
+
+    def process(self, record: Record) -> None:
+        del record
+        threading.Event().wait(30)
+
+
+def waiting(source: str) -> Topology:
+    """Process a topic slowly."""
+    return Topology().add_source("source", source).add_processor("wait", Wait, "source")

@@ -16,6 +16,7 @@ from zkconsumer.errors import ConfigurationError, StreamsError
 from zkconsumer.health import Health, HealthReason, HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import Kind, MetricName, declare
+from zkconsumer.spark.streams.activity import QueryActivity, QueryStatus
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.failures import describe_error
 from zkconsumer.spark.streams.progress import Progress, ProgressReports
@@ -124,6 +125,7 @@ class StreamsApp:
         #: Time of the last failure, in seconds since the epoch, and its error.
         self._failure: tuple[float, BaseException] | None = None
         self._reports = ProgressReports()
+        self._activity = QueryActivity(settings.trigger_ms / 1_000, self._query.describe_running_tasks)
         self._log = get_logger("zkconsumer.spark")
 
     def __enter__(self) -> StreamsApp:
@@ -190,8 +192,10 @@ class StreamsApp:
     @property
     def health(self) -> Health:
         """Whether the application makes progress, and if not, why."""
-        reasons = list(self._reports.health_reasons()) if self.state is ApplicationState.RUNNING else []
         failure, state = self._failure, self.state
+        reasons = list(self._activity.health_reasons())
+        if state is ApplicationState.RUNNING:
+            reasons += self._reports.health_reasons()
         if failure is not None and state in (ApplicationState.REBALANCING, *_FAILED):
             severity = HealthState.FAILED if state in _FAILED else HealthState.STALLED
             since, error = failure
@@ -322,9 +326,11 @@ class StreamsApp:
             Whether the query started, the number of records that it processed or wrote to its own source topics, and
             the exception that ended it or prevented its start.
         """
+        self._activity.update(QueryStatus())
         try:
             self._query.start()
         except Exception as error:
+            self._activity.end()
             if not self._started.is_set():
                 raise  # ``start`` raises the error
             return False, 0, error
@@ -335,13 +341,16 @@ class StreamsApp:
             has_ended = self._query.wait(_POLL_S)
             count += self._add_reports()
             if has_ended:
+                self._activity.end()
                 return True, count, self._query.exception()
+            self._activity.update(self._query.status, lag=self._reports.lag)
             if self._query.find_new_topics():
                 break
         return True, count, None
 
     def _end(self, error: BaseException | None) -> None:
         """Stop the query, and set the final state, even if stopping fails."""
+        self._activity.end()
         try:
             self._query.stop(self._close_timeout_s if error is None else 0)
             self._add_reports()

@@ -130,6 +130,15 @@ class ApplicationPlan:
             for topic in sorted(one.source_topics)
         }
 
+    @property
+    def tasks_by_partition(self) -> dict[int, list[str]]:
+        """Task ids by Spark partition of the operator; see ``packing.choose_keys``."""
+        found: dict[int, list[str]] = {}
+        for number, task in enumerate(self.order):
+            if task.subtopology in self.subtopologies:
+                found.setdefault(number % self.partitions, []).append(task.task_id)
+        return found
+
     @cached_property
     def source_topics(self) -> frozenset[str]:
         """Kafka names of the topics that the tasks read."""

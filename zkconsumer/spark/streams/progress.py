@@ -131,6 +131,13 @@ class ProgressReports:
             health=str(source.get("health", "healthy")),
         )
 
+    @property
+    def lag(self) -> int:
+        """Number of unread records in the source topics after the last batch; 0 before the first batch."""
+        with self._lock:
+            report = self._last
+        return 0 if report is None else int(_find_source(report).get("lag", 0))
+
     def health_reasons(self) -> Iterator[HealthReason]:
         """Yield the reasons why the query's sources were not healthy in the last batch."""
         with self._lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableE
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName
 from zkconsumer.spark.driver.query_listener import QueryListener
+from zkconsumer.spark.streams.activity import QueryStatus, describe_running_tasks
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.checkpoint import StoredApplication, open_application
 from zkconsumer.spark.streams.checkpoint_directory import CheckpointDirectory
@@ -71,6 +72,7 @@ class TopologyQuery:
         self._last_batch = -1
         #: Partition counts of the topics that the query reads.
         self._read_counts: Mapping[str, int] = {}
+        self._tasks_by_partition: Mapping[int, Sequence[str]] = {}
         self._checked_at = 0.0
         self._new_topics: list[str] = []
         self._cluster: ApplicationCluster | None = None
@@ -121,6 +123,7 @@ class TopologyQuery:
             stores=stored.number_stores(subtopologies),
             earlier={int(number): frozenset(hashes) for number, hashes in stored.earlier.items()},
         )
+        self._tasks_by_partition = plan.tasks_by_partition
         self._check_markers(cluster, directory, stored, plan)
         self._close_listener()
         session, self._listener = create_session(self._spark, plan.partitions)
@@ -266,6 +269,20 @@ class TopologyQuery:
             return self._new_topics
         self._new_topics = sorted(topic for topic in topics if counts.get(topic, 0) > self._read_counts.get(topic, 0))
         return self._new_topics
+
+    @property
+    def status(self) -> QueryStatus:
+        """The current state of the query."""
+        if self._query is None:
+            return QueryStatus()
+        found = self._query.status
+        return QueryStatus(str(found["message"]), bool(found["isTriggerActive"]), self._last_batch)
+
+    def describe_running_tasks(self) -> str:
+        """Describe the running Spark tasks; see ``activity.describe_running_tasks``."""
+        if self._query is None:
+            return ""
+        return describe_running_tasks(self._spark, self._query.runId, self._tasks_by_partition)
 
     @property
     def listener_metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
