@@ -159,7 +159,9 @@ def create_rows(key: int, partition: int, step: Step) -> list[tuple[Any, ...]]:
     packer.open({KEYS_OPTION: encode_keys({topic: [key] * PARTITIONS for topic in (*step.by_topic(), *step.lags)})})
     for topic, lag in step.lags.items():
         planned = PlannedRange(TopicPartition(topic, partition), 0, lag, 0)
-        rows += [tuple(row.values()) for row in packer.decode_range(planned).to_pylist()]
+        lags = packer.decode_range(planned)
+        assert lags is not None
+        rows += [tuple(row.values()) for row in lags.to_pylist()]
     for chunk in step.chunks():
         packed = packer.decode(_fetch(chunk))
         assert packed is not None

@@ -118,7 +118,9 @@ def test_records_are_packed_into_one_row(headers: Any) -> None:
     assert records.column("offset").to_pylist() == [5, 6, 9]
     assert ("headers" in records.schema.names) is (headers is not None)
     assert packer.decode(fetched("a", 1, [])) is None
-    assert packer.decode_range(PlannedRange(TopicPartition("a", 0), 8, 3, 1_000)).to_pylist() == [
+    planned = packer.decode_range(PlannedRange(TopicPartition("a", 0), 8, 3, 1_000))
+    assert planned is not None
+    assert planned.to_pylist() == [
         {"task": 7, "topic": "a", "partition": 0, "first_offset": 1_000, "lag": 3, "blob": None}
     ]
     with pytest.raises(StreamsError, match="topic 'a' has new partition 2, which the running query does not read"):
@@ -244,13 +246,9 @@ class Batches:
             assert packed is not None
             rows.append(Row(*packed.to_pylist()[0].values()))
         for topic, lag in lags.items():
-            rows.append(
-                Row(
-                    *self._packer.decode_range(PlannedRange(TopicPartition(topic, 0), 0, lag, 0))
-                    .to_pylist()[0]
-                    .values()
-                )
-            )
+            planned = self._packer.decode_range(PlannedRange(TopicPartition(topic, 0), 0, lag, 0))
+            assert planned is not None
+            rows.append(Row(*planned.to_pylist()[0].values()))
         result = run_batch(self._plan, self._number, self._state, self._saved, BatchInput.from_rows(rows))
         self._saved = result.saved
         times = [time for key, _, time in outputs(result.output.blob) if key.startswith(b"k")]
@@ -519,7 +517,7 @@ class FailingQuery:
         count = int(self._starts in self._processed)
         return [{"observedMetrics": {"zkconsumer_tasks": {"metrics": [json.dumps({"0_0": {"processed": count}})]}}}]
 
-    def purge(self, _report: dict[str, Any]) -> None:
+    def finish_batch(self, _report: dict[str, Any]) -> None:
         pass
 
     def find_new_topics(self, **_: bool) -> list[str]:

@@ -164,7 +164,9 @@ class Application:
         packed = packer.decode(fetched("a", 0, [0]))
         assert packed is not None
         batch.blobs[TopicPartition("a", 0)] = [(0, packed.column("blob")[0].as_py())]
-        assert packer.decode_range(PlannedRange(TopicPartition("a", 0), 0, 0, 0)).num_rows == 1
+        planned = packer.decode_range(PlannedRange(TopicPartition("a", 0), 0, 0, 0))
+        assert planned is not None
+        assert planned.num_rows == 1
         result = run_batch(plan, TaskNumber(0, 0), self._pages, self._saved, batch)
         self._saved = result.saved
         return [] if result.output.blob is None else from_blob(result.output.blob).column("value").to_pylist()

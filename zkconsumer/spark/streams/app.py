@@ -195,7 +195,7 @@ class StreamsApp:
         failure, state = self._failure, self.state
         reasons = list(self._activity.health_reasons())
         if state is ApplicationState.RUNNING:
-            reasons += self._reports.health_reasons()
+            reasons += [*self._reports.health_reasons(), *self._query.health_reasons()]
         if failure is not None and state in (ApplicationState.REBALANCING, *_FAILED):
             severity = HealthState.FAILED if state in _FAILED else HealthState.STALLED
             since, error = failure
@@ -356,6 +356,7 @@ class StreamsApp:
             self._add_reports()
         except Exception as second:
             self._log_failure(second, "stop")
+        self._query.close()
         if error is None:
             self._lifecycle.set_state(ApplicationState.PENDING_SHUTDOWN)
             self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
@@ -374,7 +375,7 @@ class StreamsApp:
         count = 0
         for report in self._query.take_reports():
             count += self._reports.add(report)
-            self._query.purge(report)
+            self._query.finish_batch(report)
             if self._progress_listener is not None:
                 self._notify(self._progress_listener, self._reports.progress())
         return count

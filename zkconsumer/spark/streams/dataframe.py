@@ -13,6 +13,7 @@ from zkconsumer.spark.streams import packing, ticks
 from zkconsumer.spark.streams.checkpoint_directory import CheckpointDirectory
 from zkconsumer.spark.streams.cluster import ApplicationCluster, ClusterState
 from zkconsumer.spark.streams.global_stores import GlobalPlan
+from zkconsumer.spark.streams.markers import TASK_TIMEOUT_S
 from zkconsumer.spark.streams.operator import TaskOperator
 from zkconsumer.spark.streams.output import OUTPUT_COLUMNS, SinkSettings
 from zkconsumer.spark.streams.plan import ApplicationPlan
@@ -20,8 +21,11 @@ from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.subtopology import Subtopology
 
-#: Name of the observed metrics in progress reports, and name of their column.
-METRICS, METRICS_COLUMN = "zkconsumer_tasks", "metrics"
+#: Name of the observed metrics in progress reports, and names of their columns.
+METRICS, METRICS_COLUMN, OFFSETS_COLUMN = "zkconsumer_tasks", "metrics", "offsets"
+
+#: Default settings of non-transactional producers. The delivery timeout of others is that of their transactions.
+_PRODUCER = {"delivery.timeout.ms": int(TASK_TIMEOUT_S * 1_000)}
 
 _DECODER = "zkconsumer.spark.streams.packing:RecordPacker"
 
@@ -43,6 +47,12 @@ class QueryPlan(NamedTuple):
     cluster: ApplicationCluster
     brokers: Collection[Endpoint]
 
+    @property
+    def commits_beside_batches(self) -> bool:
+        """Whether the driver commits the offsets to Kafka after each batch; see ``offset_commits``."""
+        commits = self.settings.commits_to_kafka(has_zookeeper=self.cluster.has_zookeeper)
+        return commits and not self.settings.is_transactional
+
 
 def start_query(session: Any, plan: QueryPlan, checkpoint: CheckpointDirectory) -> Any:
     """Start the query.
@@ -54,13 +64,14 @@ def start_query(session: Any, plan: QueryPlan, checkpoint: CheckpointDirectory) 
     """
     from pyspark.sql import functions
 
+    observed = [METRICS_COLUMN, OFFSETS_COLUMN] if plan.commits_beside_batches else [METRICS_COLUMN]
     rows = load_records(session, plan).union(load_ticks(session, plan))
     output = (
         rows.groupBy("task")
         .transformWithState(
             TaskOperator(plan.application, checkpoint.find_local_file()), OUTPUT_COLUMNS, "append", "none"
         )
-        .observe(METRICS, functions.collect_list(METRICS_COLUMN).alias(METRICS_COLUMN))
+        .observe(METRICS, *(functions.collect_list(name).alias(name) for name in observed))
     )
     settings = plan.settings
     trigger: dict[str, Any] = {"processingTime": f"{settings.trigger_ms} milliseconds"}
@@ -110,10 +121,10 @@ def _create_sink_settings(plan: QueryPlan) -> SinkSettings:
         application_id=config.application_id,
         guarantee=settings.guarantee,
         client=plan.cluster.client_settings(plan.brokers),
-        producer=settings.producer,
+        producer=settings.producer if settings.is_transactional else {**_PRODUCER, **settings.producer},
         has_sequence_headers=not settings.is_transactional if has_headers is None else has_headers,
         internal_topics=plan.application.internal_topics,
-        commits_to_kafka=settings.commits_to_kafka(has_zookeeper=plan.cluster.has_zookeeper),
+        commits_to_kafka=settings.is_transactional,
         fails_on_changed_output=settings.fails_on_changed_output,
         handler=config.production_handler,
         quarantine_topic=config.quarantine_topic,
@@ -125,6 +136,7 @@ def load_records(session: Any, plan: QueryPlan) -> Any:
     application, settings = plan.application, plan.settings
     topics = max(len(one.source_topics) for one in application.subtopologies.values())
     options = {
+        "clusterUnavailableTimeout": f"{TASK_TIMEOUT_S:g}s",
         **plan.properties,
         "subscribe": ",".join(sorted(application.keys_by_topic)),
         "membership": "none",

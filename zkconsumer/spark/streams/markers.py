@@ -23,8 +23,11 @@ _PREFIX = "zkconsumer "
 #: Metadata of an offset that was committed at startup, before the first batch of a task.
 FIRST = f"{_PREFIX}first"
 _METADATA = re.compile(rf"{_PREFIX}(\S+) ([0-9]{{1,19}}) ([0-9a-f]{{8}})")
-#: Maximum seconds to retry reading committed offsets, and maximum seconds per attempt.
-_TIMEOUT_S = 30.0
+#: Maximum seconds that a batch waits for brokers that do not respond. Source: Kafka 3.9 StreamsConfig
+#: ``task.timeout.ms``.
+TASK_TIMEOUT_S = 300.0
+#: Maximum seconds for one request.
+_ATTEMPT_S = 30.0
 
 
 class Marker(NamedTuple):
@@ -134,7 +137,7 @@ class MarkedOffsets:
             BrokerUnavailableError: the brokers did not respond.
         """
         found: Marker | None = None
-        for partition, (offset, metadata) in retrying(_TIMEOUT_S)(self._read, list(offsets)).items():
+        for partition, (offset, metadata) in retrying(TASK_TIMEOUT_S)(self._read, list(offsets)).items():
             marker = Marker.from_metadata(metadata)
             if marker is not None:
                 check_marker(self._group, partition, offset, marker, own, offsets[partition])
@@ -148,9 +151,16 @@ class MarkedOffsets:
             StreamsError: another query committed an offset; see ``find_marker``.
             BrokerUnavailableError: the brokers did not respond.
         """
+        self.find_marker(offsets, marker)
+        retrying(TASK_TIMEOUT_S)(self._commit, offsets, marker)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def _commit(self, offsets: Mapping[TopicPartition, int], marker: Marker) -> None:
         from confluent_kafka import KafkaException
 
-        self.find_marker(offsets, marker)
         try:
             for committed in self._consumer.commit(offsets=to_commits(offsets, marker), asynchronous=False):
                 if committed.error is not None:
@@ -160,16 +170,12 @@ class MarkedOffsets:
                 f"could not commit offsets of group {self._group!r}: {error.args[0].str()}"
             ) from error
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._consumer.close()
-
     def _read(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str | None]]:
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Requested
 
         try:
-            found = self._consumer.committed([Requested(*partition) for partition in partitions], timeout=_TIMEOUT_S)
+            found = self._consumer.committed([Requested(*partition) for partition in partitions], timeout=_ATTEMPT_S)
         except KafkaException as error:
             raise BrokerUnavailableError(
                 f"could not read the offsets of group {self._group!r}: {error.args[0].str()}"

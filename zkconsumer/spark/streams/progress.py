@@ -15,7 +15,8 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Kind, MetricName, declare
 from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.offset import from_offset
-from zkconsumer.spark.streams.dataframe import METRICS, METRICS_COLUMN
+from zkconsumer.spark.streams.dataframe import METRICS, METRICS_COLUMN, OFFSETS_COLUMN
+from zkconsumer.spark.streams.markers import decode_offsets
 from zkconsumer.spark.streams.task_batch import LOOPED
 
 #: Health reason code while the clock is behind the last tick.
@@ -158,6 +159,16 @@ def find_ends(report: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """
     found = (offset_object(source.get("endOffset")) for source in report.get("sources", ()))
     return {partition: until for one in found if "ranges" in one for partition, (_, until) in from_offset(one).items()}
+
+
+def find_task_offsets(report: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    """Return the offset after the last processed record of each partition, without records that wait in their tasks.
+
+    Args:
+        report: progress report of a batch; see ``QueryPlan.commits_beside_batches``.
+    """
+    texts = report.get("observedMetrics", {}).get(METRICS, {}).get(OFFSETS_COLUMN, ())
+    return {partition: offset for text in texts for partition, offset in decode_offsets(text).items()}
 
 
 def _find_behind(report: Mapping[str, Any]) -> int:

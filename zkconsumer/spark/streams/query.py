@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from zkconsumer.errors import ConfigurationError, OwnershipLostError, RetriableError, TopologyError
+from zkconsumer.errors import ConfigurationError, RetriableError, TopologyError, ZkConsumerError
+from zkconsumer.health import HealthReason
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName
 from zkconsumer.spark.driver.query_listener import QueryListener
@@ -22,10 +23,12 @@ from zkconsumer.spark.streams.cluster import ApplicationCluster, ClusterState
 from zkconsumer.spark.streams.dataframe import QueryPlan, plan_global_stores, start_query
 from zkconsumer.spark.streams.group import ApplicationGroup
 from zkconsumer.spark.streams.internal_topics import InternalTopics
+from zkconsumer.spark.streams.markers import Marker
+from zkconsumer.spark.streams.offset_commits import OffsetCommits
 from zkconsumer.spark.streams.owner import ApplicationOwner
 from zkconsumer.spark.streams.pickling import check_picklable
 from zkconsumer.spark.streams.plan import ApplicationPlan, find_missing_topics, select_subtopologies
-from zkconsumer.spark.streams.progress import find_ends
+from zkconsumer.spark.streams.progress import find_ends, find_task_offsets
 from zkconsumer.spark.streams.query_session import activated, create_session, translating_errors
 from zkconsumer.spark.streams.requirements import CONFLUENT_KAFKA, PROTOBUF, check_modules
 from zkconsumer.spark.streams.settings import QuerySettings
@@ -35,6 +38,8 @@ from zkconsumer.topology.resolved import ResolvedTopology
 from zkconsumer.topology.subtopology import name_internal_topic
 
 _POLL_S = 0.02
+#: Maximum seconds to wait until the offsets of the last batch are committed to Kafka.
+_COMMIT_TIMEOUT_S = 10.0
 #: Maximum seconds to wait until new internal topics are in the metadata, and seconds between two lookups.
 _TOPICS_TIMEOUT_S, _TOPICS_POLL_S = 30.0, 0.2
 
@@ -77,6 +82,7 @@ class TopologyQuery:
         self._new_topics: list[str] = []
         self._cluster: ApplicationCluster | None = None
         self._owner: ApplicationOwner | None = None
+        self._commits: OffsetCommits | None = None
         self._internal_topics: InternalTopics | None = None
         self._log = get_logger("zkconsumer.spark")
         self._waiting = threading.Event()  # never set: only its timeout is used
@@ -130,6 +136,9 @@ class TopologyQuery:
         query = QueryPlan(plan, settings, self._properties, cluster, state.brokers)
         with translating_errors(name, self._checkpoint), activated(session):
             self._query = start_query(session, query, directory)
+        if query.commits_beside_batches and self._commits is None:
+            self._commits = OffsetCommits(cluster)
+            self._commits.start()
 
     def _create_internal_topics(self, cluster: ApplicationCluster, directory: CheckpointDirectory) -> ClusterState:
         """Check the group, create the missing internal topics, and return the cluster state that includes them.
@@ -203,14 +212,16 @@ class TopologyQuery:
         if marked != stored.marked:
             directory.write(replace(stored, marked=marked).to_json())
 
-    def purge(self, report: Mapping[str, Any]) -> None:
-        """Delete the internal topic records up to the end of a batch, at most once per purge interval.
+    def finish_batch(self, report: Mapping[str, Any]) -> None:
+        """Delete processed records from internal topics, and commit offsets, after a batch.
 
         Args:
             report: progress report of the batch, which Spark sends after committing the batch.
         """
         if self._internal_topics is not None:
             self._internal_topics.purge(find_ends(report))
+        if self._commits is not None and (offsets := find_task_offsets(report)):
+            self._commits.add(offsets, Marker(report["id"], report["batchId"]))
 
     def _acquire(self, cluster: ApplicationCluster) -> None:
         """Ensure that no other application with the same id is running, if ``zookeeper.connect`` is set."""
@@ -233,7 +244,7 @@ class TopologyQuery:
     def exception(self) -> BaseException | None:
         """Return the exception that ended the query, or None if it ended without an error.
 
-        If the ZooKeeper session's lease expired, stop the query and return an ``OwnershipLostError``.
+        If the ZooKeeper session's lease expired, or another query uses the group, stop the query and return the error.
         """
         loss = self._find_loss()
         if loss is not None:
@@ -241,8 +252,9 @@ class TopologyQuery:
             self._release()
         return loss or self._query.exception()
 
-    def _find_loss(self) -> OwnershipLostError | None:
-        return None if self._owner is None else self._owner.find_loss()
+    def _find_loss(self) -> ZkConsumerError | None:
+        lease = None if self._owner is None else self._owner.find_loss()
+        return lease or (None if self._commits is None else self._commits.failure)
 
     def _release(self) -> None:
         if self._owner is not None:
@@ -269,6 +281,11 @@ class TopologyQuery:
             return self._new_topics
         self._new_topics = sorted(topic for topic in topics if counts.get(topic, 0) > self._read_counts.get(topic, 0))
         return self._new_topics
+
+    def health_reasons(self) -> list[HealthReason]:
+        """Return the reason if the last commit failed; see ``offset_commits``."""
+        commits = self._commits
+        return [] if commits is None else commits.health_reasons()
 
     @property
     def status(self) -> QueryStatus:
@@ -310,6 +327,9 @@ class TopologyQuery:
     def stop(self, timeout_s: float, *, keeps_owner: bool = False) -> None:
         """Stop a running query after its current batch. A batch that does not finish in time is repeated later.
 
+        If the query cannot be stopped, the application's znode is kept until this process ends: the batch may still be
+        running, so another instance must not start.
+
         Args:
             timeout_s: maximum seconds to wait for the batch to finish.
             keeps_owner: whether to keep the application's znode, because the query is about to restart.
@@ -321,8 +341,14 @@ class TopologyQuery:
         finally:
             self._internal_topics = None  # closes its connections
             self._close_listener()
-            if not keeps_owner:
-                self._release()
+        if not keeps_owner:
+            self._release()
+
+    def close(self) -> None:
+        """Commit the offsets of the last batch, and close the connections of the commits."""
+        commits, self._commits = self._commits, None
+        if commits is not None:
+            commits.close(_COMMIT_TIMEOUT_S)
 
     def _wait_for_end_of_batch(self, timeout_s: float) -> None:
         end, batch = time.monotonic() + timeout_s, self._find_last_batch()
