@@ -19,6 +19,7 @@ from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.decoders import PlannedRange
 from zkconsumer.spark.executor.rows import RowSchema
+from zkconsumer.spark.streams import task_batch
 from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.failures import describe_error
@@ -227,11 +228,11 @@ def test_task_that_is_rebuilt_in_each_batch_equals_one_that_is_not(run_number: i
 class Batches:
     """Runs the batches of a task with the sources ``a`` and ``b``."""
 
-    def __init__(self, config: ApplicationConfig, max_records: int | None = None) -> None:
+    def __init__(self, config: ApplicationConfig, max_records: int | None = None, max_bytes: int | None = None) -> None:
         counts = {"a": 1, "b": 1}
         subtopologies = select_subtopologies(counting().resolve(counts), config, counts)
         plan = ApplicationPlan.create(subtopologies, config, counts, list_tasks(subtopologies), 1)
-        self._plan = replace(plan, max_records=max_records)
+        self._plan = replace(plan, max_records=max_records, max_bytes=max_bytes)
         [(self._key, self._number)] = self._plan.tasks.items()
         self._packer = RecordPacker()
         self._packer.open({KEYS_OPTION: encode_keys(self._plan.keys_by_topic)})
@@ -284,6 +285,34 @@ def test_number_of_waiting_records_is_limited() -> None:
     assert batches.run(1, lags={"a": 1, "b": 0}, b=range(10)) == ([0, 10, 20, 30, 40, 50], 6)
     assert batches.run(2, lags={"a": 1, "b": 0}, b=[10, 11]) == ([60, 70], 2)
     assert batches.run(3, lags={"a": 0, "b": 0}, a=[8]) == ([80, 80, 90, 100, 110], 3)
+
+
+@pytest.mark.parametrize("max_bytes", [0, 1, 12, 13, 1_000])
+def test_size_of_waiting_records_is_limited(max_bytes: int) -> None:
+    batches = Batches(ApplicationConfig(application_id="app"), max_bytes=max_bytes)
+    waiting = min(10, max_bytes // 3)  # a record has a key of two bytes and a value of one
+
+    processed, enforced = batches.run(1, lags={"a": 1, "b": 0}, b=range(10))
+
+    assert (len(processed), enforced) == (10 - waiting, 10 - waiting)
+    assert batches.run(2, lags={"a": 1, "b": 0}) == ([], 0)
+    assert batches.run(3, lags={"a": 0, "b": 0})[0] == [10 * offset for offset in range(10 - waiting, 10)]
+
+
+def test_batch_planned_with_higher_limit_is_processed_in_parts() -> None:
+    batches = Batches(CONFIG, max_records=4)
+
+    assert batches.run(1, lags={}, a=range(20)) == ([10 * offset for offset in range(8)], 0)
+    assert batches.run(2, lags={}, b=[8, 9])[0] == [80, 80, 90, 90, 100, 110, 120, 130]
+    assert batches.run(3, lags={})[0] == [140, 150, 160, 170, 180, 190]
+    assert batches.run(4, lags={}) == ([], 0)
+
+
+def test_output_that_is_too_large_names_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_batch, "_MAX_OUTPUT_BYTES", 1_000)
+    batches = Batches(CONFIG)
+    with pytest.raises(StreamsError, match=r"task 0_0: .* at most 1000 bytes, got \d+ bytes in 110 records; reduce"):
+        batches.run(1, lags={}, a=range(100))
 
 
 def test_store_has_pages_although_it_is_not_persistent() -> None:

@@ -8,6 +8,7 @@ import importlib
 import os
 import pickle
 import random
+import re
 import secrets
 import struct
 import subprocess
@@ -31,7 +32,10 @@ _loop: Any = importlib.import_module("zkconsumer.topology._loop")
 
 ROOT = Path(__file__).resolve().parents[2]
 NEVER = (1 << 63) - 1
-TOO_LARGE = "the keys and the values in a task's output must each be less than 2 GiB; commit more often"
+TOO_LARGE = (
+    "the keys and the values in a task's output must each be less than 2 GiB; commit more often (on Spark: reduce "
+    "max_records_per_task)"
+)
 
 
 @pytest.fixture(params=[_loop, loop_py], ids=["c", "python"])
@@ -644,7 +648,7 @@ def test_output_is_limited_to_2_gib_in_python() -> None:
     for _ in range(31):
         columns.append("out", None, 1, part, None, ())
     columns.append("out", None, 1, part[1:], None, ())
-    with pytest.raises(OverflowError, match=TOO_LARGE):
+    with pytest.raises(OverflowError, match=re.escape(TOO_LARGE)):
         columns.append("new", None, 1, b"x", None, (("a", b""),))
     assert (len(columns), list(columns.topics), columns.headers) == (32, ["out"], {})
     columns.append("out", None, 1, b"", part, ())

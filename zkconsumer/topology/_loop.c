@@ -655,7 +655,7 @@ typedef struct {
 /* Reserves space for a row; returns -1 on error. */
 static int binary_reserve(Binary *column, const Encoded *object) {
     if (object->bytes.size > INT32_MAX - column->bytes.size) {
-        PyErr_SetString(PyExc_OverflowError, "the keys and the values in a task's output must each be less than 2 GiB; commit more often");
+        PyErr_SetString(PyExc_OverflowError, "the keys and the values in a task's output must each be less than 2 GiB; commit more often (on Spark: reduce max_records_per_task)");
         return -1;
     }
     if (buffer_reserve(&column->bytes, object->bytes.size) < 0) return -1;

@@ -73,6 +73,11 @@ class SourceColumns(NamedTuple):
         """Number of records."""
         return len(self.offsets)
 
+    @property
+    def size_bytes(self) -> int:
+        """Size of the keys and values, in bytes."""
+        return _measure(self.keys) + _measure(self.values)
+
     def offset(self, row: int) -> int:
         """Return the offset of the record in row ``row``."""
         offset = self.offsets[row]
@@ -121,6 +126,14 @@ class SourceColumns(NamedTuple):
         if self.headers is None or not _is_arrow(self.headers):
             return self.headers  # type: ignore[no-any-return]
         return [tuple(tuple(header.values()) for header in of_row or ()) for of_row in self.headers.to_pylist()]
+
+
+def _measure(column: Any) -> int:
+    if not _is_arrow(column):
+        return sum(len(data) for data in column if data is not None)
+    import pyarrow.compute as pc
+
+    return pc.sum(pc.binary_length(column)).as_py() or 0  # type: ignore[no-any-return]
 
 
 def deserialize_column(codec: Codec, deserialize: Deserializer, topic: str, column: Any) -> list[Any]:

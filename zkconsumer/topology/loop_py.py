@@ -286,7 +286,8 @@ class OutputColumns:
         size = self._bytes[0] + len(key or b""), self._bytes[1] + len(value or b"")
         if max(size) > _MAX_INT32:
             raise OverflowError(
-                "the keys and the values in a task's output must each be less than 2 GiB; commit more often"
+                "the keys and the values in a task's output must each be less than 2 GiB; commit more often (on Spark: "
+                "reduce max_records_per_task)"
             )
         topic = str.__str__(topic)
         if headers:

@@ -128,6 +128,11 @@ class RecordQueue:
         return UNKNOWN if self.batch is None else self.batch.timestamps[self.row]
 
     @property
+    def size_bytes(self) -> int:
+        """Size of the keys and values of the unprocessed records, in bytes."""
+        return sum(columns.size_bytes for columns in self.state().columns)
+
+    @property
     def next_offset(self) -> int | None:
         """The offset of the head, or the next offset if the queue is empty. None before the first record."""
         if self._head is not None:
@@ -227,6 +232,7 @@ class PartitionGroup:
             waiting.
         lag_of: function that returns a partition's lag in records, or None if the lag is unknown.
         max_waiting: see ``TaskRuntime.max_waiting``.
+        max_waiting_bytes: see ``TaskRuntime.max_waiting_bytes``.
 
     Attributes:
         queues: queues by partition.
@@ -241,6 +247,7 @@ class PartitionGroup:
         max_idle_ms: int,
         lag_of: Callable[[TopicPartition], int | None],
         max_waiting: int | None = None,
+        max_waiting_bytes: int | None = None,
     ) -> None:
         ordered = hash_order(queues, lambda queue: topic_partition_hash(*queue.partition))
         self.queues: Mapping[TopicPartition, RecordQueue] = {queue.partition: queue for queue in ordered}
@@ -248,6 +255,7 @@ class PartitionGroup:
         self.is_enforced = False
         self.allowed = sys.maxsize
         self._max_waiting = sys.maxsize if max_waiting is None else max_waiting
+        self._max_waiting_bytes = max_waiting_bytes
         self._max_idle_ms = max_idle_ms
         self._lag_of = lag_of
         self._lags: dict[TopicPartition, int] = {}
@@ -332,12 +340,20 @@ class PartitionGroup:
         return has_records or not has_empty
 
     def _is_too_full(self) -> bool:
-        """Return whether more than ``max_waiting`` records are queued. If so, the excess records must be processed."""
-        excess = len(self) - self._max_waiting
+        """Return whether too many records are queued. If so, the excess records must be processed."""
+        excess = max(len(self) - self._max_waiting, self._count_excess_of_bytes())
         if excess <= 0:
             return False
         self.is_enforced, self.allowed = True, excess
         return True
+
+    def _count_excess_of_bytes(self) -> int:
+        """Return how many records of average size exceed ``max_waiting_bytes``; 0 if they are not exceeded."""
+        if self._max_waiting_bytes is None:
+            return 0
+        size = sum(queue.size_bytes for queue in self.queues.values())
+        excess = size - self._max_waiting_bytes
+        return max(1, excess * len(self) // size) if excess > 0 else 0
 
     def times(self) -> dict[TopicPartition, int]:
         """Return the highest timestamp processed in each partition, in milliseconds."""

@@ -94,7 +94,8 @@ class StreamTask:
         self.stores = self._stores.by_name
         self._sources = {partition: self._nodes.find_source(name) for partition, name in declaration.sources.items()}
         queues = [RecordQueue(partition, source) for partition, source in self._sources.items()]
-        self._group = PartitionGroup(queues, config.max_task_idle_ms, runtime.lag_of, runtime.max_waiting)
+        limits = runtime.max_waiting, runtime.max_waiting_bytes
+        self._group = PartitionGroup(queues, config.max_task_idle_ms, runtime.lag_of, *limits)
         self._saved = saved
 
     # ---- lifecycle ----

@@ -23,6 +23,7 @@ class TaskRuntime:
         rollback: function that discards the page changes since the last commit.
         max_waiting: maximum number of records buffered while the task waits for data on empty partitions. Records
             above this limit are processed without waiting. None disables the limit.
+        max_waiting_bytes: the same limit for the size of the keys and values, in bytes.
         lag_of: function that returns the lag of a partition, or None if the lag is unknown.
         partition_count: function that returns the partition count of a topic, for use by sink partitioners.
         global_stores: global stores by name.
@@ -38,6 +39,7 @@ class TaskRuntime:
     commit: Callable[[], object] = lambda: None
     rollback: Callable[[], object] = lambda: None
     max_waiting: int | None = None
+    max_waiting_bytes: int | None = None
     lag_of: Callable[[TopicPartition], int | None] = lambda _partition: 0
     partition_count: Callable[[str], int] = lambda _topic: 1
     global_stores: Mapping[str, StateStore] = field(default_factory=dict)

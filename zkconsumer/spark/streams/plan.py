@@ -45,7 +45,9 @@ class ApplicationPlan:
         tasks: the tasks by their key.
         partition_counts: number of partitions by topic.
         partitions: number of Spark partitions.
-        max_records: maximum number of records that a task buffers while it waits for records of other partitions.
+        max_records: maximum number of records that a task buffers while it waits for records of other partitions. In a
+            batch, it processes at most twice as many: the new and the buffered ones.
+        max_bytes: maximum size of the keys and values that a task buffers, in bytes.
         has_ticks: whether batches have ticks.
         global_stores: the global stores; None if there are none.
         stores: store numbers in the state, by sub-topology number and store name. If a sub-topology is missing, its
@@ -60,6 +62,7 @@ class ApplicationPlan:
     partition_counts: Mapping[str, int]
     partitions: int
     max_records: int | None = None
+    max_bytes: int | None = None
     has_ticks: bool = True
     global_stores: GlobalPlan | None = None
     stores: Mapping[int, Mapping[str, int]] = field(default_factory=dict)

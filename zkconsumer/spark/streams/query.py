@@ -124,6 +124,7 @@ class TopologyQuery:
         plan = replace(
             plan,
             max_records=settings.max_records_per_task,
+            max_bytes=settings.max_bytes_per_task,
             has_ticks=settings.wall_clock_punctuation,
             global_stores=global_stores,
             stores=stored.number_stores(subtopologies),

@@ -35,10 +35,12 @@ class QuerySettings:
         tick_interval_ms: resolution of the tasks' wall clock, in milliseconds.
         partitions: number of Spark partitions of the operator, fixed at the first start. None for the number of tasks,
             or twice the number of cores if that is lower.
-        max_records_per_task: maximum number of records per task in a batch, and maximum number of records that a task
-            buffers while it waits for records of other partitions.
-        max_bytes_per_task: maximum size of the keys and values per task in a batch, in bytes, estimated by sampling the
-            next records. A task's records and output in a batch are kept in the memory of one worker.
+        max_records_per_task: maximum number of new records per task in a batch, and maximum number of records that a
+            task buffers while it waits for records of other partitions. If it is reduced, a batch that was planned
+            before is processed in parts.
+        max_bytes_per_task: maximum size of the keys and values of new records per task in a batch, estimated by
+            sampling the next records, and of the records that a task buffers, in bytes. A task's records and output in
+            a batch are kept in the memory of one worker.
         purge_interval_ms: minimum interval between two deletions of processed records from internal topics, in
             milliseconds.
         producer: librdkafka producer settings.

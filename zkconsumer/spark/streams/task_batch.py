@@ -25,6 +25,9 @@ from zkconsumer.topology.task_runtime import TaskRuntime
 #: Metric with the number of records that a task wrote to topics that the application reads.
 LOOPED = "looped"
 
+#: Maximum size of a task's output in a batch, in bytes: an Arrow value and a row of Spark are limited to 2 GiB.
+_MAX_OUTPUT_BYTES = 2_000_000_000
+
 #: The global stores of this worker process.
 _global_stores = GlobalStoresOfWorker()
 
@@ -139,6 +142,7 @@ def run_batch(
     runtime = TaskRuntime(
         lag_of=lags.get,
         max_waiting=plan.max_records,
+        max_waiting_bytes=plan.max_bytes,
         global_stores=_open_global_stores(plan, global_ends),
         clock=lambda: now_ms,
         pages=pages.create,
@@ -151,7 +155,7 @@ def run_batch(
     try:
         _add_records(task, batch)
         task.update_lags()
-        task.run()
+        task.run(_find_limit(plan))
         if batch.tick_ms is not None or not plan.has_ticks:
             task.punctuate_wall_clock()
         task.commit()
@@ -166,6 +170,15 @@ def run_batch(
         raise
     task.close()
     return BatchResult(after, output, metrics)
+
+
+def _find_limit(plan: ApplicationPlan) -> int | None:
+    """Return the maximum number of records that a task processes in a batch; None for no limit.
+
+    It is not exceeded unless ``max_records`` was reduced after the batch was planned. The other records are processed
+    in the next batches. Without ticks, there may be no next batch.
+    """
+    return None if plan.max_records is None or not plan.has_ticks else 2 * plan.max_records
 
 
 def _open_global_stores(plan: ApplicationPlan, ends: str) -> Mapping[str, StateStore]:
@@ -184,6 +197,11 @@ def _take_output(task: StreamTask, source_topics: Collection[str]) -> tuple[Task
     if not len(records):
         return TaskOutput(task.task_id, sequence, encode_offsets(offsets), None), 0
     batch = records.to_arrow()
+    if batch.nbytes > _MAX_OUTPUT_BYTES:
+        raise StreamsError(
+            f"task {task.task_id}: the output of a batch must be at most {_MAX_OUTPUT_BYTES} bytes, got {batch.nbytes} "
+            f"bytes in {len(records)} records; reduce QuerySettings.max_records_per_task, and restart the application"
+        )
     topics = batch.column("topic").value_counts().to_pylist()
     looped = sum(topic["counts"] for topic in topics if topic["values"] in source_topics)
     return TaskOutput(task.task_id, sequence, encode_offsets(offsets), to_blob(batch)), looped
