@@ -27,13 +27,13 @@ sys.path.append(str(Path(__file__).parent / "on_path"))
 
 topologies: Any = importlib.import_module("streams_topologies")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 Apps = Callable[..., StreamsApp]
 Outputs = Callable[[str], Output]
 
 #: Maximum seconds for a bounded run.
-RUN_S = 180
+RUN_S = 400
 
 
 def test_bounded_run_processes_records_of_punctuator(
@@ -43,7 +43,7 @@ def test_bounded_run_processes_records_of_punctuator(
     output = output_of(sink)
     values = [b"%d" % number for number in range(5)]
     admin.produce(TopicPartition(source, 0), batch(values, timestamp_ms=1_000))
-    running = app(topologies.buffering(source, middle, sink), has_zookeeper=False, available_now=True)
+    running = app(topologies.buffering(source, middle, sink), has_zookeeper=False, available_now=True, partitions=1)
     running.start()
     assert running.wait(RUN_S)
     assert sorted(value for _, value in output.read()) == values

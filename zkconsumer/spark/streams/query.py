@@ -13,6 +13,7 @@ from zkconsumer.errors import ConfigurationError, RetriableError, TopologyError,
 from zkconsumer.health import HealthReason
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName
+from zkconsumer.retry import retrying
 from zkconsumer.spark.driver.query_listener import QueryListener
 from zkconsumer.spark.streams.activity import QueryStatus, describe_running_tasks
 from zkconsumer.spark.streams.changes import AllowedChange
@@ -42,6 +43,8 @@ _POLL_S = 0.02
 _COMMIT_TIMEOUT_S = 10.0
 #: Maximum seconds to wait until new internal topics are in the metadata, and seconds between two lookups.
 _TOPICS_TIMEOUT_S, _TOPICS_POLL_S = 30.0, 0.2
+#: Seconds after which a failed check for new partitions is repeated.
+_RECHECK_S = 5.0
 
 
 class TopologyQuery:
@@ -78,7 +81,7 @@ class TopologyQuery:
         #: Partition counts of the topics that the query reads.
         self._read_counts: Mapping[str, int] = {}
         self._tasks_by_partition: Mapping[int, Sequence[str]] = {}
-        self._checked_at = 0.0
+        self._next_check = 0.0
         self._new_topics: list[str] = []
         self._cluster: ApplicationCluster | None = None
         self._owner: ApplicationOwner | None = None
@@ -109,7 +112,7 @@ class TopologyQuery:
         counts = state.partition_counts
         resolved = self._topology.resolve(counts)
         self._read_counts = {topic: counts.get(topic, 0) for topic in resolved.source_topics}
-        self._checked_at = time.monotonic()
+        self._next_check = time.monotonic() + cluster.config.metadata_max_age_s
         subtopologies = select_subtopologies(resolved, self._config, counts)
         global_stores = plan_global_stores(resolved.subtopologies.values(), self._config, self._properties, state)
         if global_stores is not None and not settings.wall_clock_punctuation:
@@ -266,20 +269,23 @@ class TopologyQuery:
         """Return the topics that, at the last check, had new partitions that the query does not read.
 
         Args:
-            is_due: whether to check immediately; otherwise, topics are checked every ``metadata.max.age.ms``.
+            is_due: whether to check immediately, and repeat a failed check; otherwise, topics are checked every
+                ``metadata.max.age.ms``, and sooner after a failed check.
         """
         cluster = self._cluster
         if cluster is None:
             return []
-        if not is_due and time.monotonic() < self._checked_at + cluster.config.metadata_max_age_s:
+        if not is_due and time.monotonic() < self._next_check:
             return self._new_topics
-        self._checked_at = time.monotonic()
+        self._next_check = time.monotonic() + min(_RECHECK_S, cluster.config.metadata_max_age_s)
         try:
-            counts = cluster.describe().partition_counts
+            state = retrying(_TOPICS_TIMEOUT_S)(cluster.describe) if is_due else cluster.describe()
+            counts = state.partition_counts
             topics = self._topology.resolve(counts).source_topics
         except (RetriableError, TopologyError) as error:
             self._log.warning("streams_topics_not_checked", group=self._config.application_id, error=str(error))
             return self._new_topics
+        self._next_check = time.monotonic() + cluster.config.metadata_max_age_s
         self._new_topics = sorted(topic for topic in topics if counts.get(topic, 0) > self._read_counts.get(topic, 0))
         return self._new_topics
 
