@@ -21,7 +21,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.dataframe import plan_global_stores
 from zkconsumer.spark.streams.global_stores import GlobalPlan, GlobalStores
-from zkconsumer.spark.streams.markers import decode_offsets
+from zkconsumer.spark.streams.markers import TopicEnds, encode_offsets
 from zkconsumer.spark.streams.ticks import TickReader
 from zkconsumer.topology import ApplicationConfig, Processor, ProcessorContext, Record, Topology, serdes, stores
 
@@ -52,14 +52,16 @@ class Names:
         plan = plan_global_stores(resolved.subtopologies.values(), config, properties, state)
         assert plan is not None
         self.plan: GlobalPlan = plan
+        self.topic_ids: dict[str, str] = {}
 
     def add(self, partition: int, *values: bytes) -> None:
         """Produce records."""
         self._admin.produce(TopicPartition(self.topic, partition), batch(list(values), timestamp_ms=1_000))
 
-    def ends(self, *offsets: int) -> dict[TopicPartition, int]:
-        """Return offsets of partitions 0 and 1."""
-        return {TopicPartition(self.topic, number): offset for number, offset in enumerate(offsets)}
+    def ends(self, *offsets: int) -> TopicEnds:
+        """Return end offsets of partitions 0 and 1, with the current topic id."""
+        found = {TopicPartition(self.topic, number): offset for number, offset in enumerate(offsets)}
+        return TopicEnds(found, self.topic_ids)
 
 
 @pytest.fixture
@@ -109,6 +111,27 @@ def test_store_that_is_ahead_is_built_again(names: Names, opened: Open) -> None:
     assert values_of(opened(0, 0)) == []
 
 
+@pytest.mark.parametrize("count", [1, 3], ids=["fewer records", "more records"])
+def test_store_of_recreated_topic_is_built_again(names: Names, opened: Open, admin: Admin, count: int) -> None:
+    names.add(0, b"a1", b"b1")
+    names.topic_ids = {names.topic: "id-1"}
+    assert values_of(opened(2, 0)) == [b"a1", b"b1"]
+    admin.delete_topic(names.topic)
+    admin.create_topic(names.topic, 2)
+    names.add(0, *(b"c%d" % number for number in range(count)))
+    names.topic_ids = {names.topic: "id-2"}
+    assert values_of(opened(count, 0)) == [b"c%d" % (count - 1)]
+    names.topic_ids = {}
+    assert values_of(opened(count, 0)) == [b"c%d" % (count - 1)], "the id is unknown while no broker responds"
+
+
+def test_ends_without_topic_ids_can_be_read() -> None:
+    partition = TopicPartition("t", 0)
+    assert TopicEnds.decode(encode_offsets({partition: 5})) == ({partition: 5}, {})
+    ends = TopicEnds({partition: 5}, {"t": "id-1"})
+    assert TopicEnds.decode(ends.encode()) == ends
+
+
 def test_deleted_records_are_skipped(names: Names, opened: Open, zkconsumer_cluster: Cluster) -> None:
     names.add(0, b"a1", b"b1", b"c1")
     client = AdminClient({"bootstrap.servers": zkconsumer_cluster.bootstrap_servers})
@@ -129,8 +152,10 @@ def test_tick_has_the_end_offsets(names: Names, zkconsumer_cluster: Cluster, gro
         [partition] = reader.partitions(reader.initialOffset(), end)
         [(key, *_, ends)] = reader.read(partition)
 
+        found = TopicEnds.decode(ends.decode())
         assert key == 7
-        assert decode_offsets(ends) == names.ends(2, 0)
+        assert found.offsets == names.ends(2, 0).offsets
+        assert found.topic_ids[names.topic].startswith("id-")
     finally:
         reader.stop()
     declared["brokers"] = [("127.0.0.1", 1)]

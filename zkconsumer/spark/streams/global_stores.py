@@ -20,9 +20,10 @@ from pyspark import SparkFiles
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
+from zkconsumer.metadata.topic_id import is_same_topic
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.streams.markers import decode_offsets, encode_offsets
+from zkconsumer.spark.streams.markers import TopicEnds
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.global_task import GlobalTask
 from zkconsumer.topology.stores.base import StateStore
@@ -72,7 +73,7 @@ class GlobalStores:
 
     Args:
         plan: plan of the global stores.
-        ends: end offset of each partition of the global store topics.
+        ends: end offset of each partition of the global store topics, and the ids of the topics.
         directory: directory of the SQLite file.
 
     Attributes:
@@ -83,8 +84,8 @@ class GlobalStores:
         RetriableError: the brokers did not respond.
     """
 
-    def __init__(self, plan: GlobalPlan, ends: Mapping[TopicPartition, int], directory: Path) -> None:
-        self.plan, self.ends = plan, dict(ends)
+    def __init__(self, plan: GlobalPlan, ends: TopicEnds, directory: Path) -> None:
+        self.plan, self.ends = plan, ends
         self._tasks: list[GlobalTask] = []
         self._path = directory / plan.file_name
         with _lock(self._path):
@@ -118,19 +119,26 @@ class GlobalStores:
         with _lock(self._path):
             self._file.close()
 
-    def _begin(self, statement: str) -> dict[TopicPartition, int] | None:
-        """Begin a transaction, and return the offsets stored in the file; None if the file is new."""
+    def _begin(self, statement: str) -> TopicEnds | None:
+        """Begin a transaction, and return the end offsets stored in the file; None if the file is new."""
         self._file.execute(statement)
         saved = self._file.read_snapshot(_OFFSETS)
-        return None if saved is None else decode_offsets(saved.decode())
+        return None if saved is None else TopicEnds.decode(saved.decode())
 
     def _update(self) -> None:
-        """Process the records up to ``self.ends``. A file that is ahead of these offsets is rebuilt."""
-        offsets = self._begin("BEGIN IMMEDIATE") or {}
-        if any(offset > self.ends.get(partition, -1) for partition, offset in offsets.items()):
+        """Process the records up to ``self.ends``.
+
+        A file that is ahead of these offsets, or that contains records of a deleted topic, is rebuilt.
+        """
+        stored = self._begin("BEGIN IMMEDIATE") or TopicEnds({}, {})
+        offsets, ends = stored.offsets, self.ends.offsets
+        if any(offset > ends.get(partition, -1) for partition, offset in offsets.items()) or any(
+            not is_same_topic(topic_id, self.ends.topic_ids.get(topic, ""))
+            for topic, topic_id in stored.topic_ids.items()
+        ):
             self._file.clear()
             offsets = {}
-        spans = {partition: (offsets.get(partition, 0), end) for partition, end in self.ends.items()}
+        spans = {partition: (offsets.get(partition, 0), end) for partition, end in ends.items()}
         ranges = {partition: span for partition, span in spans.items() if span[0] < span[1]}
         tasks = self._open_tasks()
         try:
@@ -141,7 +149,7 @@ class GlobalStores:
         finally:
             for task in tasks:
                 task.close()
-        self._file.write_snapshot(_OFFSETS, encode_offsets(self.ends).encode())
+        self._file.write_snapshot(_OFFSETS, self.ends.encode().encode())
         self._file.commit()
 
     def _open_tasks(self) -> list[GlobalTask]:
@@ -160,7 +168,7 @@ class GlobalStoresOfWorker:
     def __init__(self) -> None:
         self._opened: GlobalStores | None = None
 
-    def open(self, plan: GlobalPlan, ends: Mapping[TopicPartition, int]) -> Mapping[str, StateStore]:
+    def open(self, plan: GlobalPlan, ends: TopicEnds) -> Mapping[str, StateStore]:
         """Open the global stores, up to the end offsets ``ends``; return the stores by name."""
         opened = self._opened
         if opened is None or opened.ends != ends or opened.plan.file_name != plan.file_name:

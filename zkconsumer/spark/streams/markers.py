@@ -235,6 +235,30 @@ def to_commits(offsets: Mapping[TopicPartition, int], marker: Marker) -> list[An
     return [Committed(*partition, offset, metadata) for partition, offset in sorted(offsets.items())]
 
 
+class TopicEnds(NamedTuple):
+    """End offsets of topics, and their ids.
+
+    Attributes:
+        offsets: end offset of each partition.
+        topic_ids: id of each topic, to detect re-created topics; "" if it is unknown.
+    """
+
+    offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str]
+
+    def encode(self) -> str:
+        """Return the end offsets as JSON."""
+        return json.dumps({"offsets": encode_offsets(self.offsets), "ids": self.topic_ids}, sort_keys=True)
+
+    @classmethod
+    def decode(cls, text: str) -> TopicEnds:
+        """Parse the result of ``encode``, or of ``encode_offsets`` in checkpoints without topic ids."""
+        content = json.loads(text)
+        if isinstance(content, list):
+            return cls(decode_offsets(text), {})
+        return cls(decode_offsets(content["offsets"]), content["ids"])
+
+
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> str:
     """Return offsets as JSON."""
     return json.dumps([[*partition, offset] for partition, offset in sorted(offsets.items())])

@@ -12,7 +12,7 @@ import pyarrow as pa
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.global_stores import GlobalStoresOfWorker
-from zkconsumer.spark.streams.markers import decode_offsets, encode_offsets
+from zkconsumer.spark.streams.markers import TopicEnds, decode_offsets, encode_offsets
 from zkconsumer.spark.streams.output import TaskOutput
 from zkconsumer.spark.streams.packing import from_blob, to_blob
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber
@@ -59,7 +59,7 @@ class BatchInput:
         lags: number of unread records after the batch, by partition.
         planned_ms: time when the batch was planned, in milliseconds; 0 if the batch contains no partition of the task.
         tick_ms: time of the newest tick, in milliseconds; None if there is no tick.
-        global_ends: end offsets of the global store topics in the newest tick; see ``markers.encode_offsets``.
+        global_ends: end offsets of the global store topics in the newest tick; see ``markers.TopicEnds``.
     """
 
     blobs: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
@@ -186,7 +186,7 @@ def _open_global_stores(plan: ApplicationPlan, ends: str) -> Mapping[str, StateS
         return {}
     if not ends:
         raise StreamsError("global stores cannot be opened: the task has received no tick with their end offsets")
-    return _global_stores.open(plan.global_stores, decode_offsets(ends))
+    return _global_stores.open(plan.global_stores, TopicEnds.decode(ends))
 
 
 def _take_output(task: StreamTask, source_topics: Collection[str]) -> tuple[TaskOutput, int]:

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from zkconsumer.broker import protocol
+from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import RetriableError
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.spark.streams.markers import encode_offsets
+from zkconsumer.spark.streams.markers import TopicEnds
 from zkconsumer.spark.streams.packing import COLUMNS
 
 #: Format name of the tick source.
@@ -33,7 +35,7 @@ class TickPartition(InputPartition):
 
     Attributes:
         time_ms: time of the tick, in milliseconds since the epoch.
-        ends: end offsets of the global store topics; see ``markers.encode_offsets``.
+        ends: end offsets of the global store topics; see ``markers.TopicEnds``.
     """
 
     def __init__(self, time_ms: int, ends: str | None) -> None:
@@ -59,6 +61,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_at: float | None = None
         self._is_behind = False
         self._logs: LogOffsets | None = None
+        self._channel: BrokerChannel | None = None
         self._log = get_logger("zkconsumer.spark")
 
     def initialOffset(self) -> Tick:
@@ -103,10 +106,13 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             RetriableError: the brokers did not respond, and no offsets are known yet.
         """
+        brokers = [Endpoint(host, port) for host, port in self._global["brokers"]]
         if self._logs is None:
-            brokers = [Endpoint(host, port) for host, port in self._global["brokers"]]
             config = ConsumerConfig.from_dict(self._global["properties"])
-            self._logs = LogOffsets.from_config(lambda: brokers, config)
+            self._logs, self._connecting = (
+                LogOffsets.from_config(lambda: brokers, config),
+                Connecting.from_config(config),
+            )
         partitions = [TopicPartition(*partition) for partition in self._global["partitions"]]
         try:
             ends = self._logs.offsets(partitions, protocol.LATEST)
@@ -115,7 +121,26 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             self._log.warning("global_offsets_not_found", error=str(error))
             return before
-        return encode_offsets(ends)
+        known = {} if before is None else TopicEnds.decode(before).topic_ids
+        return TopicEnds(ends, self._find_topic_ids(brokers) or known).encode()
+
+    def _find_topic_ids(self, brokers: Sequence[Endpoint]) -> dict[str, str]:
+        """Return the ids of the global store topics; empty if no broker responds."""
+        topics = sorted({topic for topic, _ in self._global["partitions"]})
+        for broker in brokers:
+            try:
+                if self._channel is None:
+                    self._channel = self._connecting.channel(broker)
+                return protocol.parse_topic_ids(self._channel.request(protocol.metadata_request(topics)))
+            except RetriableError as error:
+                self._log.warning("global_offsets_not_found", error=str(error))
+                self._close_channel()
+        return {}
+
+    def _close_channel(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
 
     def partitions(self, start: Tick, end: Tick) -> list[InputPartition]:
         """Return the tick of a batch, if the batch has one."""
@@ -133,6 +158,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close the connections."""
         if self._logs is not None:
             self._logs.close()
+        self._close_channel()
 
 
 def _read_clock_ms() -> int:
