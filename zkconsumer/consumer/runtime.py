@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Set
 
 from zkconsumer.argument_checks import check_offsets
 from zkconsumer.config import ConsumerConfig
+from zkconsumer.consumer.fetch_progress import FetchProgress
 from zkconsumer.consumer.metrics import ConsumerMetrics
 from zkconsumer.consumer.stream import StreamSettings
 from zkconsumer.consumer.streams import ConsumerStreams
@@ -88,6 +89,7 @@ class ConsumerRuntime:
         self._counters = ConsumerMetrics(
             config, self.metrics, self.member, self.fetchers, self._streams.queues, lambda: self.health().state
         )
+        self._fetch_progress = FetchProgress(config.fetch_wait_max_ms / 1_000)
         self._health_monitor = self._create_health_monitor(health_listener)
         #: Offset after the last delivered record of each partition whose records are no longer delivered. A rebalance
         #: listener may commit these offsets while the partitions are still owned.
@@ -126,7 +128,9 @@ class ConsumerRuntime:
         reasons = self.member.health_reasons()
         if self._is_closed:
             return Health.of(reason for reason in reasons if reason.state is HealthState.FAILED)
-        return Health.of([*reasons, *stalled_partitions(self.fetchers.problems)])
+        has_queued = any(map(len, self._streams.queues.values()))
+        stalled = self._fetch_progress.find_stalled(self.fetchers.infos, has_queued=has_queued)
+        return Health.of([*reasons, *stalled_partitions([*self.fetchers.problems, *stalled])])
 
     # ---- offsets ----
 
