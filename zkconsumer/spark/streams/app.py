@@ -120,6 +120,7 @@ class StreamsApp:
         self._starting = threading.RLock()  # serializes ``start``, ``close`` and ``clean_up``
         self._started, self._stop = threading.Event(), threading.Event()
         self._close_timeout_s = 0.0
+        self._has_stop_failed = False
         self._thread = OwnedThread(self._run, f"zkconsumer-streams-{self._name}", self._on_crash)
         self._error: BaseException | None = None
         #: Time of the last failure, in seconds since the epoch, and its error.
@@ -269,7 +270,9 @@ class StreamsApp:
     def close(self, timeout_s: float = 60.0) -> bool:
         """Stop the query, and return whether it ended in time.
 
-        Waits for the current batch to finish. A batch that does not finish in time is repeated after a restart.
+        Waits for the current batch to finish. A batch that does not finish in time is repeated after a restart. If the
+        query cannot be stopped, its batch may still be running, and the application's znode is kept until this process
+        ends.
         """
         with self._starting:
             was_started = self.state is not ApplicationState.CREATED
@@ -279,7 +282,7 @@ class StreamsApp:
             self._stop.set()
         if not was_started:
             self._lifecycle.set_state(ApplicationState.NOT_RUNNING)
-        return self._thread.join(timeout_s + _STOP_TIMEOUT_S)
+        return self._thread.join(timeout_s + _STOP_TIMEOUT_S) and not self._has_stop_failed
 
     # ---- application thread; while it runs, only this thread uses the query ----
 
@@ -351,8 +354,10 @@ class StreamsApp:
     def _end(self, error: BaseException | None) -> None:
         """Stop the query, and set the final state, even if stopping fails."""
         self._activity.end()
+        self._has_stop_failed = True
         try:
             self._query.stop(self._close_timeout_s if error is None else 0)
+            self._has_stop_failed = False
             self._add_reports()
         except Exception as second:
             self._log_failure(second, "stop")

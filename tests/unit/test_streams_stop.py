@@ -1,0 +1,75 @@
+"""Applications whose query cannot be stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zkconsumer.spark.streams.app import StreamsApp
+from zkconsumer.spark.streams.query import TopologyQuery
+from zkconsumer.spark.streams.settings import QuerySettings
+from zkconsumer.topology import ApplicationConfig, ApplicationState, Topology
+
+CONFIG = ApplicationConfig(application_id="app")
+
+
+class Owner:
+    """The znode of an application."""
+
+    is_held = True
+
+    def close(self) -> None:
+        self.is_held = False
+
+    def find_loss(self) -> None:
+        return None
+
+
+class RunningQuery:
+    """A query without a running batch."""
+
+    isActive = False
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    @property
+    def _jsq(self) -> Any:
+        return self
+
+    def lastProgress(self) -> None:
+        return None
+
+    def recentProgress(self) -> list[Any]:
+        return []
+
+    def stop(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("error", [None, TimeoutError("planned")])
+@pytest.mark.parametrize("keeps_owner", [False, True])
+def test_znode_is_kept_if_query_cannot_be_stopped(error: Exception | None, keeps_owner: bool) -> None:
+    query: Any = TopologyQuery(Topology(), CONFIG, None, "checkpoint", {}, QuerySettings())
+    owner = query._owner = Owner()
+    query._query = RunningQuery(error)
+    if error is None:
+        query.stop(0, keeps_owner=keeps_owner)
+        assert owner.is_held is keeps_owner
+    else:
+        with pytest.raises(TimeoutError):
+            query.stop(0, keeps_owner=keeps_owner)
+        assert owner.is_held
+
+
+@pytest.mark.parametrize("error", [None, TimeoutError("planned")])
+def test_close_returns_whether_query_was_stopped(error: Exception | None) -> None:
+    app: Any = StreamsApp(Topology(), CONFIG, None, "checkpoint", {})
+    app._query._query = RunningQuery(error)
+    app._stop.set()
+    app._lifecycle.set_state(ApplicationState.REBALANCING)
+    app._thread.start()
+    assert app.close(10) is (error is None)
+    assert app.state is ApplicationState.NOT_RUNNING
