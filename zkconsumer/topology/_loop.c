@@ -1486,8 +1486,11 @@ static Py_ssize_t topic_chars(Entries *self, PyObject *source) {
 
 /* Copies the headers of a record, and adds their size to `size`; returns NULL without an error if there are none. */
 static PyObject *copy_cached_headers(Module *module, Record *record, long long *size) {
-    if (record->headers == NULL || PyObject_Size(record->headers) <= 0) return NULL;
-    PyObject *headers = PySequence_Tuple(record->headers);
+    PyObject *given = record->headers;
+    if (given == NULL) return NULL;
+    Py_INCREF(given); /* the calls below can run Python code, which can replace the headers of the record */
+    PyObject *headers = PyObject_Size(given) <= 0 ? NULL : PySequence_Tuple(given);
+    Py_DECREF(given);
     PyObject *count = headers == NULL ? NULL : PyObject_CallFunctionObjArgs(module->count_header_bytes, headers, NULL);
     long long bytes = count == NULL ? -1 : PyLong_AsLongLong(count);
     Py_XDECREF(count);
@@ -1853,13 +1856,14 @@ static int forward_change(Module *module, State *state, const Flush *flush, cons
 
 static PyObject *forward_changes(PyObject *module_object, PyObject *args) {
     Module *module = PyModule_GetState(module_object);
-    PyObject *state, *changes;
+    PyObject *state, *changes, *backing;
     Flush flush;
+    /* Not a nested format, which would borrow the functions from a list that one of them can change. */
     if (!PyArg_ParseTuple(
-            args, "O!O!(OOOO)OO!p:forward_changes", module->state_type, &state, &PyList_Type, &changes, &flush.read,
-            &flush.write, &flush.decode_key, &flush.decode_value, &flush.listener, &PyType_Type, &flush.change,
-            &flush.sends_old_values))
+            args, "O!O!O!OO!p:forward_changes", module->state_type, &state, &PyList_Type, &changes, &PyTuple_Type, &backing,
+            &flush.listener, &PyType_Type, &flush.change, &flush.sends_old_values))
         return NULL;
+    if (!PyArg_ParseTuple(backing, "OOOO", &flush.read, &flush.write, &flush.decode_key, &flush.decode_value)) return NULL;
     if (!PyType_IsSubtype(flush.change, &PyTuple_Type)) {
         PyErr_SetString(PyExc_TypeError, "change_type must be a subclass of tuple");
         return NULL;

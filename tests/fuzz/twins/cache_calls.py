@@ -18,7 +18,7 @@ from zkconsumer.topology.stores.serde_map import Conversions
 
 from .page_content import PageContent
 from .sides import Calls, Side
-from .values import I64_MAX, StopError
+from .values import I64_MAX, ReplacedHeaders, StopError
 
 SERDES = (BYTES, STRING, INTEGER, LONG, DOUBLE, JSON)
 #: The last two cannot be counted.
@@ -106,6 +106,8 @@ class Caches:
         if rng.random() < 0.8:
             state.record = self.side.module.Record(None, None, rng.choice((row, 0, I64_MAX)))
             state.record.headers.extend(headers)  # without checks
+            if rng.random() < 0.2:
+                state.record.headers = ReplacedHeaders(state.record, headers)
 
     def _act(self) -> Any:
         """Make one call."""

@@ -11,7 +11,7 @@ from zkconsumer.errors import StreamsError
 from .loop_columns import append_rows, convert_objects, read_columns, search_negative_timestamp
 from .loop_graphs import process_rows
 from .sides import Calls, Side
-from .values import I64_MAX, random_headers, random_object, random_timestamp
+from .values import I64_MAX, ReplacedHeaders, random_headers, random_object, random_timestamp
 
 
 class LoopCalls(Calls):
@@ -37,7 +37,7 @@ def change_records(calls: Calls) -> None:
     arguments = random_object(rng), random_object(rng), random_timestamp(rng), random_headers(rng)
     other = random_object(rng)
     names = rng.choices(("key", "value", "timestamp", "headers", "absent"), k=4)
-    actions = rng.choices(range(8), k=4)
+    actions = rng.choices(range(9), k=4)
     values = [rng.choice((random_object(rng), random_timestamp(rng), random_headers(rng))) for _ in range(4)]
 
     def call(side: Side) -> Any:
@@ -61,6 +61,9 @@ def change_records(calls: Calls) -> None:
                         return record == side.module.Record(other, *arguments[1:])
                     case 7:
                         return record == copy.copy(record), record != copy.copy(record), record == 1
+                    case 8:
+                        record.headers = ReplacedHeaders(record, [("a", b"x")])
+                        return record.with_key(other)
                 return record.__reduce__()[1]
 
             steps.append(side.outcome(step))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 from zkconsumer.topology.serdes import BYTES, DOUBLE, INTEGER, LONG, STRING, Codec, Serde
@@ -26,6 +27,24 @@ class Text(str):
 
 class Blob(bytes):
     """Bytes whose type is not exactly ``bytes``."""
+
+
+class ReplacedHeaders:
+    """Headers that are replaced in their record, and then deleted, while they are read."""
+
+    def __init__(self, record: Any, headers: list[Any]) -> None:
+        self.record, self.headers = record, headers
+
+    def __len__(self) -> int:
+        self.record.headers = []
+        return len(self.headers)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.record.headers = []
+        return iter(self.headers)
+
+    def __repr__(self) -> str:
+        return f"ReplacedHeaders({self.headers!r})"
 
 
 class StopError(BaseException):
