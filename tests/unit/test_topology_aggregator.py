@@ -91,7 +91,7 @@ def test_invalid_arguments_are_rejected(arguments: Any) -> None:
 
 def test_wrong_argument_and_result_are_rejected() -> None:
     def create(get: Callable[[Any], Any]) -> Any:
-        functions = (get, print), (int, None), ValueAndTimestamp, (None, TableChange, False), int
+        functions = (get, print), (int, None), ValueAndTimestamp, (None, TableChange, False), repr
         return loop.RecordAggregator(*functions)
 
     with pytest.raises(TypeError, match="record must be a Record, got"):
@@ -103,7 +103,7 @@ def test_wrong_argument_and_result_are_rejected() -> None:
 def test_aggregator_in_cycle_is_collected() -> None:
     class Owner:
         def __init__(self) -> None:
-            functions = (self.get, print), (int, None), ValueAndTimestamp, (None, TableChange, False), int
+            functions = (self.get, print), (int, None), ValueAndTimestamp, (None, TableChange, False), repr
             self.process = loop.RecordAggregator(*functions)
 
         def get(self, _key: Any) -> None:

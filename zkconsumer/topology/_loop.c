@@ -2018,7 +2018,7 @@ static PyObject *aggregator_call(PyObject *object, PyObject *args, PyObject *kwa
     Record *record = (Record *)argument;
     if (!record_is_whole(record)) return NULL;
     if (record->key == Py_None || record->value == Py_None) {
-        PyObject *result = PyObject_CallFunctionObjArgs(self->drop, NULL);
+        PyObject *result = PyObject_CallFunctionObjArgs(self->drop, argument, NULL);
         if (result == NULL) return NULL;
         Py_DECREF(result);
         return Py_NewRef(Py_None);

@@ -50,7 +50,7 @@ class RecordAggregator:
             None disables forwarding. ``change_type`` is the named tuple class of a change, which consists of
             new value, old value and ``is_latest`` (always True). ``sends_old`` specifies whether changes include the
             old value.
-        drop: function without arguments, called for each record without a key or value.
+        drop: function that is called with each record without a key or value.
     """
 
     __slots__ = ("_changes", "_drop", "_functions", "_pair_type", "_store")
@@ -61,7 +61,7 @@ class RecordAggregator:
         functions: Functions,
         pair_type: Callable[[Any, int], Any],
         changes: tuple[Callable[[Record], object] | None, Callable[[Any, Any, bool], Any], bool],
-        drop: Callable[[], object],
+        drop: Callable[[Record], object],
     ) -> None:
         self._store, self._functions, self._pair_type = store, functions, pair_type
         self._changes, self._drop = changes, drop
@@ -69,7 +69,7 @@ class RecordAggregator:
     def __call__(self, record: Record) -> None:
         key, headers = record.key, record.headers
         if key is None or record.value is None:
-            self._drop()
+            self._drop(record)
             return
         get, put = self._store
         old, new, timestamp = aggregate_value(self._functions, record, get(key))

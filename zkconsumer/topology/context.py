@@ -113,6 +113,10 @@ class NodeContext:
         key = f"{self._node.name}/{name}"
         self._metrics[key] = self._metrics.get(key, 0) + amount
 
+    def drop(self, reason: str) -> None:
+        """Count and log the current record as dropped; see ``ProcessorContext``."""
+        self._node.drop(reason)
+
     def _reject_forward(self, record: object, child: str | None) -> NoReturn:
         """Raise the error for an invalid ``forward`` call."""
         if not self._task.state.is_processing:

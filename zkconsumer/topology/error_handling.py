@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn, Unpack
+from typing import NoReturn
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.log import EventValues, get_logger
 from zkconsumer.topology import handlers
 from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.dropped_records import DroppedRecords
 from zkconsumer.topology.errors import FatalError
 from zkconsumer.topology.handlers import ErrorContext, ErrorHandler, ErrorResponse
 from zkconsumer.topology.records import Record, SinkRecord, SourceRecord
@@ -36,19 +36,21 @@ class ErrorHandling:
     Args:
         task_id: task id.
         config: application settings, which contain the handlers.
-        metrics: task metrics; ``dropped`` and ``dropped/<reason>`` are incremented.
+        dropped: counts and logs the dropped records.
         send: function that sends a record to the quarantine topic.
+
+    Attributes:
+        dropped: see above.
     """
 
     def __init__(
         self,
         task_id: str,
         config: ApplicationConfig,
-        metrics: dict[str, int],
+        dropped: DroppedRecords,
         send: Callable[[SinkRecord], object],
     ) -> None:
-        self._task_id, self._config, self._metrics, self._send = task_id, config, metrics, send
-        self._log = get_logger("zkconsumer.topology", task=task_id)
+        self._task_id, self._config, self.dropped, self._send = task_id, config, dropped, send
 
     def on_deserialization_error(self, node: str, source: SourceRecord, error: Exception) -> None:
         """Call the deserialization handler, and drop or quarantine the record unless the handler returns FAIL.
@@ -98,16 +100,6 @@ class ErrorHandling:
                 f"{describe_error(error)}; check the {what} serializer of the sink, or the default serde"
             ) from error
 
-    def drop(self, source: SourceRecord | None, **values: Unpack[EventValues]) -> None:
-        """Count and log a dropped record. ``values`` must include ``reason``."""
-        self._metrics["dropped"] += 1
-        by_reason = f"dropped/{values['reason']}"
-        self._metrics[by_reason] = self._metrics.get(by_reason, 0) + 1
-        log = self._log
-        if source is not None:
-            log = log.bind(topic=source.topic, partition=source.partition, offset=source.offset)
-        log.warning("record_dropped", **values)
-
     def _drop_or_fail(self, handler: ErrorHandler, context: ErrorContext, error: Exception) -> None:
         if not self._handler_drops(handler, context, error):
             raise FailedNodeError(context, error) from error
@@ -123,7 +115,7 @@ class ErrorHandling:
             raise FailedNodeError(context, second) from error
         if response is ErrorResponse.FAIL:
             return False
-        self.drop(context.record, reason=context.phase, node=context.node, error=describe_error(error))
+        self.dropped.add(context.record, reason=context.phase, node=context.node, error=describe_error(error))
         return True
 
     def _quarantine(self, context: ErrorContext, error: Exception) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import owners, timestamps
 from zkconsumer.topology.columns import SourceColumns, deserialize_column
+from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.error_handling import ErrorHandling, describe_error
 from zkconsumer.topology.errors import FatalError, InvalidArgumentError, WrongTypeError
 from zkconsumer.topology.loop import Guarded, OutputColumns, Process, SinkWriter, has_negative
@@ -109,7 +110,7 @@ class RunningSource(RunningNode):
         except Exception as error:
             self._errors.on_timestamp_error(self.name, source, error)
         if timestamp < 0:
-            self._errors.drop(source, reason="negative_timestamp", node=self.name)
+            self._errors.dropped.add(source, reason=DropReason.NEGATIVE_TIMESTAMP, node=self.name)
             return None
         return Record(key, value, timestamp, source.headers)
 
@@ -146,7 +147,7 @@ class RunningSink(RunningNode):
             # The caller adds task, topic, partition and offset to the message.
             raise StreamsError(f"sink {self.name!r}: {describe_error(error)}") from error
         if not partitions:
-            self._errors.drop(self._task.source_record, reason="no_partition", node=self.name)
+            self._errors.dropped.add(self._task.source_record, reason=DropReason.NO_PARTITION, node=self.name)
             return
         what = "key"
         try:
@@ -224,6 +225,10 @@ class RunningProcessor(RunningNode):
             ) from error
         self._is_initialized = True
         self.calls.process = self.processor.process  # ``init`` may have replaced ``process``
+
+    def drop(self, reason: str) -> None:
+        """Count and log the current record as dropped."""
+        self._errors.dropped.add(self._task.source_record, reason=reason, node=self.name)
 
     def _handle_error(self, record: Record, error: Exception) -> None:
         if isinstance(error, FatalError):

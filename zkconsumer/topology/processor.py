@@ -154,6 +154,16 @@ class ProcessorContext(Protocol):
     def count(self, name: str, amount: int = 1) -> None:
         """Increase a counter of this node by ``amount``; ``StreamTask.metrics`` reports it as ``node/name``."""
 
+    def drop(self, reason: str) -> None:
+        """Count the current record as dropped, and log ``record_dropped``. The processor must not forward the record.
+
+        The record is counted in the metrics ``dropped`` and ``dropped/<reason>``. Events are limited to one per minute,
+        node and reason.
+
+        Args:
+            reason: reason in snake case.
+        """
+
 
 class Processor(ABC):
     """A node that receives records one by one. Its supplier creates a new processor for each task."""

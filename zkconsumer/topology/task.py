@@ -14,6 +14,7 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.columns import SinkColumns, SourceColumns
 from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.dropped_records import DroppedRecords, DropReason
 from zkconsumer.topology.error_handling import ErrorHandling, describe_error, fatal_error
 from zkconsumer.topology.errors import FatalError
 from zkconsumer.topology.loop import NEVER, OutputColumns, RecordCache, run_rows
@@ -81,14 +82,15 @@ class StreamTask:
         self._lifecycle = TaskLifecycle(self.task_id)
         self._output = OutputColumns()
         self._sequence = 0
-        self._errors = ErrorHandling(self.task_id, config, self._counts, lambda record: self._output.append(*record))
+        dropped = DroppedRecords(self.task_id, self._counts)
+        self._errors = ErrorHandling(self.task_id, config, dropped, lambda record: self._output.append(*record))
         self._nodes = TaskNodes(declaration.nodes, self._context, self._errors, runtime, self._output)
         self._stores = TaskStores(
             self.task_id,
             (one.with_default_serdes(config.key_serde, config.value_serde) for one in declaration.stores),
             runtime,
             config.page_limits,
-            lambda store: self._errors.drop(self._context.source_record, reason="expired", store=store),
+            lambda store: dropped.add(self._context.source_record, reason=DropReason.EXPIRED, store=store),
             self._state,
         )
         self.stores = self._stores.by_name

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from zkconsumer.topology.aggregator_py import aggregate_value
+from zkconsumer.topology.dropped_records import drop_incomplete
 from zkconsumer.topology.dsl.table_store import TableOutput
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.records import Record
@@ -18,8 +19,6 @@ from zkconsumer.topology.records import Record
 Initializer = Callable[[], Any]
 #: Function that returns the new aggregate, given a key, a value and the current aggregate.
 Aggregator = Callable[[Any, Any, Any], Any]
-#: Name of the counter for dropped records.
-DROPPED = "dropped"
 
 #: Function that combines the current result with a new value.
 Reducer = Callable[[Any, Any], Any]
@@ -66,13 +65,13 @@ class Aggregate(Processor):
         self._context, self._table = context, TableOutput(context, self._name, self._sends_old)
         if not self._table.is_versioned:
             functions = self._initializer, None if self._aggregator is add_one else self._aggregator
-            drop = partial(context.count, DROPPED)
+            drop = partial(drop_incomplete, context)
             self.process = self._table.create_aggregator(functions, drop)  # type: ignore[method-assign]
 
     def process(self, record: Record) -> None:
         """Update the aggregate of the key, and forward the change."""
         if record.key is None or record.value is None:
-            self._context.count(DROPPED)
+            drop_incomplete(self._context, record)
             return
         found = self._table.get(record.key)
         old, new, timestamp = aggregate_value((self._initializer, self._aggregator), record, found)

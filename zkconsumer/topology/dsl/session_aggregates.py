@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zkconsumer.topology.dsl.aggregates import DROPPED, Aggregator, Initializer
+from zkconsumer.topology.dropped_records import DropReason
+from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer
 from zkconsumer.topology.dsl.table_store import SessionForwarder, TableChange
 from zkconsumer.topology.dsl.window_aggregates import ClosedWindows, Emit
 from zkconsumer.topology.processor import Processor, ProcessorContext
@@ -54,7 +55,7 @@ class SessionAggregate(Processor):
         """Add the record to its session, and merge the sessions that it connects."""
         key, timestamp, gap = record.key, record.timestamp, self._windows.gap_ms
         if key is None:
-            self._context.count(DROPPED)
+            self._context.drop(DropReason.NULL_KEY)
             return
         self._observed.value = max(self._observed.value, timestamp)
         close_ms = self._observed.value - self._windows.grace_ms - gap
@@ -64,7 +65,7 @@ class SessionAggregate(Processor):
             aggregate = self._merger(key, aggregate, value)
             start, end = min(start, session.start), max(end, session.end)
         if end < close_ms:
-            self._context.count(DROPPED)
+            self._context.drop(DropReason.CLOSED_WINDOW)
         else:
             if (start, end) != (timestamp, timestamp):
                 for session, value in merged:

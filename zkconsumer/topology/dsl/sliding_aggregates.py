@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from zkconsumer.topology.dsl.aggregates import DROPPED
+from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.dsl.window_aggregates import WindowedAggregate
 from zkconsumer.topology.processor import ProcessorContext
 from zkconsumer.topology.records import Record
@@ -52,7 +52,7 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
     def _update(self, record: Record) -> None:
         close_ms = self._observed.value - self._windows.grace_ms
         if record.timestamp + self._size < close_ms:
-            self._context.count(DROPPED)
+            self._context.drop(DropReason.CLOSED_WINDOW)
             return
         if record.timestamp < self._size:
             self._update_early(record, close_ms)
@@ -153,7 +153,7 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         """Add the record to a window, unless the window is closed."""
         end, old = start + self._size, value.value
         if end < close_ms:
-            self._context.count(DROPPED)
+            self._context.drop(DropReason.CLOSED_WINDOW)
             return
         new = self._aggregator(record.key, record.value, old)
         timestamp = record.timestamp if old is None else max(record.timestamp, value.timestamp)

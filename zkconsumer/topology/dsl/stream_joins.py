@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from zkconsumer.errors import TopologyError
-from zkconsumer.topology.dsl.aggregates import DROPPED
+from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.dsl.endpoints import Serdes
 from zkconsumer.topology.dsl.global_table import GlobalKTable
 from zkconsumer.topology.dsl.graph import ProcessorGraphNode, StateStoreGraphNode
@@ -219,7 +219,7 @@ class JoinTable(Processor):
         mapped = key if self._key is None else self._key(key, value)
         allows_null = self._is_left and key is None and value is not None
         if not allows_null and (mapped is None or value is None):
-            self._context.count(DROPPED)
+            self._context.drop(DropReason.NULL_VALUE if value is None else DropReason.NULL_KEY)
         elif self._buffer is None or key is None or not self._hold_back(self._buffer, record):
             joined = self._join(record, mapped)
             if joined is not None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zkconsumer.topology import stores
-from zkconsumer.topology.dsl.aggregates import DROPPED
+from zkconsumer.topology.dropped_records import drop_incomplete
 from zkconsumer.topology.dsl.graph import GraphNode
 from zkconsumer.topology.dsl.join_kinds import Joiner, JoinKind
 from zkconsumer.topology.dsl.join_store import JoinStore, WaitingRecord, build_join_store
@@ -100,7 +100,7 @@ class JoinStreams(Processor):
             self._context.forward(record.with_value(self._join(None, record.value, None)))
             return
         if key is None or record.value is None:
-            self._context.count(DROPPED)
+            drop_incomplete(self._context, record)
             return
         if waiting is not None and timestamp == waiting.stream_time_ms:
             self._forward_unmatched(waiting, record)
@@ -186,7 +186,7 @@ class JoinWithItself(Processor):
         """Join the record, and forward the results."""
         key, value, timestamp = record.key, record.value, record.timestamp
         if key is None or value is None:
-            self._context.count(DROPPED)
+            drop_incomplete(self._context, record)
             return
         before, after, join = self._windows.before_ms, self._windows.after_ms, self._settings.joiner
         own = record.with_value(join(key, value, value))

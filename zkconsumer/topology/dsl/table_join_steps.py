@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from zkconsumer.topology.dsl.aggregates import DROPPED
+from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.dsl.graph import GraphNode
 from zkconsumer.topology.dsl.join_kinds import JoinKind
 from zkconsumer.topology.dsl.materialized import TableStoreSettings
@@ -78,7 +78,7 @@ class JoinSide(Processor):
         """Join the change, and forward the resulting change if there is one."""
         change: TableChange = record.value
         if record.key is None or (self._is_versioned and not change.is_latest):
-            self._context.count(DROPPED)
+            self._context.drop(DropReason.NULL_KEY if record.key is None else DropReason.OLD_VERSION)
             return
         found, rule = self._values.get(record.key), self._rule
         other = None if found is None else found.value

@@ -132,13 +132,13 @@ class TableOutput(TableStore):
     def create_aggregator(
         self,
         functions: Functions,
-        drop: Callable[[], object],
+        drop: Callable[[Record], object],
     ) -> RecordAggregator:
         """Return a ``RecordAggregator`` for the store. The store must not be versioned.
 
         Args:
             functions: see ``RecordAggregator``.
-            drop: function that is called for each record without a key or value.
+            drop: function that is called with each record without a key or value.
         """
         forward = None if self._forwarder.is_cached else self._context.forward
         return RecordAggregator(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.topology.dsl.aggregates import DROPPED
+from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.dsl.stateless import Predicate
 from zkconsumer.topology.dsl.table_store import TableChange, TableOutput
 from zkconsumer.topology.processor import Processor, ProcessorContext
@@ -49,7 +49,7 @@ class TableSource(TableProcessor):
     def process(self, record: Record) -> None:
         """Convert the record to a table change, and forward it."""
         if record.key is None:
-            self._context.count(DROPPED)
+            self._context.drop(DropReason.NULL_KEY)
             return
         found = None if self._store is None else self._store.get(record.key)
         self._update(record, TableChange(record.value, None if found is None else found.value))

@@ -9,7 +9,8 @@ import enum
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
 
-from zkconsumer.topology.dsl.aggregates import DROPPED, Aggregator, Initializer
+from zkconsumer.topology.dropped_records import DropReason, drop_incomplete
+from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer
 from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.records import Record
@@ -99,7 +100,7 @@ class WindowedAggregate(Processor, Generic[W]):
     def process(self, record: Record) -> None:
         """Update the windows that contain the record."""
         if record.key is None or (record.value is None and not self.ACCEPTS_NONE):
-            self._context.count(DROPPED)
+            drop_incomplete(self._context, record)
             return
         self._observed.value = max(self._observed.value, record.timestamp)
         self._update(record)
@@ -140,7 +141,7 @@ class TimeWindowAggregate(WindowedAggregate[TimeWindows]):
         close_ms = self._observed.value - self._windows.grace_ms
         for start, end in self._windows.windows_for(record.timestamp):
             if end <= close_ms:
-                self._context.count(DROPPED)
+                self._context.drop(DropReason.CLOSED_WINDOW)
                 continue
             found, timestamp = self._store.fetch(record.key, start), record.timestamp
             if found is None:
