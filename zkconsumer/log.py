@@ -89,6 +89,7 @@ class EventValues(TypedDict, total=False):
     topic: str
     topics: list[str]
     value: object
+    windows: int
 
 
 class Logger(Protocol):

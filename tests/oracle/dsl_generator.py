@@ -69,6 +69,8 @@ class PipelineGenerator:
         if rng.random() < 0.05:
             return {"advance": rng.choice((1, 500, 2_000))}
         self._now = max(0, self._now + rng.randint(0, 100) + rng.choice((0, 0, 200)) - rng.choice((0, 0, 60, 300)))
+        if rng.random() < 0.05:
+            self._now += rng.choice((1_000, 100_000, 10_000_000))
         return {
             "topic": rng.choice(self._topics),
             "key": rng.choice(_KEYS),

@@ -9,7 +9,7 @@ from typing import Protocol, Unpack
 from zkconsumer.log import EventValues, get_logger
 from zkconsumer.topology.records import Record, SourceRecord
 
-#: Minimum seconds between two events with the same reason and the same node or store, if no error handler was called.
+#: Minimum seconds between two events with the same cause.
 _EVENT_INTERVAL_S = 60.0
 
 
@@ -44,6 +44,23 @@ def drop_incomplete(context: DropContext, record: Record) -> None:
     context.drop(DropReason.NULL_KEY if record.key is None else DropReason.NULL_VALUE)
 
 
+class EventLimiter:
+    """Limits events that can be numerous to one per minute and cause."""
+
+    def __init__(self) -> None:
+        self._unlogged: dict[object, int] = {}
+        self._next_s: dict[object, float] = {}
+
+    def add(self, cause: object, amount: int = 1) -> int:
+        """Return the number of occurrences to log now, which includes those that were not logged before; 0 for none."""
+        count, now_s = self._unlogged.pop(cause, 0) + amount, time.monotonic()
+        if now_s < self._next_s.get(cause, 0.0):
+            self._unlogged[cause] = count
+            return 0
+        self._next_s[cause] = now_s + _EVENT_INTERVAL_S
+        return count
+
+
 class DroppedRecords:
     """Counts each dropped record once, in the metric ``dropped``, and logs the event ``record_dropped``.
 
@@ -60,8 +77,7 @@ class DroppedRecords:
     def __init__(self, task_id: str, metrics: dict[str, int]) -> None:
         self._metrics = metrics
         self._log = get_logger("zkconsumer.topology", task=task_id)
-        self._unlogged: dict[tuple[object, ...], int] = {}
-        self._logged: dict[tuple[object, ...], float] = {}
+        self._events = EventLimiter()
 
     def add(self, source: SourceRecord | None, **values: Unpack[EventValues]) -> None:
         """Count a dropped record, and log it unless the same cause was logged less than a minute ago.
@@ -75,14 +91,9 @@ class DroppedRecords:
         self._metrics["dropped"] = self._metrics.get("dropped", 0) + 1
         self._metrics[by_reason] = self._metrics.get(by_reason, 0) + 1
         if "error" not in values:
-            cause = reason, values.get("node"), values.get("store")
-            records = self._unlogged.get(cause, 0) + 1
-            now = time.monotonic()
-            if now < self._logged.get(cause, 0.0):
-                self._unlogged[cause] = records
+            values["records"] = self._events.add((reason, values.get("node"), values.get("store")))
+            if not values["records"]:
                 return
-            self._logged[cause], self._unlogged[cause] = now + _EVENT_INTERVAL_S, 0
-            values["records"] = records
         log = self._log
         if source is not None:
             log = log.bind(topic=source.topic, partition=source.partition, offset=source.offset)

@@ -133,12 +133,13 @@ class TableStoreSettings:
 
         Args:
             windows: windows of the aggregation.
-            emits_updates: whether each update is forwarded. If False, the store is not cached.
+            emits_updates: whether each update is forwarded. If False, only stores of time windows are cached.
 
         Raises:
             TopologyError: ``retention_ms`` is too short for the windows.
         """
-        found, (key, value), caching = self.materialized, self.serdes, self.materialized.caching and emits_updates
+        found, (key, value) = self.materialized, self.serdes
+        caching = found.caching and (emits_updates or isinstance(windows, TimeWindows))
         retention_ms = self._retention_ms(windows.retention_ms)
         if isinstance(windows, SessionWindows):
             return stores.session(

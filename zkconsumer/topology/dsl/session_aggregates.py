@@ -59,6 +59,7 @@ class SessionAggregate(Processor):
             return
         self._observed.value = max(self._observed.value, timestamp)
         close_ms = self._observed.value - self._windows.grace_ms - gap
+        expected = self._count_expiring(timestamp, close_ms)
         aggregate, start, end = self._initializer(), timestamp, timestamp
         merged = list(self._store.find_sessions(key, timestamp - gap, timestamp + gap))
         for session, value in merged:
@@ -76,17 +77,28 @@ class SessionAggregate(Processor):
             self._store.put(session, aggregate)
             self._forward(session, TableChange(aggregate))
         if self._closed is not None and self._closed.start_search(close_ms):
-            self._forward_closed(record, close_ms)
+            self._forward_closed(record, close_ms, expected)
 
     def _forward(self, session: Windowed, change: TableChange) -> None:
         if self._closed is None:
             self._forwarder.forward(session, change, session.end)
 
-    def _forward_closed(self, record: Record, close_ms: int) -> None:
+    def _forward_closed(self, record: Record, close_ms: int, expected: int) -> None:
+        assert self._closed is not None
+        closed = self._find_closed(close_ms)
+        for session, value in closed:
+            self._forwarder.forward(session, TableChange(value), session.end, record.headers)
+        self._closed.report_lost(expected - len(closed))
+        self._closed.finish(close_ms)
+
+    def _count_expiring(self, timestamp: int, close_ms: int) -> int:
+        """Return the number of closed sessions to forward if a put can make some of them expire, or else 0."""
+        if self._closed is None or self._store.first_ended_after(timestamp) <= self._closed.last_close_ms:
+            return 0
+        return len(self._find_closed(close_ms))
+
+    def _find_closed(self, close_ms: int) -> list[tuple[Windowed, Any]]:
+        """Return the sessions that ended before ``close_ms`` and were not forwarded."""
         assert self._closed is not None
         first_ms, last_ms = max(0, self._closed.last_close_ms), close_ms - 1
-        if last_ms < max(first_ms, 0):
-            return
-        for session, value in self._store.find_ended_sessions(first_ms, last_ms):
-            self._forwarder.forward(session, TableChange(value), session.end, record.headers)
-        self._closed.finish(close_ms)
+        return [] if last_ms < first_ms else self._store.find_ended_sessions(first_ms, last_ms)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from zkconsumer.topology.dropped_records import DropReason
-from zkconsumer.topology.dsl.window_aggregates import WindowedAggregate
+from zkconsumer.topology.dsl.window_aggregates import ClosedWindows, WindowedAggregate
 from zkconsumer.topology.processor import ProcessorContext
 from zkconsumer.topology.records import Record
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
+from zkconsumer.topology.stores.time_map import Windowed
 from zkconsumer.topology.windows import SlidingWindows
 
 
@@ -45,9 +46,8 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         self._size = self._windows.difference_ms
         super().init(context)
 
-    @property
-    def _step_ms(self) -> int:
-        return self._size
+    def _create_closed(self, context: ProcessorContext) -> ClosedWindows:
+        return ClosedWindows(context, self._size)
 
     def _update(self, record: Record) -> None:
         close_ms = self._observed.value - self._windows.grace_ms
@@ -57,19 +57,30 @@ class SlidingWindowAggregate(WindowedAggregate[SlidingWindows]):
         if record.timestamp < self._size:
             self._update_early(record, close_ms)
             return
+        expected = self._count_expiring(record, close_ms)
         found = self._update_existing(record, close_ms)
         if found is not None:
             self._create_windows(record, close_ms, found)
         # As in Kafka Streams, closed windows are not forwarded after a record whose timestamp is below the window size.
         if self._closed is not None and self._closed.start_search(close_ms):
-            self._forward_closed_before(record, close_ms)
+            closed = self._find_closed(close_ms)
+            self._forward_closed(record, closed)
+            self._closed.report_lost(expected - len(closed))
+            self._closed.finish(close_ms)
 
-    def _forward_closed_before(self, record: Record, close_ms: int) -> None:
+    def _count_expiring(self, record: Record, close_ms: int) -> int:
+        """Return the number of closed windows to forward if the record can make some of them expire, or else 0."""
+        if self._closed is None or self._store.first_readable_after(record.timestamp) <= self._first_closed_ms():
+            return 0
+        return len(self._find_closed(close_ms))
+
+    def _find_closed(self, close_ms: int) -> list[tuple[Windowed, ValueAndTimestamp]]:
+        """Return the windows that ended before ``close_ms`` and were not forwarded."""
+        return list(self._store.fetch_all(self._first_closed_ms(), close_ms - self._size - 1))
+
+    def _first_closed_ms(self) -> int:
         assert self._closed is not None
-        last_close_ms, last_ms = self._closed.last_close_ms, close_ms - self._size - 1
-        first_ms = 0 if last_close_ms == -1 else max(0, last_close_ms - self._size)
-        if last_ms >= 0:
-            self._forward_closed(record, close_ms, first_ms, last_ms)
+        return max(0, self._closed.last_close_ms - self._size)
 
     def _fetch(self, record: Record, first_ms: int, *, reverse: bool) -> list[tuple[int, ValueAndTimestamp]]:
         last_ms = record.timestamp + 1

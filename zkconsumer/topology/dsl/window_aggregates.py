@@ -9,7 +9,8 @@ import enum
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
 
-from zkconsumer.topology.dropped_records import DropReason, drop_incomplete
+from zkconsumer.log import get_logger
+from zkconsumer.topology.dropped_records import DropReason, EventLimiter, drop_incomplete
 from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer
 from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange
 from zkconsumer.topology.processor import Processor, ProcessorContext
@@ -37,10 +38,13 @@ class ClosedWindows:
         context: context of the processor.
         step_ms: maximum stream time between two searches, in milliseconds. A limit on wall-clock time alone is not
             enough: during a Spark batch, wall-clock time stands still, while stream time can advance by many windows.
+        offset_ms: start of a step, in milliseconds.
     """
 
-    def __init__(self, context: ProcessorContext, step_ms: int) -> None:
-        self._context, self._step_ms = context, max(1, step_ms)
+    def __init__(self, context: ProcessorContext, step_ms: int, offset_ms: int = 0) -> None:
+        self._context, self._step_ms, self._offset_ms = context, max(1, step_ms), offset_ms
+        self._log = get_logger("zkconsumer.topology", task=context.task_id)
+        self._events = EventLimiter()
         self._last_close = context.remember("last_close_ms", -1)
         self._next_search = context.remember("next_search_ms", 0)
 
@@ -51,8 +55,8 @@ class ClosedWindows:
 
     def start_search(self, close_ms: int) -> bool:
         """Return whether to search now for windows that have ended by ``close_ms`` (in milliseconds)."""
-        now, step_ms = self._context.current_system_time_ms, self._step_ms
-        if now < self._next_search.value and close_ms // step_ms == self.last_close_ms // step_ms:
+        now, is_same_step = self._context.current_system_time_ms, self._step(close_ms) == self._step(self.last_close_ms)
+        if now < self._next_search.value and is_same_step:
             return False
         self._next_search.value = now + self._context.config.emit_interval_ms
         return self.last_close_ms < close_ms
@@ -60,6 +64,18 @@ class ClosedWindows:
     def finish(self, close_ms: int) -> None:
         """Mark the windows that have ended by ``close_ms`` (in milliseconds) as forwarded."""
         self._last_close.value = close_ms
+
+    def report_lost(self, windows: int) -> None:
+        """Count and log closed windows that expired before they were forwarded."""
+        if windows <= 0:
+            return
+        self._context.count("windows_lost", windows)
+        found = self._events.add("windows_lost", windows)
+        if found:
+            self._log.warning("windows_lost", node=self._context.node_name, windows=found)
+
+    def _step(self, close_ms: int) -> int:
+        return (close_ms - self._offset_ms) // self._step_ms
 
 
 class WindowedAggregate(Processor, Generic[W]):
@@ -94,7 +110,7 @@ class WindowedAggregate(Processor, Generic[W]):
         self._context, self._store = context, context.get_state_store(self._name)
         emits_updates = self._emit is Emit.ON_UPDATE
         self._forwarder = ChangeForwarder(context, self._store if emits_updates else None, self._sends_old)
-        self._closed = None if emits_updates else ClosedWindows(context, self._step_ms)
+        self._closed = None if emits_updates else self._create_closed(context)
         self._observed = context.remember("observed_time_ms", -1)
 
     def process(self, record: Record) -> None:
@@ -109,10 +125,9 @@ class WindowedAggregate(Processor, Generic[W]):
     def _update(self, record: Record) -> None:
         """Update the windows that contain the record. Its key is not None."""
 
-    @property
     @abstractmethod
-    def _step_ms(self) -> int:
-        """Maximum stream time between two searches; see ``ClosedWindows``."""
+    def _create_closed(self, context: ProcessorContext) -> ClosedWindows:
+        """Return the object that tracks the closed windows."""
 
     def _put(self, record: Record, start: int, end: int, old: Any, new: Any, timestamp: int) -> None:
         """Set the aggregate of a window, and forward the change if the emit strategy is ``ON_UPDATE``."""
@@ -121,25 +136,25 @@ class WindowedAggregate(Processor, Generic[W]):
             key = Windowed(record.key, start, end)
             self._forwarder.forward(key, TableChange(new, old), timestamp, record.headers)
 
-    def _forward_closed(self, record: Record, close_ms: int, first_ms: int, last_ms: int) -> None:
-        """Forward closed windows whose start is between ``first_ms`` and ``last_ms``, inclusive."""
-        assert self._closed is not None
-        found = sorted(self._store.fetch_all(first_ms, last_ms), key=lambda entry: entry[0].start)
-        for key, value in found:
+    def _forward_closed(self, record: Record, windows: list[tuple[Windowed, ValueAndTimestamp]]) -> None:
+        """Forward the results of closed windows, ordered by start."""
+        for key, value in sorted(windows, key=lambda entry: entry[0].start):
             self._forwarder.forward(key, TableChange(value.value), value.timestamp, record.headers)
-        self._closed.finish(close_ms)
 
 
 class TimeWindowAggregate(WindowedAggregate[TimeWindows]):
     """Aggregates values by key and tumbling or hopping window."""
 
-    @property
-    def _step_ms(self) -> int:
-        return self._windows.advance_ms or self._windows.size_ms
+    def _create_closed(self, context: ProcessorContext) -> ClosedWindows:
+        size_ms = self._windows.size_ms
+        return ClosedWindows(context, self._windows.advance_ms or size_ms, size_ms)
 
     def _update(self, record: Record) -> None:
         close_ms = self._observed.value - self._windows.grace_ms
-        for start, end in self._windows.windows_for(record.timestamp):
+        windows = self._windows.windows_for(record.timestamp)
+        if self._closed is not None and self._closed.start_search(close_ms):
+            self._forward_closed_before(record, close_ms, windows[-1].start)
+        for start, end in windows:
             if end <= close_ms:
                 self._context.drop(DropReason.CLOSED_WINDOW)
                 continue
@@ -150,10 +165,13 @@ class TimeWindowAggregate(WindowedAggregate[TimeWindows]):
                 old, timestamp = found.value, max(timestamp, found.timestamp)
             new = self._aggregator(record.key, record.value, old)
             self._put(record, start, end, old, new, timestamp)
-        if self._closed is not None and self._closed.start_search(close_ms):
-            self._forward_closed_before(record, close_ms)
 
-    def _forward_closed_before(self, record: Record, close_ms: int) -> None:
+    def _forward_closed_before(self, record: Record, close_ms: int, latest_start_ms: int) -> None:
+        """Forward the windows that have ended by ``close_ms``.
+
+        Kafka Streams searches after the record was put. The put hides windows in a store without a cache, but not in a
+        cached one. This method is called before the put, and leaves out the windows that the put will hide.
+        """
         assert self._closed is not None
         size, last_close_ms = self._windows.size_ms, self._closed.last_close_ms
         last_ms = close_ms - size
@@ -162,4 +180,9 @@ class TimeWindowAggregate(WindowedAggregate[TimeWindows]):
             return
         windows_for = self._windows.windows_for
         if last_close_ms == -1 or windows_for(last_ms) != windows_for(first_ms - 1):
-            self._forward_closed(record, close_ms, first_ms, last_ms)
+            found = list(self._store.fetch_all(first_ms, last_ms))
+            readable_from = self._store.first_readable_after(latest_start_ms)
+            readable = [entry for entry in found if entry[0].start >= readable_from]
+            self._forward_closed(record, readable)
+            self._closed.report_lost(len(found) - len(readable))
+            self._closed.finish(close_ms)

@@ -191,6 +191,10 @@ class CachedWindowStore(_CachedSegmentedStore, WindowStore[V]):
 
     LAYOUT: ClassVar[str | None] = "WindowStore"
 
+    def first_readable_after(self, _start_ms: int) -> int:
+        """Return the lowest readable window start; a put to the cache does not hide windows in Kafka Streams."""
+        return self._segments.live_from
+
     def key_time(self, key: bytes) -> int:
         """Return the window start in a cache key."""
         return int.from_bytes(key[-12:-4], "big")

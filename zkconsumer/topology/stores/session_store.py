@@ -100,6 +100,15 @@ class SessionStore(TimedStore, Generic[V]):
         found = self._segments.scan(earliest_end_ms, MAX_TIME, low, stop, reverse=reverse)
         return self._select(found, low, high, earliest_end_ms, latest_start_ms)
 
+    def first_ended_after(self, end_ms: int) -> int:
+        """Return the lowest session end that ``find_ended_sessions`` can return after a put.
+
+        Args:
+            end_ms: end of the session that is put, in milliseconds.
+        """
+        expired_ms = max(end_ms, self._segments.stream_time_ms) - self._retention_ms
+        return max(0, expired_ms) // self._interval_ms * self._interval_ms
+
     def find_ended_sessions(self, first_end_ms: int, last_end_ms: int) -> list[tuple[Windowed, V]]:
         """Return the sessions of all keys that end in a time range, sorted by end, start and serialized key.
 

@@ -74,6 +74,10 @@ class WindowStore(TimedStore, Generic[V]):
         else:
             self._put(key, start_ms, 0, value)
 
+    def first_readable_after(self, start_ms: int) -> int:
+        """Return the lowest window start that is readable after a put to the window that starts at ``start_ms``."""
+        return max(start_ms, self._segments.stream_time_ms) - self._retention_ms + 1
+
     def fetch(self, key: Any, start_ms: int) -> V | None:
         """Return the value of a key and window, or None if there is none.
 
