@@ -6,7 +6,7 @@ Source: Kafka 3.9 org.apache.kafka.streams.TopologyTestDriver.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -46,8 +46,9 @@ class TopologyTestDriver:
         config: settings of the application; ``emit_interval_ms`` is always 0.
         now_ms: initial wall-clock time in milliseconds; None uses the last time saved in ``state_file``, or 0.
         state_file: file for the persistent stores and the task state. A later driver with the same file and topology
-            resumes with the saved entries, times, schedules and queued records. Schedules created outside ``init`` must
-            call a method of the processor. None keeps all stores in memory.
+            resumes with the saved entries, times, schedules and queued records. Records that were on their way between
+            sub-topologies are processed before the next record. Schedules created outside ``init`` must call a method
+            of the processor. None keeps all stores in memory.
 
     Raises:
         StreamsError: a processor or store failed, or ``state_file`` cannot be opened or belongs to another topology.
@@ -64,10 +65,12 @@ class TopologyTestDriver:
         state_file: str | PathLike[str] | None = None,
     ) -> None:
         self._config = replace(config or ApplicationConfig(), emit_interval_ms=0)
-        self._to_sources: deque[SinkRecord] = deque()
         self._produced: set[str] = set()
         self._outputs: dict[str, deque[SinkRecord]] = {}
         self._state = None if state_file is None else DriverState(state_file)
+        self._to_sources = deque(() if self._state is None else self._state.undelivered)
+        self._is_resumed = self._state is not None
+        self._take_output: Callable[[], list[SinkRecord]] = list
         self._now_ms = (0 if self._state is None else self._state.now_ms) if now_ms is None else now_ms
         self._is_open = True
         self._failure: BaseException | None = None
@@ -82,6 +85,7 @@ class TopologyTestDriver:
             except StreamsError as second:
                 error.add_note(str(second))
             raise
+        self._take_output = self._tasks.take_output
 
     def __enter__(self) -> TopologyTestDriver:
         return self
@@ -154,8 +158,9 @@ class TopologyTestDriver:
         self._check_running()
         if advance_ms < 0:
             raise ValueError(f"advance_ms must not be negative, got {advance_ms}")
-        self._now_ms += advance_ms
         with self._stopping_after_error():
+            self._resume()
+            self._now_ms += advance_ms
             self._tasks.main.punctuate_wall_clock()
             self._tasks.main.commit()
             self._run()
@@ -192,7 +197,9 @@ class TopologyTestDriver:
 
     def _commit(self) -> None:
         if self._state is not None:
-            self._state.commit(self._now_ms)
+            written = self._take_output()
+            self._state.commit(self._now_ms, [*self._to_sources, *filter(self._is_read, written)])
+            self._collect(written)
 
     def _rollback(self) -> None:
         if self._state is not None:
@@ -210,6 +217,7 @@ class TopologyTestDriver:
             topics = ", ".join(self._tasks.topics) or "none"
             raise ValueError(f"no source reads topic {record.topic!r} (source topics: {topics})")
         with self._stopping_after_error():
+            self._resume()
             self._tasks.add_record(record)
             self._run()
 
@@ -220,6 +228,12 @@ class TopologyTestDriver:
         except BaseException as error:
             self._failure = error
             raise
+
+    def _resume(self) -> None:
+        """Process the records that an earlier driver did not deliver."""
+        if self._is_resumed and self._to_sources:
+            self._run()
+        self._is_resumed = False
 
     def _run(self) -> None:
         self._deliver()
@@ -232,13 +246,21 @@ class TopologyTestDriver:
     def _deliver(self) -> None:
         """Move sink records to the output topics, and to the sources that read these topics."""
         while True:
-            for record in self._tasks.take_output():
-                self._outputs.setdefault(record.topic, deque()).append(record)
-                self._produced.add(record.topic)
-                self._to_sources.append(record)
+            self._collect(self._take_output())
             if not self._to_sources:
                 return
             self._tasks.add_record(self._to_sources.popleft())  # may send records to the quarantine topic
+
+    def _collect(self, written: list[SinkRecord]) -> None:
+        """Add records that sinks wrote to the output topics, and to the records to deliver to sources."""
+        for record in written:
+            self._outputs.setdefault(record.topic, deque()).append(record)
+            self._produced.add(record.topic)
+            if self._is_read(record):
+                self._to_sources.append(record)
+
+    def _is_read(self, record: SinkRecord) -> bool:
+        return self._tasks.reads(record.topic)
 
     def _check_running(self) -> None:
         if not self._is_open:
