@@ -6,7 +6,7 @@ import contextlib
 import numbers
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.excerpt import excerpt
@@ -23,7 +23,18 @@ def check_type(name: str, value: object, expected: type | tuple[type, ...], requ
         requirement: description of the valid types, which follows "must be" in the message.
     """
     if not isinstance(value, expected):
-        raise ConfigurationError(f"{name} must be {requirement}, got {describe(value)}")
+        reject(name, value, requirement)
+
+
+def reject(name: str, value: object, requirement: str) -> NoReturn:
+    """Raise ``ConfigurationError`` for an argument.
+
+    Args:
+        name: name of the argument.
+        value: the argument.
+        requirement: description of valid arguments, which follows "must be" in the message.
+    """
+    raise ConfigurationError(f"{name} must be {requirement}, got {describe(value)}")
 
 
 def check_integer(name: str, value: Any, minimum: int, maximum: int) -> int:
@@ -115,4 +126,5 @@ __all__ = [
     "check_topic_partition",
     "check_type",
     "describe",
+    "reject",
 ]

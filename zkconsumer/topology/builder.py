@@ -10,7 +10,14 @@ from dataclasses import replace
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import description
-from zkconsumer.topology.checks import check_name, check_supplier, to_tuple
+from zkconsumer.topology.checks import (
+    check_functions,
+    check_global_store,
+    check_name,
+    check_offset_reset,
+    check_supplier,
+    to_tuple,
+)
 from zkconsumer.topology.nodes import (
     GlobalStore,
     Node,
@@ -33,11 +40,9 @@ from zkconsumer.topology.resolved import (
     select_stores,
 )
 from zkconsumer.topology.serdes import Deserializer, Serializer
-from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.stores.builder import StoreBuilder, to_builders
 from zkconsumer.topology.subtopology import Subtopology
 from zkconsumer.topology.timestamps import TimestampExtractor
-
-_OFFSET_RESETS = (None, "earliest", "latest")
 
 
 class Topology:
@@ -87,8 +92,13 @@ class Topology:
         """
         self._check_new(name)
         names = (topics,) if isinstance(topics, str) else to_tuple(f"topics of source {name!r}", topics)
-        if offset_reset not in _OFFSET_RESETS:
-            raise TopologyError(f"source {name!r}: offset_reset must be 'earliest' or 'latest', got {offset_reset!r}")
+        check_offset_reset(f"source {name!r}", offset_reset)
+        check_functions(
+            f"source {name!r}",
+            timestamp_extractor=timestamp_extractor,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+        )
         if pattern is None:
             check_topics(name, names, self._sources())
         elif names:
@@ -120,7 +130,7 @@ class Topology:
         self._check_new(name)
         check_parents("processor", name, parents, self._nodes, self._global_processors())
         check_supplier(name, supplier)
-        builders = to_tuple(f"stores of processor {name!r}", stores)
+        builders = to_builders(name, stores)
         for index, builder in enumerate(builders):
             self._check_store(builder)
             if any(builder.name == other.name and builder is not other for other in builders[:index]):
@@ -157,6 +167,12 @@ class Topology:
         if not callable(topic):
             check_name("topic", topic)
         check_parents("sink", name, parents, self._nodes, self._global_processors())
+        check_functions(
+            f"sink {name!r}",
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=partitioner,
+        )
         fixed, extractor = (None, topic) if callable(topic) else (topic, None)
         self._add_child(SinkNode(name, parents, fixed, extractor, key_serializer, value_serializer, partitioner))
         return self
@@ -244,12 +260,17 @@ class Topology:
         self._check_store(builder)
         if builder.name in self._stores:
             raise TopologyError(f"store {builder.name!r} already exists")
-        if builder.logging:
-            raise TopologyError(f"global store {builder.name!r}: logging must be False, got {builder.logging!r}")
+        check_global_store(builder)
         if source == processor:
             raise TopologyError(
                 f"the source and the processor of a global store must have different names, got {source!r} for both"
             )
+        check_functions(
+            f"source {source!r}",
+            timestamp_extractor=timestamp_extractor,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+        )
         check_topics(source, (topic,), self._sources())
         reader = SourceNode(source, (topic,), None, None, timestamp_extractor, key_deserializer, value_deserializer)
         writer = ProcessorNode(processor, (source,), supplier, (builder.name,))
@@ -278,7 +299,8 @@ class Topology:
         check_name("topic", topic)
         if topic in self._internal_topics:
             raise TopologyError(f"internal topic {topic!r} already exists")
-        if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+        is_integer = isinstance(partitions, int) and not isinstance(partitions, bool)
+        if partitions is not None and (not is_integer or not 1 <= partitions < 1 << 31):
             raise TopologyError(f"internal topic {topic!r}: partitions must be a positive integer, got {partitions!r}")
         self._internal_topics[topic] = partitions
         return self

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology.processor import Processor, ProcessorSupplier
 from zkconsumer.topology.serdes import Serde
+
+if TYPE_CHECKING:
+    from zkconsumer.topology.stores.builder import StoreBuilder
 
 
 def check_name(what: str, name: Any) -> None:
@@ -32,6 +35,18 @@ def check_supplier(name: str, supplier: ProcessorSupplier) -> None:
         raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a new object on each call")
     if not isinstance(first, Processor):
         raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a Processor, got {first!r}")
+
+
+def check_offset_reset(where: str, offset_reset: Any) -> None:
+    """Raise TopologyError unless ``offset_reset`` is a start position or None."""
+    if offset_reset not in (None, "earliest", "latest"):
+        raise TopologyError(f"{where}: offset_reset must be 'earliest' or 'latest', got {offset_reset!r}")
+
+
+def check_global_store(builder: StoreBuilder) -> None:
+    """Raise TopologyError if the changes of a global store are logged."""
+    if builder.logging:
+        raise TopologyError(f"global store {builder.name!r}: logging must be False, got {builder.logging!r}")
 
 
 def to_tuple(what: str, items: Any) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.topology import handlers, serdes, timestamps
 from zkconsumer.topology.errors import describe_integer
 from zkconsumer.topology.handlers import ErrorHandler
+from zkconsumer.topology.headers import MAX_TIMESTAMP
 from zkconsumer.topology.queues import IDLE_DISABLED
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.pages import PageLimits
@@ -80,8 +81,15 @@ class ApplicationConfig:
             value = getattr(self, name)
             if value is None and name in _OPTIONAL:
                 continue
-            if not isinstance(value, int) or value < minimum:
+            if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
                 raise ConfigurationError(f"{name} must be {describe_integer(minimum)}, got {value!r}")
+            if value > MAX_TIMESTAMP:
+                raise ConfigurationError(f"{name} must be at most {MAX_TIMESTAMP}, got {value}")
+        if not isinstance(self.application_id, str) or not self.application_id:
+            raise ConfigurationError(f"application_id must be a non-empty str, got {self.application_id!r}")
+        topic = self.quarantine_topic
+        if topic is not None and (not isinstance(topic, str) or not topic):
+            raise ConfigurationError(f"quarantine_topic must be a non-empty str or None, got {topic!r}")
         for name in ("key_serde", "value_serde"):
             if not isinstance(getattr(self, name), Serde):
                 raise ConfigurationError(f"{name} must be a Serde, got {getattr(self, name)!r}")

@@ -15,9 +15,11 @@ from typing import Any
 
 from zkconsumer.errors import ClosedError, StreamsError
 from zkconsumer.topology.builder import Topology
+from zkconsumer.topology.checked_arguments import check_arguments_as
 from zkconsumer.topology.checks import check_functions
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import describe_error
+from zkconsumer.topology.errors import InvalidArgumentError
 from zkconsumer.topology.loop import RecordCache
 from zkconsumer.topology.records import SinkRecord
 from zkconsumer.topology.serdes import Deserializer, Serializer
@@ -26,7 +28,7 @@ from zkconsumer.topology.stores.pages import PageStore
 from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.test_driver_state import DriverState
 from zkconsumer.topology.test_driver_tasks import DriverTasks
-from zkconsumer.topology.test_driver_topics import TestInputTopic, TestOutputTopic
+from zkconsumer.topology.test_driver_topics import TestInputTopic, TestOutputTopic, check_advance
 
 
 class TopologyTestDriver:
@@ -56,6 +58,7 @@ class TopologyTestDriver:
 
     __test__ = False  # not a pytest test class
 
+    @check_arguments_as(InvalidArgumentError)
     def __init__(
         self,
         topology: Topology,
@@ -110,6 +113,7 @@ class TopologyTestDriver:
             if self._failure is None:
                 self._tasks.suspend()
 
+    @check_arguments_as(InvalidArgumentError)
     def create_input_topic(
         self,
         topic: str,
@@ -132,6 +136,7 @@ class TopologyTestDriver:
         value = value_serializer or self._config.value_serde.serialize
         return TestInputTopic(self._pipe, topic, (key, value), start_ms, auto_advance_ms)
 
+    @check_arguments_as(InvalidArgumentError)
     def create_output_topic(
         self, topic: str, key_deserializer: Deserializer | None = None, value_deserializer: Deserializer | None = None
     ) -> TestOutputTopic:
@@ -152,12 +157,11 @@ class TopologyTestDriver:
         """Advance the wall clock, and call the wall-clock punctuators that are due.
 
         Raises:
-            ValueError: ``advance_ms`` is negative.
+            ValueError: ``advance_ms`` is negative or not an integer.
             StreamsError: a node failed, and the error handler returned FAIL, now or in an earlier call.
         """
         self._check_running()
-        if advance_ms < 0:
-            raise ValueError(f"advance_ms must not be negative, got {advance_ms}")
+        check_advance("advance_ms", advance_ms)
         with self._stopping_after_error():
             self._resume()
             self._now_ms += advance_ms
@@ -165,6 +169,7 @@ class TopologyTestDriver:
             self._tasks.main.commit()
             self._run()
 
+    @check_arguments_as(InvalidArgumentError)
     def get_state_store(self, name: str) -> Any:
         """Return the store or global store ``name``, or None if it does not exist."""
         store = self._tasks.main.stores.get(name)

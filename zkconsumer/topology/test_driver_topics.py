@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from zkconsumer.topology.errors import InvalidArgumentError
 from zkconsumer.topology.records import Header, Record, SinkRecord, copy_headers
 from zkconsumer.topology.serdes import Deserializer, Serializer
 
@@ -39,16 +40,18 @@ class TestInputTopic:
         start_ms: int,
         auto_advance_ms: int,
     ) -> None:
-        if auto_advance_ms < 0:
-            raise ValueError(f"auto_advance_ms must not be negative, got {auto_advance_ms}")
+        check_advance("auto_advance_ms", auto_advance_ms)
         self._pipe, self._topic = pipe, topic
         self._serialize_key, self._serialize_value = serializers
         self._time_ms, self._auto_advance_ms = start_ms, auto_advance_ms
 
     def advance_time(self, advance_ms: int) -> None:
-        """Advance the time that is used for records without a timestamp."""
-        if advance_ms < 0:
-            raise ValueError(f"advance_ms must not be negative, got {advance_ms}")
+        """Advance the time that is used for records without a timestamp.
+
+        Raises:
+            ValueError: ``advance_ms`` is negative or not an integer.
+        """
+        check_advance("advance_ms", advance_ms)
         self._time_ms += advance_ms
 
     def pipe_input(self, key: Any, value: Any, timestamp: int | None = None, headers: Iterable[Header] = ()) -> None:
@@ -69,7 +72,7 @@ class TestInputTopic:
             timestamp = self._time_ms
             self._time_ms += self._auto_advance_ms
         if not isinstance(timestamp, int):
-            raise ValueError(f"timestamp must be an integer in milliseconds, got {timestamp!r}")
+            raise InvalidArgumentError(f"timestamp must be an integer in milliseconds, got {timestamp!r}")
         raw_key = _convert(self._topic, "key", "serializer", self._serialize_key, key)
         raw_value = _convert(self._topic, "value", "serializer", self._serialize_value, value)
         self._pipe(SinkRecord(self._topic, None, timestamp, raw_key, raw_value, tuple(copy_headers(headers))))
@@ -169,6 +172,19 @@ class TestOutputTopic:
         if None in result:
             raise ValueError(f"topic {self._topic!r} contains a record whose key is None")
         return result
+
+
+def check_advance(name: str, advance_ms: Any) -> None:
+    """Raise InvalidArgumentError unless an argument is a duration in milliseconds.
+
+    Args:
+        name: name of the argument.
+        advance_ms: the argument.
+    """
+    if not isinstance(advance_ms, int) or isinstance(advance_ms, bool):
+        raise InvalidArgumentError(f"{name} must be an integer in milliseconds, got {advance_ms!r}")
+    if advance_ms < 0:
+        raise InvalidArgumentError(f"{name} must not be negative, got {advance_ms}")
 
 
 def _convert(topic: str, what: str, converter: str, convert: Callable[[str, Any], Any], item: Any) -> Any:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from zkconsumer.topology.errors import describe_integer
+from zkconsumer.topology.errors import InvalidArgumentError, describe_integer
+from zkconsumer.topology.headers import MAX_TIMESTAMP
 
 
 class TimeWindow(NamedTuple):
@@ -43,7 +44,9 @@ class TimeWindows:
         if self.advance_ms is not None:
             _check("advance_ms", self.advance_ms, 1)
             if self.advance_ms > self.size_ms:
-                raise ValueError(f"advance_ms must be at most size_ms ({self.size_ms}), got {self.advance_ms}")
+                raise InvalidArgumentError(
+                    f"advance_ms must be at most size_ms ({self.size_ms}), got {self.advance_ms}"
+                )
 
     @property
     def retention_ms(self) -> int:
@@ -138,11 +141,14 @@ class JoinWindows:
 
     def __post_init__(self) -> None:
         for name in ("before_ms", "after_ms"):
-            if not isinstance(getattr(self, name), int):
-                raise ValueError(f"{name} must be an integer, got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_TIMESTAMP:
+                raise InvalidArgumentError(f"{name} must be an integer of at most 64 bits, got {value!r}")
         _check("grace_ms", self.grace_ms, 0)
         if self.size_ms < 0:
-            raise ValueError(f"before_ms + after_ms must not be negative, got {self.before_ms} and {self.after_ms}")
+            raise InvalidArgumentError(
+                f"before_ms + after_ms must not be negative, got {self.before_ms} and {self.after_ms}"
+            )
 
     @property
     def size_ms(self) -> int:
@@ -156,5 +162,7 @@ class JoinWindows:
 
 
 def _check(name: str, value: int, minimum: int) -> None:
-    if not isinstance(value, int) or value < minimum:
-        raise ValueError(f"{name} must be {describe_integer(minimum)}, got {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        raise InvalidArgumentError(f"{name} must be {describe_integer(minimum)}, got {value!r}")
+    if value > MAX_TIMESTAMP:
+        raise InvalidArgumentError(f"{name} must be at most {MAX_TIMESTAMP}, got {value}")

@@ -54,6 +54,7 @@ def create_aggregate_node(
         node = ProcessorGraphNode(name, operation.create_supplier, (settings.name,))
     node.is_versioned = settings.materialized.is_versioned
     if windows is not None:
+        settings.check_windows(windows)
         node.grace_ms = windows.grace_ms + (windows.gap_ms if isinstance(windows, SessionWindows) else 0)
     return node
 

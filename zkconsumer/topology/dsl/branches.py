@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from zkconsumer.errors import TopologyError
+from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.graph import ProcessorGraphNode
 from zkconsumer.topology.dsl.names import check_name
 from zkconsumer.topology.dsl.stateless import Branch, PassThrough, Predicate
@@ -46,6 +47,7 @@ class BranchedKStream:
         )
         stream.graph.add(self._node, stream.node)
 
+    @check_arguments
     def branch(self, predicate: Predicate, *, name: str | None = None, chain: Chain | None = None) -> BranchedKStream:
         """Add a branch for records that no earlier branch accepts and for which ``predicate(key, value)`` is true.
 
@@ -59,6 +61,7 @@ class BranchedKStream:
         self._add(str(len(self._predicates)) if name is None else name, chain)
         return self
 
+    @check_arguments
     def default_branch(self, *, name: str | None = None, chain: Chain | None = None) -> dict[str, KStream]:
         """Add a branch for all remaining records, and return a dict from branch names to streams.
 
@@ -82,6 +85,8 @@ class BranchedKStream:
             )
 
     def _add(self, suffix: str, chain: Chain | None) -> None:
+        if not suffix:
+            check_name(suffix, "name")
         name = check_name(self._name + suffix)
         self._children.append(name)
         self._names.generate(name)  # as in Kafka Streams, a branch increments the name counter

@@ -10,7 +10,8 @@ from functools import partial
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology.builder import Topology
-from zkconsumer.topology.checks import to_tuple
+from zkconsumer.topology.checked_arguments import check_arguments
+from zkconsumer.topology.checks import check_global_store, check_offset_reset, check_supplier, check_text, to_tuple
 from zkconsumer.topology.dsl.endpoints import (
     Consumed,
     GlobalStoreGraphNode,
@@ -28,6 +29,7 @@ from zkconsumer.topology.dsl.stream import KStream
 from zkconsumer.topology.dsl.table import KTable
 from zkconsumer.topology.dsl.tables import TableSource
 from zkconsumer.topology.dsl.writer import write
+from zkconsumer.topology.patterns import check_pattern
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.builder import StoreBuilder
@@ -53,6 +55,7 @@ class StreamsBuilder:
     def __init__(self) -> None:
         self._graph = StepGraph(KStream, KTable)
 
+    @check_arguments
     def stream(
         self,
         topics: str | Sequence[str] = (),
@@ -80,16 +83,23 @@ class StreamsBuilder:
                 Conflicts with other steps are detected by ``build``.
         """
         names = (topics,) if isinstance(topics, str) else to_tuple("topics of a stream", topics)
+        for topic in names:
+            check_text("topic", topic)
+        names = tuple(dict.fromkeys(names))
+        check_offset_reset("stream()", offset_reset)
         if bool(names) is (pattern is not None):
             raise TopologyError(
                 f"stream() requires exactly one of topics and pattern, got topics={names!r} and pattern={pattern!r}"
             )
         chosen = self._graph.names.choose(name, SOURCE)
+        if pattern is not None:
+            check_pattern(chosen, pattern, (), set())
         serdes = Serdes(key_serde, value_serde)
         node = SourceGraphNode(chosen, names, pattern, Consumed(serdes, timestamp_extractor, offset_reset))
         self._graph.add(node)
         return KStream(self._graph, node, chosen, serdes, frozenset({chosen}))
 
+    @check_arguments
     def table(
         self,
         topic: str,
@@ -112,6 +122,7 @@ class StreamsBuilder:
             store: name or settings of the store. Without a name, a store is created only if a downstream step needs it.
             name: name of the step.
         """
+        check_offset_reset("table()", offset_reset)
         graph, serdes = self._graph, Serdes(key_serde, value_serde)
         settings = TableStoreSettings.create(store, graph.names, f"{topic}-", serdes)
         source, chosen = self._choose_names(name)
@@ -129,6 +140,7 @@ class StreamsBuilder:
         history_ms = settings.materialized.history_ms
         return KTable(graph, node, settings.serdes, frozenset({source}), operation, history_ms)
 
+    @check_arguments
     def global_table(
         self,
         topic: str,
@@ -158,13 +170,15 @@ class StreamsBuilder:
         supplier = partial(TableSource, settings.name, False)
         builder = settings.build_key_value(is_global=True)
         graph.add(GlobalStoreGraphNode(chosen, source, topic, Consumed(settings.serdes), supplier, builder))
-        return GlobalKTable(settings.name)
+        return GlobalKTable(settings.name, graph)
 
+    @check_arguments
     def add_state_store(self, builder: StoreBuilder) -> StreamsBuilder:
         """Add a state store, to which ``process`` and ``process_values`` can connect their processors."""
         self._graph.add(StateStoreGraphNode(builder))
         return self
 
+    @check_arguments
     def add_global_store(
         self,
         builder: StoreBuilder,
@@ -186,10 +200,13 @@ class StreamsBuilder:
             name: name of the step.
         """
         source, chosen = self._choose_names(name)
+        check_supplier(chosen, supplier)
+        check_global_store(builder)
         consumed = Consumed(Serdes(key_serde, value_serde))
         self._graph.add(GlobalStoreGraphNode(chosen, source, topic, consumed, supplier, builder))
         return self
 
+    @check_arguments
     def build(self, optimization: Optimization = Optimization.NONE) -> Topology:
         """Build the topology.
 

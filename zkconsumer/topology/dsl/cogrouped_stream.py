@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.aggregate_steps import (
     check_merger,
     create_aggregate_node,
@@ -47,6 +48,7 @@ class CogroupedKStream:
         self._aggregators: dict[KGroupedStream, Aggregator] = {}
         self._parents: dict[KGroupedStream, GraphNode] = {}
 
+    @check_arguments
     def cogroup(self, grouped: KGroupedStream, aggregator: Aggregator) -> CogroupedKStream:
         """Add a grouped stream.
 
@@ -54,15 +56,18 @@ class CogroupedKStream:
             grouped: grouped stream to add.
             aggregator: function that returns the new aggregate, given the key, value and current aggregate.
         """
+        self._graph.check_same_builder("cogroup(): grouped", grouped.graph)
         self._aggregators[grouped] = aggregator
         return self
 
+    @check_arguments
     def windowed_by(self, windows: Windows) -> CogroupedKStream:
         """Also group the records by window."""
         windowed = CogroupedKStream(self._graph, windows)
         windowed._aggregators, windowed._parents = self._aggregators, self._parents
         return windowed
 
+    @check_arguments
     def aggregate(
         self,
         initializer: Initializer,

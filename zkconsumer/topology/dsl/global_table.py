@@ -5,8 +5,9 @@ Source: Kafka 3.9 GlobalKTableImpl.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from zkconsumer.topology.dsl.step_graph import StepGraph
 from zkconsumer.topology.dsl.views import StoreView
 
 
@@ -16,9 +17,11 @@ class GlobalKTable:
 
     Attributes:
         store: name of the table's global store.
+        graph: steps of the ``StreamsBuilder``.
     """
 
     store: str
+    graph: StepGraph = field(repr=False, compare=False)
 
     @property
     def view(self) -> StoreView:

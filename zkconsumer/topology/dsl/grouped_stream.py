@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from zkconsumer.topology import serdes as standard
+from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.aggregate_steps import AGGREGATE, REDUCE, create_aggregate_node, create_windowed_serdes
 from zkconsumer.topology.dsl.aggregates import Aggregate, Aggregator, Initializer, Reducer, add_one, reduce_values, zero
 from zkconsumer.topology.dsl.cogrouped_stream import CogroupedKStream
@@ -49,6 +50,7 @@ class KGroupedStream:
         self.is_rekeyed, self.topic = is_rekeyed, None if topic is None else check_name(topic)
         self._repartition: RepartitionGraphNode | None = None
 
+    @check_arguments
     def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
         """Count the records of each key. Records whose value is None are ignored.
 
@@ -59,6 +61,7 @@ class KGroupedStream:
         settings = self.count_settings(store)
         return self._aggregate(self.graph.names.choose(name, AGGREGATE), settings, zero, add_one)
 
+    @check_arguments
     def reduce(self, reducer: Reducer, *, store: StoreSettings = None, name: str | None = None) -> KTable:
         """Combine the values of each key. Records whose value is None are ignored.
 
@@ -72,6 +75,7 @@ class KGroupedStream:
         chosen = self.graph.names.choose(name, REDUCE)
         return self._aggregate(chosen, settings, None, partial(reduce_values, reducer))
 
+    @check_arguments
     def aggregate(
         self,
         initializer: Initializer,
@@ -92,6 +96,7 @@ class KGroupedStream:
         settings = TableStoreSettings.create(store, self.graph.names, AGGREGATE, Serdes(self.serdes.key))
         return self._aggregate(self.graph.names.choose(name, AGGREGATE), settings, initializer, aggregator)
 
+    @check_arguments
     def windowed_by(self, windows: Windows, *, emit: Emit = Emit.ON_UPDATE) -> WindowedKStream:
         """Also group the records by window.
 
@@ -101,6 +106,7 @@ class KGroupedStream:
         """
         return WindowedKStream(self, windows, emit)
 
+    @check_arguments
     def cogroup(self, aggregator: Aggregator) -> CogroupedKStream:
         """Start an aggregation of several grouped streams into one table.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import serdes as standard
+from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer, Reducer, add_one, reduce_values, zero
 from zkconsumer.topology.dsl.change_serde import create_change_serde
 from zkconsumer.topology.dsl.endpoints import RepartitionGraphNode, RepartitionNames, Serdes
@@ -46,6 +47,7 @@ class KGroupedTable:
         self._topic = None if topic is None else check_name(topic)
         self._repartition: RepartitionGraphNode | None = None
 
+    @check_arguments
     def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
         """Count the values of each key.
 
@@ -56,6 +58,7 @@ class KGroupedTable:
         settings = self._choose_store(store, Serdes(self._serdes.key, standard.LONG))
         return self._aggregate(name, _AGGREGATE, settings, zero, add_one, subtract_one)
 
+    @check_arguments
     def reduce(
         self, adder: Reducer, subtractor: Reducer, *, store: StoreSettings = None, name: str | None = None
     ) -> KTable:
@@ -72,6 +75,7 @@ class KGroupedTable:
         add, remove = partial(reduce_values, adder), partial(reduce_values, subtractor)
         return self._aggregate(name, "KTABLE-REDUCE-", settings, None, add, remove)
 
+    @check_arguments
     def aggregate(
         self,
         initializer: Initializer,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import stores
+from zkconsumer.topology.checked_arguments import check_fields
 from zkconsumer.topology.dsl.endpoints import Serdes
 from zkconsumer.topology.dsl.names import Names, check_name
 from zkconsumer.topology.serdes import Serde
@@ -37,7 +38,7 @@ class Materialized:
         persistent: whether the test driver saves the entries in its state file, if it has one. Ignored on Spark.
 
     Raises:
-        TopologyError: ``store`` is not a valid name.
+        TopologyError: ``store`` is not a valid name, or an attribute has the wrong type or is negative.
     """
 
     store: str | None = None
@@ -50,8 +51,9 @@ class Materialized:
     persistent: bool = True
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.store is not None:
-            check_name(self.store)
+            check_name(self.store, "store")
 
     @property
     def is_versioned(self) -> bool:
@@ -128,19 +130,34 @@ class TableStoreSettings:
             self.name, key, value, persistent=found.persistent, logging=logging, caching=found.caching
         )
 
+    def check_windows(self, windows: Windows) -> None:
+        """Check that the store can contain the results of ``windows``.
+
+        Raises:
+            TopologyError: ``retention_ms`` is too short for the windows, or the store is versioned.
+        """
+        minimum_ms, retention_ms = windows.retention_ms, self.materialized.retention_ms
+        if retention_ms is not None and retention_ms < minimum_ms:
+            raise TopologyError(
+                f"store {self.name!r}: retention_ms must be at least {minimum_ms} to keep each window until it closes, "
+                f"got {retention_ms}"
+            )
+        if self.materialized.is_versioned:
+            raise TopologyError(
+                f"store {self.name!r}: history_ms must be None for windows, got {self.materialized.history_ms}; "
+                "use retention_ms"
+            )
+
     def build_windowed(self, windows: Windows, *, emits_updates: bool) -> StoreBuilder:
         """Return a builder for a timestamped window store or a session store.
 
         Args:
             windows: windows of the aggregation.
             emits_updates: whether each update is forwarded. If False, only stores of time windows are cached.
-
-        Raises:
-            TopologyError: ``retention_ms`` is too short for the windows.
         """
         found, (key, value) = self.materialized, self.serdes
         caching = found.caching and (emits_updates or isinstance(windows, TimeWindows))
-        retention_ms = self._retention_ms(windows.retention_ms)
+        retention_ms = windows.retention_ms if found.retention_ms is None else found.retention_ms
         if isinstance(windows, SessionWindows):
             return stores.session(
                 self.name,
@@ -163,14 +180,3 @@ class TableStoreSettings:
             logging=found.logging,
             caching=caching,
         )
-
-    def _retention_ms(self, minimum_ms: int) -> int:
-        retention_ms = self.materialized.retention_ms
-        if retention_ms is None:
-            return minimum_ms
-        if retention_ms < minimum_ms:
-            raise TopologyError(
-                f"store {self.name!r}: retention_ms must be at least {minimum_ms} to keep each window until it closes, "
-                f"got {retention_ms}"
-            )
-        return retention_ms

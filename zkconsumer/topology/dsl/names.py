@@ -36,11 +36,17 @@ class Names:
             TopologyError: the resulting name is not valid; see ``check_name``.
         """
         generated = self.generate(prefix)
+        if name == "":
+            check_name(name)
         return generated if name is None else check_name(name + suffix)
 
 
-def check_name(name: str) -> str:
+def check_name(name: str, argument: str = "") -> str:
     """Return a user-defined name, after checking that it is valid.
+
+    Args:
+        name: the name.
+        argument: argument that contains the name, used in error messages; empty if it is a step name.
 
     Raises:
         TopologyError: ``name`` is not a str, or is not a valid topic name.
@@ -48,8 +54,9 @@ def check_name(name: str) -> str:
     if not isinstance(name, str):
         raise TopologyError(f"a step, store or topic name must be a str, got {name!r}")
     if name in ("", ".", "..") or len(name) > _MAX_LENGTH or not _LEGAL.fullmatch(name):
+        where = f"{argument}: " if argument else ""
         raise TopologyError(
-            f"a name must consist of 1 to {_MAX_LENGTH} ASCII letters, digits, '.', '_' or '-', and must not be '.' or "
-            f"'..', got {name!r}"
+            f"{where}a name must consist of 1 to {_MAX_LENGTH} ASCII letters, digits, '.', '_' or '-', and must not be "
+            f"'.' or '..', got {name!r}"
         )
     return name

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from zkconsumer.errors import TopologyError
 from zkconsumer.topology.dsl.endpoints import RepartitionGraphNode, RepartitionNames
 from zkconsumer.topology.dsl.graph import GraphNode
 from zkconsumer.topology.dsl.names import Names
@@ -71,6 +72,19 @@ class StepGraph:
                 self.key_changers[changer][node] = None
         elif node.is_merge:
             self.merges[node] = None
+
+    def check_same_builder(self, name: str, other: StepGraph) -> None:
+        """Check that an argument was created by the same ``StreamsBuilder``.
+
+        Args:
+            name: name of the argument.
+            other: steps of the builder that created the argument.
+
+        Raises:
+            TopologyError: another builder created the argument.
+        """
+        if other is not self:
+            raise TopologyError(f"{name} must belong to the same StreamsBuilder, got one of another StreamsBuilder")
 
     def replace_source(self, name: str, other: str) -> None:
         """Replace source ``name`` with ``other`` in the co-partitioned source sets."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Unpack
 
+from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.checks import check_supplier
 from zkconsumer.topology.dsl import stateless
 from zkconsumer.topology.dsl.branches import BranchedKStream
@@ -26,7 +27,7 @@ from zkconsumer.topology.dsl.table import KTable
 from zkconsumer.topology.nodes import Partitioner, TopicExtractor
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.serdes import Serde
-from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.stores.builder import StoreBuilder, to_builders
 
 
 class KStream:
@@ -58,27 +59,33 @@ class KStream:
 
     # ---- stateless operations ----
 
+    @check_arguments
     def filter(self, predicate: Predicate, *, name: str | None = None) -> KStream:
         """Keep the records for which ``predicate(key, value)`` is true."""
         return self._append(FILTER, name, partial(stateless.Filter, predicate, False), self.serdes)
 
+    @check_arguments
     def filter_not(self, predicate: Predicate, *, name: str | None = None) -> KStream:
         """Keep the records for which ``predicate(key, value)`` is false."""
         return self._append(FILTER, name, partial(stateless.Filter, predicate, True), self.serdes)
 
+    @check_arguments
     def map(self, mapper: Callable[[Any, Any], tuple[Any, Any]], *, name: str | None = None) -> KStream:
         """Replace each record with the key-value pair that ``mapper(key, value)`` returns."""
         return self._append("KSTREAM-MAP-", name, partial(stateless.Map, mapper), Serdes(), changes_key=True)
 
+    @check_arguments
     def select_key(self, mapper: Callable[[Any, Any], Any], *, name: str | None = None) -> KStream:
         """Replace the key of each record with the result of ``mapper(key, value)``."""
         serdes = Serdes(None, self.serdes.value)
         return self._append("KSTREAM-KEY-SELECT-", name, partial(stateless.SelectKey, mapper), serdes, changes_key=True)
 
+    @check_arguments
     def flat_map(self, mapper: Callable[[Any, Any], Iterable[tuple[Any, Any]]], *, name: str | None = None) -> KStream:
         """Replace each record with the key-value pairs that ``mapper(key, value)`` returns."""
         return self._append("KSTREAM-FLATMAP-", name, partial(stateless.FlatMap, mapper), Serdes(), changes_key=True)
 
+    @check_arguments
     def map_values(self, mapper: Callable[..., Any], *, with_key: bool = False, name: str | None = None) -> KStream:
         """Replace the value of each record with the result of ``mapper``.
 
@@ -90,6 +97,7 @@ class KStream:
         kind = stateless.MapValuesWithKey if with_key else stateless.MapValues
         return self._append_values("KSTREAM-MAPVALUES-", name, partial(kind, mapper))
 
+    @check_arguments
     def flat_map_values(
         self, mapper: Callable[..., Iterable[Any]], *, with_key: bool = False, name: str | None = None
     ) -> KStream:
@@ -103,16 +111,20 @@ class KStream:
         kind = stateless.FlatMapValuesWithKey if with_key else stateless.FlatMapValues
         return self._append_values("KSTREAM-FLATMAPVALUES-", name, partial(kind, mapper))
 
+    @check_arguments
     def peek(self, action: Action, *, name: str | None = None) -> KStream:
         """Call ``action(key, value)`` for each record, and forward the record unchanged."""
         return self._append("KSTREAM-PEEK-", name, partial(stateless.Peek, action), self.serdes)
 
+    @check_arguments
     def foreach(self, action: Action, *, name: str | None = None) -> None:
         """Call ``action(key, value)`` for each record."""
         self._append("KSTREAM-FOREACH-", name, partial(stateless.ForEach, action), self.serdes)
 
+    @check_arguments
     def merge(self, other: KStream, *, name: str | None = None) -> KStream:
         """Merge this stream and ``other``. Order is preserved within each stream, but not across the streams."""
+        self.graph.check_same_builder("merge(): other", other.graph)
         chosen = self.graph.names.choose(name, "KSTREAM-MERGE-")
         node = ProcessorGraphNode(chosen, lambda: stateless.PassThrough)
         node.is_merge = True
@@ -120,10 +132,12 @@ class KStream:
         is_rekeyed = self.is_rekeyed or other.is_rekeyed
         return KStream(self.graph, node, chosen, Serdes(), unite(self.sources, other.sources), is_rekeyed)
 
+    @check_arguments
     def split(self, *, name: str | None = None) -> BranchedKStream:
         """Split the stream into branches; see ``BranchedKStream``."""
         return BranchedKStream(self, name)
 
+    @check_arguments
     def process(
         self,
         supplier: ProcessorSupplier,
@@ -143,9 +157,11 @@ class KStream:
         prefix = "KSTREAM-PROCESSOR-"
         # As in Kafka Streams, a named process() does not increment the name counter.
         chosen = self.graph.names.generate(prefix) if name is None else check_name(name)
-        node = ProcessorGraphNode(chosen, lambda: supplier, connected, tuple(stores).__iter__)
+        check_supplier(chosen, supplier)
+        node = ProcessorGraphNode(chosen, lambda: supplier, connected, to_builders(chosen, stores).__iter__)
         return self.append(node, Serdes(), is_rekeyed=True)
 
+    @check_arguments
     def process_values(
         self,
         supplier: ProcessorSupplier,
@@ -161,11 +177,12 @@ class KStream:
         prefix = "KSTREAM-PROCESSVALUES-"
         chosen = self.graph.names.generate(prefix) if name is None else check_name(name)
         check_supplier(chosen, supplier)
-        node = ProcessorGraphNode(chosen, lambda: supplier, connected, tuple(stores).__iter__)
+        node = ProcessorGraphNode(chosen, lambda: supplier, connected, to_builders(chosen, stores).__iter__)
         return self.append(node, Serdes(self.serdes.key))
 
     # ---- topics ----
 
+    @check_arguments
     def to(
         self,
         topic: str | TopicExtractor,
@@ -189,6 +206,7 @@ class KStream:
         serdes = self.serdes.override(key_serde, value_serde)
         self.graph.add(SinkGraphNode(chosen, topic, serdes, partitioner), self.node)
 
+    @check_arguments
     def repartition(
         self,
         *,
@@ -221,6 +239,7 @@ class KStream:
 
     # ---- tables and groups ----
 
+    @check_arguments
     def to_table(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
         """Convert the stream to a table with the latest value for each key. A value of None deletes the key.
 
@@ -242,6 +261,7 @@ class KStream:
         history_ms = settings.materialized.history_ms
         return KTable(self.graph, node, settings.serdes, stream.sources, operation, history_ms)
 
+    @check_arguments
     def group_by_key(
         self, *, key_serde: Serde | None = None, value_serde: Serde | None = None, name: str | None = None
     ) -> KGroupedStream:
@@ -257,6 +277,7 @@ class KStream:
         serdes = self.serdes.override(key_serde, value_serde)
         return KGroupedStream(self.graph, self.node, serdes, self.sources, self.is_rekeyed, name)
 
+    @check_arguments
     def group_by(
         self,
         mapper: Callable[[Any, Any], Any],

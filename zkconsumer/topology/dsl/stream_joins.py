@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from zkconsumer.errors import TopologyError
+from zkconsumer.topology.checked_arguments import check_values
 from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.dsl.endpoints import Serdes
 from zkconsumer.topology.dsl.global_table import GlobalKTable
@@ -72,15 +73,16 @@ def join(
     stream: KStream, other: Joinable, joiner: Callable[..., Any], kind: JoinKind, arguments: JoinArguments
 ) -> KStream:
     """Join ``stream`` with ``other``; see ``KStream.join``."""
+    annotations = {"other": "Joinable", "joiner": "Callable[..., Any]"}
+    check_values("join", annotations, {"other": other, "joiner": joiner})
+    stream.graph.check_same_builder("join: other", other.graph)
     _check_arguments(other, arguments)
     function = joiner if arguments.get("with_key") else partial(ignore_key, joiner)
     if isinstance(other, GlobalKTable):
         return _join_global_table(stream, other, function, kind, arguments)
     if isinstance(other, KTable):
         return _join_table(stream, other, function, kind, arguments)
-    if isinstance(other, type(stream)):
-        return _join_streams(stream, other, function, kind, arguments)
-    raise TopologyError(f"the other side of a join must be a KStream, KTable or GlobalKTable, got {other!r}")
+    return _join_streams(stream, other, function, kind, arguments)
 
 
 def _check_arguments(other: object, arguments: JoinArguments) -> None:
@@ -88,6 +90,7 @@ def _check_arguments(other: object, arguments: JoinArguments) -> None:
     unknown = sorted(arguments.keys() - JoinArguments.__annotations__.keys())
     if unknown:
         raise TopologyError(f"unknown join argument {unknown[0]!r}")
+    check_values("join", JoinArguments.__annotations__, dict(arguments))
     if isinstance(other, GlobalKTable):
         what, supported = "a global table", {"key"}
     elif isinstance(other, KTable):

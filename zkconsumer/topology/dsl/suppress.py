@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zkconsumer.errors import StreamsError, TopologyError
+from zkconsumer.topology.checked_arguments import check_fields
 from zkconsumer.topology.dsl.graph import GraphNode, ProcessorGraphNode
 from zkconsumer.topology.dsl.operations import TableOperation
 from zkconsumer.topology.dsl.suppress_buffer import SuppressBuffer
@@ -33,10 +34,16 @@ class UntilWindowCloses:
         max_records: maximum number of buffered results; None for no limit. The task fails if the limit is exceeded.
         max_bytes: maximum size of the buffered results in bytes, as computed by Kafka Streams; None for no limit. The
             task fails if the limit is exceeded.
+
+    Raises:
+        TopologyError: an attribute has the wrong type or is negative.
     """
 
     max_records: int | None = None
     max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def emits_early(self) -> bool:
@@ -54,12 +61,18 @@ class UntilTimeLimit:
         max_bytes: maximum size of the buffered changes in bytes, as computed by Kafka Streams; None for no limit.
         emits_early: whether to forward the oldest changes early if a limit is exceeded. If False, the task fails
             instead.
+
+    Raises:
+        TopologyError: an attribute has the wrong type or is negative.
     """
 
     wait_ms: int
     max_records: int | None = None
     max_bytes: int | None = None
     emits_early: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 #: Argument of ``suppress`` that determines which changes are held back, and for how long.

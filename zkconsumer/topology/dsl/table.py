@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from zkconsumer.errors import TopologyError
+from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.endpoints import Serdes
 from zkconsumer.topology.dsl.graph import GraphNode, ProcessorGraphNode
 from zkconsumer.topology.dsl.grouped_table import KGroupedTable
@@ -73,6 +74,7 @@ class KTable:
         """Name of the node from which downstream steps receive changes."""
         return self.node.name
 
+    @check_arguments
     def filter(self, predicate: Predicate, *, store: StoreSettings = None, name: str | None = None) -> KTable:
         """Keep the keys for which ``predicate(key, value)`` is true, and delete all others.
 
@@ -83,10 +85,12 @@ class KTable:
         """
         return self._filter(predicate, False, store, name)
 
+    @check_arguments
     def filter_not(self, predicate: Predicate, *, store: StoreSettings = None, name: str | None = None) -> KTable:
         """Keep the keys for which ``predicate(key, value)`` is false; see ``filter``."""
         return self._filter(predicate, True, store, name)
 
+    @check_arguments
     def map_values(
         self,
         mapper: Callable[..., Any],
@@ -109,6 +113,7 @@ class KTable:
         operation = MapOperation(self, _name_of(settings), function)
         return self._derive(chosen, operation, store, settings, Serdes(self.serdes.key, value_serde))
 
+    @check_arguments
     def to_stream(self, key: Callable[[Any, Any], Any] | None = None, *, name: str | None = None) -> KStream:
         """Convert the table to a stream of its changes. The value of a deleted key is None.
 
@@ -122,6 +127,7 @@ class KTable:
         stream = self.graph.create_stream(self.graph, node, chosen, self.serdes, self.sources)
         return stream if key is None else stream.select_key(key)
 
+    @check_arguments
     def group_by(
         self,
         mapper: Callable[[Any, Any], tuple[Any, Any]],
@@ -147,6 +153,7 @@ class KTable:
         self.send_old_values(force=True)
         return KGroupedTable(self.graph, node, Serdes(key_serde, value_serde), name)
 
+    @check_arguments
     def suppress(self, suppressed: Suppressed, *, name: str | None = None) -> KTable:
         """Hold back changes, and forward only the last change of each key.
 
@@ -172,6 +179,7 @@ class KTable:
 
     # ---- joins ----
 
+    @check_arguments
     def join(
         self, other: KTable, joiner: Callable[[Any, Any], Any], *, store: StoreSettings = None, name: str | None = None
     ) -> KTable:
@@ -185,6 +193,7 @@ class KTable:
         """
         return self._join(other, joiner, JoinKind.INNER, store, name)
 
+    @check_arguments
     def left_join(
         self, other: KTable, joiner: Callable[[Any, Any], Any], *, store: StoreSettings = None, name: str | None = None
     ) -> KTable:
@@ -194,6 +203,7 @@ class KTable:
         """
         return self._join(other, joiner, JoinKind.LEFT, store, name)
 
+    @check_arguments
     def outer_join(
         self, other: KTable, joiner: Callable[[Any, Any], Any], *, store: StoreSettings = None, name: str | None = None
     ) -> KTable:
@@ -277,6 +287,7 @@ class KTable:
         name: str | None,
     ) -> KTable:
         names = self.graph.names
+        self.graph.check_same_builder("join: other", other.graph)
         settings = None if store is None else TableStoreSettings.create(store, names, _MERGE, Serdes(self.serdes.key))
         chosen = names.choose(name, _MERGE)
         sources = unite(self.sources, other.sources)

@@ -9,6 +9,7 @@ import struct
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.nodes import Partitioner
 from zkconsumer.topology.serdes import Serde, choose_serde
 from zkconsumer.topology.stores.time_map import Windowed
@@ -86,6 +87,7 @@ class DeserializeSessionWindowed(WindowedKeys):
         return Windowed(self._deserialize(topic, data[:-16]), start, end)
 
 
+@check_arguments
 def time_windowed(inner: Serde | None, size_ms: int) -> Serde:
     """Return a serde for the keys of time windows and sliding windows.
 
@@ -96,6 +98,7 @@ def time_windowed(inner: Serde | None, size_ms: int) -> Serde:
     return Serde(SerializeTimeWindowed(inner), DeserializeTimeWindowed(inner, size_ms))
 
 
+@check_arguments
 def session_windowed(inner: Serde | None) -> Serde:
     """Return a serde for the keys of session windows.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.aggregate_steps import AGGREGATE, REDUCE, check_merger, create_windowed_operation
 from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer, Reducer, add_one, nothing, reduce_values, zero
 from zkconsumer.topology.dsl.endpoints import Serdes
@@ -35,11 +36,13 @@ class WindowedKStream:
     def __init__(self, grouped: KGroupedStream, windows: Windows, emit: Emit) -> None:
         self._grouped, self._windows, self._emit, self._names = grouped, windows, emit, grouped.graph.names
 
+    @check_arguments
     def count(self, *, store: StoreSettings = None, name: str | None = None) -> KTable:
         """Count the records of each key and window. For the arguments, see ``KGroupedStream.count``."""
         settings = self._grouped.count_settings(store, self._windows)
         return self._build(self._names.choose(name, AGGREGATE), settings, zero, add_one, add_counts)
 
+    @check_arguments
     def reduce(self, reducer: Reducer, *, store: StoreSettings = None, name: str | None = None) -> KTable:
         """Combine the values of each key and window. For the arguments, see ``KGroupedStream.reduce``.
 
@@ -50,6 +53,7 @@ class WindowedKStream:
         merger = partial(merge_reduced, reducer)
         return self._build(chosen, settings, nothing, partial(reduce_values, reducer), merger)
 
+    @check_arguments
     def aggregate(
         self,
         initializer: Initializer,

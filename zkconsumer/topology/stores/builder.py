@@ -12,7 +12,8 @@ from typing import Any
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import serdes
-from zkconsumer.topology.checks import check_name
+from zkconsumer.topology.checked_arguments import check_arguments
+from zkconsumer.topology.checks import check_name, to_tuple
 from zkconsumer.topology.function_names import function_name
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import StateStore
@@ -86,6 +87,15 @@ class StoreBuilder:
         return kind(self.name, **self.parameters)
 
 
+def to_builders(processor: str, stores: Any) -> tuple[StoreBuilder, ...]:
+    """Return the stores of a processor as a tuple, or raise TopologyError unless they are StoreBuilder objects."""
+    builders = to_tuple(f"stores of processor {processor!r}", stores)
+    for builder in builders:
+        if not isinstance(builder, StoreBuilder):
+            raise TopologyError(f"a store must be a StoreBuilder, got {builder!r}")
+    return builders
+
+
 #: Maps each store class that supports caching to its subclass with a record cache.
 _CACHED: dict[Callable[..., StateStore], Callable[..., StateStore]] = {
     KeyValueStore: CachedKeyValueStore,
@@ -96,6 +106,7 @@ _CACHED: dict[Callable[..., StateStore], Callable[..., StateStore]] = {
 }
 
 
+@check_arguments
 def key_value(
     name: str,
     key: Serde | None = serdes.BYTES,
@@ -118,6 +129,7 @@ def key_value(
     return _declare(KeyValueStore, name, (key, value), persistent, logging, caching)
 
 
+@check_arguments
 def timestamped_key_value(
     name: str,
     key: Serde | None = serdes.BYTES,
@@ -131,6 +143,7 @@ def timestamped_key_value(
     return _declare(TimestampedKeyValueStore, name, (key, value), persistent, logging, caching)
 
 
+@check_arguments
 def versioned_key_value(
     name: str,
     key: Serde | None = serdes.BYTES,
@@ -160,6 +173,7 @@ def versioned_key_value(
     return _declare(VersionedKeyValueStore, name, (key, value), persistent, logging, False, **times)
 
 
+@check_arguments
 def window(
     name: str,
     key: Serde | None = serdes.BYTES,
@@ -191,6 +205,7 @@ def window(
     )
 
 
+@check_arguments
 def timestamped_window(
     name: str,
     key: Serde | None = serdes.BYTES,
@@ -210,6 +225,7 @@ def timestamped_window(
     )
 
 
+@check_arguments
 def session(
     name: str,
     key: Serde | None = serdes.BYTES,
