@@ -15,6 +15,7 @@ from zkconsumer.topology import (
     ApplicationConfig,
     Processor,
     ProcessorContext,
+    PunctuationType,
     Record,
     SourceRecord,
     StreamTask,
@@ -563,3 +564,40 @@ def test_malformed_changes_are_rejected() -> None:
 
 def test_topology_is_the_same_class(builder: StreamsBuilder) -> None:
     assert isinstance(builder.build(), Topology)
+
+
+class _Rekey(Processor):
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        context.schedule(100, PunctuationType.WALL_CLOCK_TIME, self.flush)
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record.with_key(record.value))
+
+    def flush(self, now_ms: int) -> None:
+        self.context.forward(Record("flushed", "1", now_ms))
+
+
+def test_process_values_rejects_changed_key(builder: StreamsBuilder) -> None:
+    builder.stream("in").process_values(_Rekey, name="p").to("out")
+    config = ApplicationConfig(
+        key_serde=serdes.STRING, value_serde=serdes.STRING, processing_handler=handlers.log_and_continue
+    )
+    with TopologyTestDriver(builder.build(), config) as driver:
+        topic = driver.create_input_topic("in")
+        for key, value in (("a", "a"), ("a", "b"), (None, "a"), (None, None), ("b", None)):
+            topic.pipe_input(key, value)
+        driver.advance_wall_clock_time(100)
+        found = driver.create_output_topic("out").read_key_values()
+        assert found == [("a", "a"), (None, None), ("flushed", "1")]
+        assert driver.metrics["dropped/processing"] == 3
+
+
+def test_process_values_names_both_keys(builder: StreamsBuilder) -> None:
+    builder.stream("in").process_values(_Rekey, name="p").to("out")
+    config = ApplicationConfig(key_serde=serdes.STRING, value_serde=serdes.STRING)
+    with (
+        TopologyTestDriver(builder.build(), config) as driver,
+        pytest.raises(StreamsError, match="processor 'p': the key must not change, got 'b' instead of 'a'"),
+    ):
+        driver.create_input_topic("in").pipe_input("a", "b")

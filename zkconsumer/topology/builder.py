@@ -112,7 +112,12 @@ class Topology:
         return self
 
     def add_processor(
-        self, name: str, supplier: ProcessorSupplier, *parents: str, stores: Iterable[StoreBuilder] = ()
+        self,
+        name: str,
+        supplier: ProcessorSupplier,
+        *parents: str,
+        stores: Iterable[StoreBuilder] = (),
+        keeps_keys: bool = False,
     ) -> Topology:
         """Add a node that processes records.
 
@@ -121,6 +126,8 @@ class Topology:
             supplier: class or function that returns a new processor on each call.
             parents: names of the parent nodes, whose records the processor receives.
             stores: stores to add and connect to the processor.
+            keeps_keys: whether a record that the processor forwards in ``process`` must have the key of the record
+                that it received. If True, another key is treated as an error of the processor.
 
         Raises:
             TopologyError: the name is already in use, no parent is given, a parent does not exist or cannot have
@@ -135,7 +142,9 @@ class Topology:
             self._check_store(builder)
             if any(builder.name == other.name and builder is not other for other in builders[:index]):
                 raise TopologyError(f"processor {name!r} has two stores named {builder.name!r}")
-        self._add_child(ProcessorNode(name, parents, supplier))
+        if not isinstance(keeps_keys, bool):
+            raise TopologyError(f"processor {name!r}: keeps_keys must be True or False, got {keeps_keys!r}")
+        self._add_child(ProcessorNode(name, parents, supplier, keeps_keys=keeps_keys))
         for builder in builders:
             self.add_state_store(builder, name)
         return self

@@ -28,7 +28,8 @@ class NodeContext:
 
     def __init__(self, node: RunningProcessor, task: TaskContext, stores: TaskStores, metrics: dict[str, int]) -> None:
         self._node, self._task, self._stores, self._metrics = node, task, stores, metrics
-        self.forward = Forwarder(task.state, node.children, node.child_by_name, self._reject_forward)
+        self._forward = Forwarder(task.state, node.children, node.child_by_name, self._reject_forward)
+        self.forward = self._forward_same_key if node.keeps_keys else self._forward
 
     @property
     def config(self) -> ApplicationConfig:
@@ -116,6 +117,17 @@ class NodeContext:
     def drop(self, reason: str) -> None:
         """Count and log the current record as dropped; see ``ProcessorContext``."""
         self._node.drop(reason)
+
+    def _forward_same_key(self, record: Record, child: str | None = None) -> None:
+        """Forward a record with the key of the current record. Punctuators can forward any record. Source: KIP-820."""
+        state, current = self._task.state, self._task.state.record
+        is_received = current is not None and (current.key is not None or state.source is not None)
+        if current is not None and is_received and type(record) is Record and record.key != current.key:
+            raise StreamsError(
+                f"processor {self._node.name!r}: the key must not change, got {record.key!r} instead of "
+                f"{current.key!r}; use process() instead of process_values() to change keys"
+            )
+        self._forward(record, child)
 
     def _reject_forward(self, record: object, child: str | None) -> NoReturn:
         """Raise the error for an invalid ``forward`` call."""

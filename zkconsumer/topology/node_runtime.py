@@ -190,7 +190,7 @@ class RunningProcessor(RunningNode):
 
     def __init__(self, node: ProcessorNode, task: TaskContext, errors: ErrorHandling) -> None:
         self._task, self._errors = task, errors
-        self.stores = frozenset(node.stores)
+        self.stores, self.keeps_keys = frozenset(node.stores), node.keeps_keys
         self._is_initialized = False
         self.name = node.name
         self.processor = self._create_processor(node)

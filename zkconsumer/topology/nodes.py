@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from zkconsumer.errors import TopologyError
@@ -47,12 +47,22 @@ class SourceNode:
 
 @dataclass(frozen=True)
 class ProcessorNode:
-    """A processor node, with the names of its stores in the order in which they were connected."""
+    """A processor node.
+
+    Attributes:
+        name: name of the node.
+        parents: names of the parent nodes.
+        supplier: class or function that returns a new processor on each call.
+        stores: names of the stores, in the order in which they were connected.
+        keeps_keys: whether the processor must forward records with the keys that it received. It is not part of the
+            fingerprint, because it does not affect the state of tasks.
+    """
 
     name: str
     parents: tuple[str, ...]
     supplier: ProcessorSupplier
     stores: tuple[str, ...] = ()
+    keeps_keys: bool = field(default=False, metadata={"is_fingerprinted": False})
 
 
 @dataclass(frozen=True)

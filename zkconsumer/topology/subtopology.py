@@ -159,6 +159,10 @@ def _describe(value: Any) -> Any:
         case Mapping():
             return {str(key): _describe(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        described = {item.name: _describe(getattr(value, item.name)) for item in fields(value)}
+        described = {
+            item.name: _describe(getattr(value, item.name))
+            for item in fields(value)
+            if item.metadata.get("is_fingerprinted", True)
+        }
         return {"type": type(value).__name__, **described}
     return qualified_name(value)

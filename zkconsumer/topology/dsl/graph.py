@@ -77,6 +77,7 @@ class ProcessorGraphNode(GraphNode):
         supplier: function that returns the processor supplier.
         connected: names of existing stores that the processor uses.
         stores: function that returns the builders of the stores to add for the processor.
+        keeps_keys: see ``Topology.add_processor``.
     """
 
     def __init__(
@@ -85,13 +86,16 @@ class ProcessorGraphNode(GraphNode):
         supplier: SupplierFactory,
         connected: Sequence[str] = (),
         stores: Callable[[], Iterable[StoreBuilder]] = tuple,
+        *,
+        keeps_keys: bool = False,
     ) -> None:
         super().__init__(name)
+        self._keeps_keys = keeps_keys
         self._supplier, self._connected, self._stores = supplier, connected, stores
 
     def write(self, topology: Topology) -> None:
         """Add the processor and its stores to ``topology``."""
-        topology.add_processor(self.name, self._supplier(), *self._parent_names())
+        topology.add_processor(self.name, self._supplier(), *self._parent_names(), keeps_keys=self._keeps_keys)
         if self._connected:
             topology.connect_processor_and_state_stores(self.name, *self._connected)
         for store in self._stores():

@@ -172,12 +172,13 @@ class KStream:
         """Process the records with a ``Processor`` that must not change keys; see ``process``.
 
         This step does not cause a repartition downstream, so forwarded records must have the same keys as the received
-        records.
+        records. If ``process`` forwards another key, it fails.
         """
         prefix = "KSTREAM-PROCESSVALUES-"
         chosen = self.graph.names.generate(prefix) if name is None else check_name(name)
         check_supplier(chosen, supplier)
-        node = ProcessorGraphNode(chosen, lambda: supplier, connected, to_builders(chosen, stores).__iter__)
+        builders = to_builders(chosen, stores)
+        node = ProcessorGraphNode(chosen, lambda: supplier, connected, builders.__iter__, keeps_keys=True)
         return self.append(node, Serdes(self.serdes.key))
 
     # ---- topics ----
