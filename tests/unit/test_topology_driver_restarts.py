@@ -165,3 +165,34 @@ def run(path: Path | None, events: list[tuple[str, str, int]], rng: random.Rando
     found = {name: dict(driver.get_state_store(name).all()) for name in ("first", "last")}
     driver.close()
     return found
+
+
+def test_global_stores_keep_counters_and_remembered_values(tmp_path: Path) -> None:
+    class Keep(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self.context, self.store = context, context.get_state_store("g")
+            self.seen = context.remember("seen", 0)
+
+        def process(self, record: Record) -> None:
+            self.seen.value += 1
+            self.context.count("updates")
+            if record.key is None:
+                self.context.drop("null_key")
+            else:
+                self.store.put(record.key, f"{record.value}{self.seen.value}")
+
+    def build() -> Topology:
+        store = stores.key_value("g", serdes.STRING, serdes.STRING, logging=False)
+        return Topology().add_global_store(store, "gs", "global", "gp", Keep).add_source("s", "in")
+
+    path = tmp_path / "state"
+    for number in range(1, 4):
+        with TopologyTestDriver(build(), TEXT, state_file=path) as driver:
+            topic = driver.create_input_topic("global")
+            topic.pipe_input("k", "v")
+            topic.pipe_input(None, "v")
+
+            found = {name: driver.metrics[name] for name in ("processed", "dropped", "dropped/null_key", "gp/updates")}
+            assert found == {"processed": 2 * number, "dropped": number, "dropped/null_key": number,
+                             "gp/updates": 2 * number}  # fmt: skip
+            assert driver.get_state_store("g").get("k") == f"v{2 * number - 1}"

@@ -49,11 +49,18 @@ class GlobalTask(StreamTask):
         declaration: source, processor, store, and the topic's partitions.
         config: settings of the application.
         runtime: clock and storage of the task.
+        snapshot: see ``StreamTask``.
     """
 
     context_type = GlobalTaskContext
 
-    def __init__(self, declaration: TaskDeclaration, config: ApplicationConfig, runtime: TaskRuntime) -> None:
+    def __init__(
+        self,
+        declaration: TaskDeclaration,
+        config: ApplicationConfig,
+        runtime: TaskRuntime,
+        snapshot: bytes | None = None,
+    ) -> None:
         # As in Kafka Streams, a global store has no timestamp extractor and no cache, and an error in its processor
         # ends the task.
         nodes = tuple(
@@ -67,7 +74,7 @@ class GlobalTask(StreamTask):
             max_task_idle_ms=IDLE_DISABLED,  # never wait for records of other partitions
         )
         stores = tuple(replace(store, caching=False) for store in declaration.stores)
-        super().__init__(declaration._replace(nodes=nodes, stores=stores), config, runtime)
+        super().__init__(declaration._replace(nodes=nodes, stores=stores), config, runtime, snapshot)
 
     def initialize(self) -> None:
         """Open the store, initialize the processor, and commit; see ``StreamTask.initialize``."""

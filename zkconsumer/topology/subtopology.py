@@ -104,15 +104,22 @@ class Subtopology:
         declaration = self._declare_task(f"{self.number}_{partition}", [partition], config)
         return StreamTask(declaration, config, runtime, snapshot)
 
-    def global_task(self, partitions: Iterable[int], config: ApplicationConfig, runtime: TaskRuntime) -> GlobalTask:
+    def global_task(
+        self,
+        partitions: Iterable[int],
+        config: ApplicationConfig,
+        runtime: TaskRuntime,
+        snapshot: bytes | None = None,
+    ) -> GlobalTask:
         """Return a new task, which updates the global store of this sub-topology.
 
         Args:
             partitions: partition numbers of the topic.
             config: see ``task``.
             runtime: see ``task``.
+            snapshot: see ``task``.
         """
-        return GlobalTask(self._declare_task(_GLOBAL_TASK_ID, partitions, config), config, runtime)
+        return GlobalTask(self._declare_task(_GLOBAL_TASK_ID, partitions, config), config, runtime, snapshot)
 
     def _declare_task(self, task_id: str, partitions: Iterable[int], config: ApplicationConfig) -> TaskDeclaration:
         names = {topic: name_internal_topic(config.application_id, topic) for topic in self.internal_topics}

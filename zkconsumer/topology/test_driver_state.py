@@ -13,23 +13,24 @@ from zkconsumer.topology.records import SinkRecord
 from zkconsumer.topology.stores.files import StateFile
 from zkconsumer.topology.task import StreamTask
 
-#: Snapshot names of the driver and of its task.
-_DRIVER, _TASK = "driver", "task"
+#: Snapshot name of the driver.
+_DRIVER = "driver"
+#: Snapshot name of the task of all sub-topologies without global stores.
+MAIN = "task"
 
 
 class DriverState:
-    """A file with the stores, task state and clock of a driver, which are committed atomically.
+    """A file with the stores, task states and clock of a driver, which are committed atomically.
 
     Args:
         path: see ``StateFile``.
 
     Attributes:
         file: state file.
-        snapshot: snapshot of the task; None if the file is new.
         now_ms: wall-clock time in milliseconds.
         offsets: last offset of each partition.
         undelivered: records that sinks wrote and that the sources have not received yet.
-        main: task whose snapshot is part of each commit; None until the task is initialized.
+        tasks: initialized tasks, whose snapshots are part of each commit, by snapshot name.
 
     Raises:
         StreamsError: the file cannot be opened, is in use, or is not a state file.
@@ -37,12 +38,15 @@ class DriverState:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.file = StateFile(path)
-        self.snapshot = self.file.read_snapshot(_TASK)
         saved = self.file.read_snapshot(_DRIVER)
         self.now_ms, offsets, *more = (0, []) if saved is None else json.loads(saved)
         self.offsets = {TopicPartition(topic, partition): offset for topic, partition, offset in offsets}
         self.undelivered = [_from_json(record) for record in (more[0] if more else ())]
-        self.main: StreamTask | None = None
+        self.tasks: dict[str, StreamTask] = {}
+
+    def read_snapshot(self, name: str) -> bytes | None:
+        """Return the snapshot of a task, or None if there is none."""
+        return self.file.read_snapshot(name)
 
     def commit(self, now_ms: int, undelivered: Iterable[SinkRecord]) -> None:
         """Atomically write the store changes and the task state to the file.
@@ -54,8 +58,8 @@ class DriverState:
         Raises:
             StreamsError: the file cannot be written, or a schedule or a remembered value cannot be saved.
         """
-        if self.main is not None:
-            self.file.write_snapshot(_TASK, self.main.snapshot())
+        for name, task in self.tasks.items():
+            self.file.write_snapshot(name, task.snapshot())
         offsets = [[*partition, offset] for partition, offset in self.offsets.items()]
         self.file.write_snapshot(_DRIVER, json.dumps([now_ms, offsets, [*map(_to_json, undelivered)]]).encode())
         self.file.commit()

@@ -18,7 +18,7 @@ from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_runtime import TaskRuntime
-from zkconsumer.topology.test_driver_state import DriverState
+from zkconsumer.topology.test_driver_state import MAIN, DriverState
 
 if TYPE_CHECKING:
     from zkconsumer.rebalance.topic_filter import TopicFilter
@@ -64,17 +64,21 @@ class DriverTasks:
             if not one.is_global:
                 continue
             [topic] = one.source_topics
-            task = self._global[topic] = one.global_task([0], config, runtime)
+            name = f"global store of {topic}"
+            snapshot = None if state is None else state.read_snapshot(name)
+            task = self._global[topic] = one.global_task([0], config, runtime, snapshot)
             closing.callback(task.close)
             task.initialize()
+            if state is not None:
+                state.tasks[name] = task
             self.global_stores |= task.stores
         runtime = replace(runtime, global_stores=self.global_stores)
-        self.main = self._create_main(topology, config, runtime, None if state is None else state.snapshot)
+        self.main = self._create_main(topology, config, runtime, None if state is None else state.read_snapshot(MAIN))
         closing.callback(self.main.close)
         self.main.initialize()
         self._all = (self.main, *self._global.values())
         if state is not None:
-            state.main = self.main
+            state.tasks[MAIN] = self.main
         self.main.commit()
 
     @property
