@@ -601,3 +601,22 @@ def test_process_values_names_both_keys(builder: StreamsBuilder) -> None:
         pytest.raises(StreamsError, match="processor 'p': the key must not change, got 'b' instead of 'a'"),
     ):
         driver.create_input_topic("in").pipe_input("a", "b")
+
+
+def test_repeated_topics_of_a_stream_are_read_once(builder: StreamsBuilder, run: Run) -> None:
+    builder.stream(["in", "other", "in"]).to("out")
+    assert run(("in", "k", "1", 0), ("other", "k", "2", 0)) == [("k", "1"), ("k", "2")]
+
+
+def test_copartitioned_topics_of_merged_sources_are_checked(builder: StreamsBuilder) -> None:
+    builder.stream("a").to("copy")
+    builder.stream("b").join(builder.table("t"), join)
+    builder.stream("b").to("copy")
+    assert frozenset({"b", "t"}) in builder.build().resolve({"a": 1, "b": 1, "t": 1}).copartitioned
+
+
+def test_out_of_order_record_does_not_wait_for_grace_period(builder: StreamsBuilder, run: Run) -> None:
+    windows = JoinWindows(before_ms=10, after_ms=10, grace_ms=1_000)
+    builder.stream("left").left_join(builder.stream("right"), join, windows=windows).to("out")
+    events = [("left", "x", "0", 100), ("left", "k", "1", 0), ("right", "k", "2", 5)]
+    assert run(*events) == [("k", "1+None"), ("k", "1+2")]
