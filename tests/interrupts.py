@@ -1,4 +1,4 @@
-"""Interrupt a function where a signal handler can raise an exception."""
+"""Interrupt a function where a signal handler can run, and can raise an exception."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from typing import Any, Literal
 from threads import in_thread
 
 
+def raise_interrupt() -> None:
+    """Do what Python's handler of SIGINT does."""
+    raise KeyboardInterrupt
+
+
 def interrupt_at(
-    number: int, call: Callable[[], object], files: Collection[str], *, event: Literal["opcode", "line"]
+    number: int,
+    call: Callable[[], object],
+    files: Collection[str],
+    *,
+    event: Literal["opcode", "line"],
+    handle: Callable[[], object] = raise_interrupt,
 ) -> bool:
-    """Call a function in a new thread, and raise KeyboardInterrupt before an instruction or a line.
+    """Call a function in a new thread, and run a signal handler before an instruction or a line.
 
     Among the instructions are those that end the handling of an exception; if one of them is interrupted, Python keeps
     that exception as the one that is handled by the thread.
@@ -23,6 +33,7 @@ def interrupt_at(
         call: the function.
         files: paths of the source files in which instructions or lines are counted.
         event: what is counted.
+        handle: the signal handler; by default, it raises KeyboardInterrupt.
 
     Returns:
         whether the function executed that many instructions or lines.
@@ -37,7 +48,7 @@ def interrupt_at(
         if found == event:
             count += 1
             if count == number:
-                raise KeyboardInterrupt
+                handle()
         return trace
 
     def run() -> None:

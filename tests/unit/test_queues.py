@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk, PositionChanged
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.message import TopicPartition
+from zkconsumer.threads import WakeUp
 
 
 def chunk(offset: int, partition: int = 0, data: bytes = b"data") -> Chunk:
@@ -31,12 +33,16 @@ def test_signal_to_another_thread_interrupts_waiting(timeout_s: float | None) ->
     def handle(*_: object) -> None:
         raise KeyboardInterrupt
 
+    def is_waiting() -> bool:
+        frame = sys._current_frames()[main]
+        return frame.f_code is WakeUp.wait.__code__
+
     def send() -> None:
-        wait_for(lambda: waiters)
+        wait_for(is_waiting)
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
 
+    main = threading.get_ident()
     stream = StreamQueue(ByteBudget(LIMIT))
-    waiters = stream._changed._waiters  # type: ignore[attr-defined]
     before = signal.signal(signal.SIGUSR1, handle)
     try:
         sender = in_thread(send)

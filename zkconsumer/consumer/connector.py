@@ -5,11 +5,13 @@ Source: Kafka 1.1 kafka.consumer.ZookeeperConsumerConnector.
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import os
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
@@ -29,6 +31,7 @@ from zkconsumer.message import Decoder, TopicPartition
 from zkconsumer.metrics import MetricName
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.topic_filter import TopicFilter
+from zkconsumer.threads import run_protected
 from zkconsumer.zookeeper.registry import Registration, check_stream_count
 
 
@@ -43,8 +46,9 @@ class ZookeeperConsumerConnector:
             for message in streams["orders"][0]:
                 print(message.partition, message.offset, message.value)
 
-    If the ``with`` block ends without an exception, the offsets of all delivered messages are committed, unless
-    ``auto.commit.enable`` is false.
+    At the end of the ``with`` block, the consumer leaves the group. If the block ends without an exception, the offsets
+    of all delivered messages are committed first, unless ``auto.commit.enable`` is false. An exception that a signal
+    handler raises in the meantime does not interrupt this; it is raised afterwards.
 
     All methods may be called from any thread.
     """
@@ -58,18 +62,17 @@ class ZookeeperConsumerConnector:
         self._listener: ConsumerRebalanceListener | None = None
         self._health_listener: HealthListener | None = None
         self._process_id = os.getpid()
+        self._closing_thread = f"zkconsumer-{config.group_id}-close"  # thread name
 
     def __enter__(self) -> ZookeeperConsumerConnector:
+        # If a signal handler raises an exception immediately before ``__exit__``, Python does not call ``__exit__``.
+        atexit.register(self._leave)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if kind is None and self._runtime is not None and not self._is_closed and self.config.auto_commit_enable:
-                self.commit_offsets()
-        finally:
-            self.shutdown()
+        run_protected(partial(self._leave, commits_delivered=kind is None), self._closing_thread)
 
     def create_message_streams(
         self,
@@ -140,7 +143,7 @@ class ZookeeperConsumerConnector:
             runtime.start()
         except BaseException:
             self._runtime = None
-            runtime.close()
+            run_protected(runtime.close, self._closing_thread)
             raise
         return runtime.streams
 
@@ -187,17 +190,8 @@ class ZookeeperConsumerConnector:
             ZooKeeperUnavailableError, BrokerUnavailableError: not all offsets were committed.
             ClosedError: the consumer has no streams, or has been shut down.
         """
-        return self._retrying(retry_on_failure)(self._active_runtime().commit, offsets)
-
-    def _retrying(self, retry_on_failure: bool) -> Retrying:
-        """Return a retry policy for commits to Kafka; ``shutdown`` interrupts the back-off."""
-        return Retrying(
-            retry=retry_if_exception(_is_retriable_kafka_error),
-            wait=wait_fixed(self.config.offsets_channel_backoff_s),
-            stop=stop_after_attempt(1 + (self.config.offsets_commit_max_retries if retry_on_failure else 0)),
-            sleep=sleep_using_event(self._shutdown_event),
-            reraise=True,
-        )
+        retrying = _retry_policy(self.config, self._shutdown_event, retries=retry_on_failure)
+        return retrying(self._active_runtime().commit, offsets)
 
     def switch_offsets_storage(self, storage: str, *, dual_commit: bool | None = None) -> dict[TopicPartition, int]:
         """Change ``offsets.storage`` and ``dual.commit.enabled`` while the consumer is running.
@@ -225,7 +219,8 @@ class ZookeeperConsumerConnector:
             dual_commit_enabled=parsed == "kafka" if dual_commit is None else dual_commit,
         )
         switch = self._active_runtime().member.switch_offsets_storage
-        stored = self._retrying(True)(switch, checked.offsets_storage, checked.dual_commit_enabled)
+        retrying = _retry_policy(self.config, self._shutdown_event, retries=True)
+        stored = retrying(switch, checked.offsets_storage, checked.dual_commit_enabled)
         self.config = checked
         return stored
 
@@ -248,23 +243,38 @@ class ZookeeperConsumerConnector:
     def shutdown(self) -> None:
         """Leave the group: stop fetching, end the streams, commit consumed offsets and release all partitions.
 
-        If ``auto.commit.enable`` is false, no offsets are committed. Blocks for a limited time. May be called
-        repeatedly, and from any thread. A signal handler should raise an exception instead of calling it, because the
-        handler may have interrupted a stream operation.
+        If ``auto.commit.enable`` is false, no offsets are committed. Blocks for a limited time. If a signal handler
+        raises an exception in the meantime, the exception is raised after the consumer has left the group. May be
+        called repeatedly, and from any thread. A signal handler should raise an exception instead of calling it,
+        because the handler may have interrupted a stream operation.
 
         Raises:
             ClosedError: the interpreter is exiting, for example because a ``__del__`` method called ``shutdown``. The
                 consumer does not leave the group.
         """
+        run_protected(self._leave, self._closing_thread)
+
+    def _leave(self, *, commits_delivered: bool = False) -> None:
+        """Leave the group.
+
+        Args:
+            commits_delivered: whether the last message of each stream counts as consumed.
+        """
         if os.getpid() != self._process_id:
             return  # after a fork, the connections belong to the parent process
-        if self._runtime is not None and not self._is_closed:
-            _check_interpreter()
-        self._is_closed = True
-        self._shutdown_event.set()
         runtime = self._runtime
-        if runtime is not None:
-            runtime.close()
+        is_open = runtime is not None and not self._is_closed
+        if is_open:
+            _check_interpreter()
+        try:
+            if is_open and commits_delivered and self.config.auto_commit_enable:
+                self.commit_offsets()
+        finally:
+            self._is_closed = True
+            self._shutdown_event.set()
+            if runtime is not None:
+                runtime.close()
+            atexit.unregister(self._leave)
 
     @property
     def consumer_id(self) -> str | None:
@@ -313,6 +323,17 @@ def _check_interpreter() -> None:
             "the member's znodes remain until its ZooKeeper session expires; call shutdown() before the program exits, "
             "for example with atexit.register"
         )
+
+
+def _retry_policy(config: ConsumerConfig, abort: threading.Event, *, retries: bool) -> Retrying:
+    """Return a retry policy for commits to Kafka; ``abort`` interrupts the back-off."""
+    return Retrying(
+        retry=retry_if_exception(_is_retriable_kafka_error),
+        wait=wait_fixed(config.offsets_channel_backoff_s),
+        stop=stop_after_attempt(1 + (config.offsets_commit_max_retries if retries else 0)),
+        sleep=sleep_using_event(abort),
+        reraise=True,
+    )
 
 
 def _is_retriable_kafka_error(error: BaseException) -> bool:

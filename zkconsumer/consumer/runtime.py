@@ -90,7 +90,8 @@ class ConsumerRuntime:
             config, self.metrics, self.member, self.fetchers, self._streams.queues, lambda: self.health().state
         )
         self._fetch_progress = FetchProgress(config.fetch_wait_max_ms / 1_000)
-        self._health_monitor = self._create_health_monitor(health_listener)
+        log = get_logger("zkconsumer.health", group=config.group_id, consumer_id=self.member.consumer_id)
+        self._health_monitor = HealthMonitor(self._thread_name("health"), self.health, health_listener, log)
         #: Offset after the last delivered record of each partition whose records are no longer delivered. A rebalance
         #: listener may commit these offsets while the partitions are still owned.
         self._released_offsets: dict[TopicPartition, int] = {}
@@ -99,10 +100,8 @@ class ConsumerRuntime:
         self._close_lock = threading.RLock()
         self._is_closed = False
 
-    def _create_health_monitor(self, listener: HealthListener | None) -> HealthMonitor:
-        group, consumer_id = self._config.group_id, self.member.consumer_id
-        log = get_logger("zkconsumer.health", group=group, consumer_id=consumer_id)
-        return HealthMonitor(f"zkconsumer-{group}-health-{consumer_id}", self.health, listener, log)
+    def _thread_name(self, task: str) -> str:
+        return f"zkconsumer-{self._config.group_id}-{task}-{self.member.consumer_id}"
 
     def start(self) -> None:
         """Join the group, and wait for the first rebalance."""

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from zkconsumer.fetcher.chunk import Chunk, QueueItem
-from zkconsumer.threads import WAKE_INTERVAL_S
+from zkconsumer.threads import WAKE_INTERVAL_S, WakeUp
 
 #: Maximum number of errors kept for a stream that is not being read; the oldest errors are dropped.
 _MAX_ERRORS = 100
@@ -96,7 +96,7 @@ class StreamQueue:
         self._budget = budget
         self._nbytes = 0  # total size of the records in this stream's queues
         self._lock = threading.Lock()  # guards this object and the items of its partition queues
-        self._changed = threading.Condition(self._lock)
+        self._changed = WakeUp()
         self._ready: deque[PartitionQueue] = deque()
         self._closed = False
         self._errors: deque[BaseException] = deque(maxlen=_MAX_ERRORS)
@@ -111,8 +111,9 @@ class StreamQueue:
             BaseException: an error passed to ``fail``; it is raised only once, unless it is final.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._lock:
-            while True:
+        while True:
+            taken = None
+            with self._lock:
                 if self._errors:
                     raise self._errors.popleft()
                 if self._closed:
@@ -120,17 +121,21 @@ class StreamQueue:
                 if self._final_error is not None:
                     raise self._final_error.with_traceback(None)
                 if self._ready:
-                    break
-                remaining = None if deadline is None else deadline - time.monotonic()
-                if remaining is not None and remaining <= 0:
-                    return None
-                self._changed.wait(WAKE_INTERVAL_S if remaining is None else min(remaining, WAKE_INTERVAL_S))
-            queue = self._ready.popleft()
-            item = queue._items.popleft()
-            self._count(-item.nbytes)
-            if queue._items:
-                self._ready.append(queue)
-        queue.on_room()
+                    taken = self._take_ready()
+            if taken is not None:
+                taken[0].on_room()
+                return taken
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
+                return None
+            self._changed.wait(WAKE_INTERVAL_S if remaining is None else min(remaining, WAKE_INTERVAL_S))
+
+    def _take_ready(self) -> tuple[PartitionQueue, QueueItem]:  # the caller must hold the lock
+        queue = self._ready.popleft()
+        item = queue._items.popleft()
+        self._count(-item.nbytes)
+        if queue._items:
+            self._ready.append(queue)
         return queue, item
 
     def __len__(self) -> int:
@@ -154,7 +159,7 @@ class StreamQueue:
             for queue in self._ready:
                 queue._discard_items()
             self._ready.clear()
-            self._changed.notify_all()
+        self._changed.set()
 
     def fail(self, error: BaseException, *, is_final: bool = False) -> None:
         """Make ``take`` raise ``error``; errors are raised in order, before any item is returned.
@@ -167,7 +172,7 @@ class StreamQueue:
                 self._final_error = error
             else:
                 self._errors.append(error)
-            self._changed.notify_all()
+        self._changed.set()
 
 
 class PartitionQueue:
@@ -211,7 +216,7 @@ class PartitionQueue:
             stream._count(item.nbytes)
             if len(self._items) == 1:
                 stream._ready.append(self)
-            stream._changed.notify()
+        stream._changed.set()
 
     def close(self) -> None:
         """Discard all items in the queue, and all items that are added later."""
