@@ -4,6 +4,7 @@
 several times as fast as a loop over messages.
 """
 
+import signal
 import sys
 
 import pyarrow.compute as pc
@@ -13,9 +14,11 @@ from zkconsumer.errors import ConsumerTimeoutError
 
 
 def main(properties: str, topic: str) -> None:
-    """Consume until no message arrives within ``consumer.timeout.ms``."""
+    """Consume until a signal arrives, or no message arrives within ``consumer.timeout.ms``."""
     rows = size = 0
     with create_consumer(ConsumerConfig.from_properties(properties)) as consumer:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: consumer.stop())
         [stream] = consumer.create_message_streams({topic: 1})[topic]
         try:
             for batch in stream.batches():  # each batch contains messages of one partition

@@ -7,7 +7,7 @@ again only if the program is killed, or if their partition moves to another memb
 import json
 import signal
 import sys
-import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from zkconsumer import (
@@ -23,15 +23,19 @@ from zkconsumer.errors import ConsumerTimeoutError, OwnershipLostError, Retriabl
 BATCH_SIZE = 10
 
 
-def read_batch(stream: KafkaStream, stopping: threading.Event) -> list[MessageAndMetadata]:
-    """Return the next ``BATCH_SIZE`` messages, or fewer if no message arrives in time or the program is stopping."""
-    batch: list[MessageAndMetadata] = []
-    while len(batch) < BATCH_SIZE and not stopping.is_set():
+def read_batches(stream: KafkaStream) -> Iterator[list[MessageAndMetadata]]:
+    """Yield lists of ``BATCH_SIZE`` messages, or fewer if no message arrives in time or the consumer is stopped."""
+    has_ended = False
+    while not has_ended:
+        batch: list[MessageAndMetadata] = []
         try:
-            batch.append(next(stream))
+            while len(batch) < BATCH_SIZE:
+                batch.append(next(stream))
         except ConsumerTimeoutError:
-            break
-    return batch
+            pass  # no message arrived within consumer.timeout.ms
+        except StopIteration:
+            has_ended = True  # after consumer.stop()
+        yield batch
 
 
 def store(batch: list[MessageAndMetadata], output: Path) -> None:
@@ -64,18 +68,16 @@ def commit(consumer: ZookeeperConsumerConnector, offsets: dict[TopicPartition, i
 
 def main(properties: str, topic: str, output: str) -> None:
     """Store and commit batches until the process receives a signal."""
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopping.set())
-    # With the timeout, an incomplete batch is stored after a second without messages, and a signal is handled within a
-    # second.
+    # With the timeout, an incomplete batch is stored after a second without messages.
     overrides = {"auto.commit.enable": "false", "consumer.timeout.ms": "1000"}
     config = ConsumerConfig.from_properties(properties, overrides, strict=True)
     offsets: dict[TopicPartition, int] = {}
     with create_consumer(config) as consumer:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: consumer.stop())
         [stream] = consumer.create_message_streams({topic: 1}, value_decoder=json.loads)[topic]
-        while not stopping.is_set():
-            if batch := read_batch(stream, stopping):
+        for batch in read_batches(stream):
+            if batch:
                 store(batch, Path(output))
                 offsets |= {TopicPartition(one.topic, one.partition): one.offset + 1 for one in batch}
             commit(consumer, offsets)

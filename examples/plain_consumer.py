@@ -1,8 +1,9 @@
 """Print the messages of a topic: ``python examples/plain_consumer.py consumer.properties orders``.
 
-The loop ends when no message arrives within ``consumer.timeout.ms``. Without this property, it waits forever.
+The loop ends on Ctrl-C or SIGTERM, or when no message arrives within ``consumer.timeout.ms``.
 """
 
+import signal
 import sys
 
 from zkconsumer import ConsumerConfig, create_consumer
@@ -10,9 +11,11 @@ from zkconsumer.errors import ConsumerTimeoutError
 
 
 def main(properties: str, topic: str) -> None:
-    """Consume until no message arrives within ``consumer.timeout.ms``."""
+    """Consume until a signal arrives, or no message arrives within ``consumer.timeout.ms``."""
     config = ConsumerConfig.from_properties(properties, strict=True)  # an unknown property is an error
     with create_consumer(config) as consumer:  # on exit, commits and leaves the group
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: consumer.stop())
         [stream] = consumer.create_message_streams({topic: 1})[topic]
         try:
             for message in stream:

@@ -4,6 +4,7 @@
 ``curl localhost:8000/metrics`` shows lag, rates, rebalances and health.
 """
 
+import signal
 import sys
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -14,8 +15,10 @@ from zkconsumer.prometheus import ConsumerCollector
 
 
 def main(properties: str, topic: str, port: str) -> None:
-    """Consume until no message arrives within ``consumer.timeout.ms``."""
+    """Consume until a signal arrives, or no message arrives within ``consumer.timeout.ms``."""
     with create_consumer(ConsumerConfig.from_properties(properties)) as consumer:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: consumer.stop())
         registry = CollectorRegistry()
         registry.register(ConsumerCollector(consumer))
         server, thread = start_http_server(int(port), addr="127.0.0.1", registry=registry)

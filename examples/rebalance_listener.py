@@ -5,6 +5,7 @@ see partitions move: the new owner resumes with the stored counts.
 """
 
 import json
+import signal
 import sys
 from collections.abc import Mapping, Set
 from pathlib import Path
@@ -50,11 +51,13 @@ class Counts(ConsumerRebalanceListener):
 
 
 def main(properties: str, topic: str, folder: str) -> None:
-    """Consume until no message arrives within ``consumer.timeout.ms``."""
+    """Consume until a signal arrives, or no message arrives within ``consumer.timeout.ms``."""
     Path(folder).mkdir(exist_ok=True)
     counts = Counts(Path(folder), topic)
     consumer = create_consumer(ConsumerConfig.from_properties(properties))
     consumer.set_consumer_rebalance_listener(counts)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: consumer.stop())
     with consumer:
         [stream] = consumer.create_message_streams({topic: 1})[topic]
         try:

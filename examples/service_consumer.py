@@ -10,23 +10,13 @@ import argparse
 import logging
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
 
-from zkconsumer import (
-    ConsumerConfig,
-    ConsumerTimeoutError,
-    KafkaStream,
-    MessageAndMetadata,
-    ZookeeperConsumerConnector,
-    create_consumer,
-)
-from zkconsumer.errors import ClosedError
+from zkconsumer import ConsumerConfig, MessageAndMetadata, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.health_server import HealthServer
 
 log = structlog.get_logger("service")
@@ -78,34 +68,6 @@ def process(message: MessageAndMetadata) -> None:
     log.info("order_processed", topic=message.topic, partition=message.partition, offset=message.offset)
 
 
-def join(consumer: ZookeeperConsumerConnector, topic: str, stopping: threading.Event) -> KafkaStream | None:
-    """Join the group and return the stream, or None if a signal arrives first."""
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        joining = executor.submit(consumer.create_message_streams, {topic: 1})
-        while not joining.done():
-            # Not stopping.wait(): a signal handler that calls set() during wait() can block forever.
-            wait([joining], timeout=0.1)
-            if stopping.is_set():
-                consumer.shutdown()  # makes create_message_streams() raise ClosedError
-        try:
-            [stream] = joining.result()[topic]
-        except ClosedError:
-            if stopping.is_set():
-                return None
-            raise
-        return stream
-
-
-def consume(stream: KafkaStream, stopping: threading.Event) -> None:
-    """Process messages until a signal arrives. A signal does not interrupt ``process``."""
-    while not stopping.is_set():
-        try:
-            message = next(stream)
-        except ConsumerTimeoutError:  # no message within consumer.timeout.ms
-            continue
-        process(message)
-
-
 @contextmanager
 def serving_metrics(consumer: ZookeeperConsumerConnector, port: int | None) -> Iterator[None]:
     """Serve metrics to Prometheus, unless the port is None."""
@@ -127,19 +89,17 @@ def serving_metrics(consumer: ZookeeperConsumerConnector, port: int | None) -> I
 
 
 def run(options: argparse.Namespace) -> None:
-    """Consume until a signal arrives."""
-    stopping = threading.Event()
+    """Consume until a signal arrives. A signal does not interrupt ``process``."""
+    properties = {**read_secrets(options.secrets), "consumer.timeout.ms": -1}
+    consumer = create_consumer(ConsumerConfig.from_properties(options.properties, properties, strict=True))
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stopping.set())
-    overrides = {**read_secrets(options.secrets), "consumer.timeout.ms": 500}
-    config = ConsumerConfig.from_properties(options.properties, overrides, strict=True)
-    consumer = create_consumer(config)
+        signal.signal(number, lambda *_: consumer.stop())
     with HealthServer(consumer, options.health_port) as health, serving_metrics(consumer, options.metrics_port):
         log.info("service_started", health_port=health.port)
         with consumer:  # on exit, commits the offsets of all processed messages, and leaves the group
-            stream = join(consumer, options.topic, stopping)
-            if stream is not None:
-                consume(stream, stopping)
+            [stream] = consumer.create_message_streams({options.topic: 1})[options.topic]
+            for message in stream:
+                process(message)
     log.info("service_stopped")
 
 

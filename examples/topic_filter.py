@@ -4,6 +4,7 @@
 consumed. As in Kafka's old consumer, the expression is a Java regex. ``Blacklist`` excludes topics instead.
 """
 
+import signal
 import sys
 import threading
 from collections import Counter
@@ -25,6 +26,8 @@ def main(properties: str, expression: str) -> None:
     """Consume each stream in its own thread."""
     counters: list[Counter[str]] = [Counter(), Counter()]
     with create_consumer(ConsumerConfig.from_properties(properties)) as consumer:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: consumer.stop())
         streams = consumer.create_message_streams_by_filter(Whitelist(expression), len(counters))
         threads = [
             threading.Thread(target=count, args=(stream, messages))
@@ -33,7 +36,8 @@ def main(properties: str, expression: str) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                thread.join(0.5)  # signal handlers run in the main thread, but other threads may receive the signals
     for topic, total in sorted(sum(counters, Counter()).items()):
         print(f"{topic}: {total} messages")
 

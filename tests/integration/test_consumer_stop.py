@@ -1,4 +1,4 @@
-"""Tests of signals that arrive while a consumer joins, waits, processes a message or shuts down."""
+"""Tests of ``stop()``, and of signals that arrive while a consumer joins, waits, processes a message or shuts down."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,15 +20,126 @@ from interrupts import interrupt_at
 from kazoo.client import KazooClient
 from processes import kill
 from producing import numbers, produce
-from reading import take
+from reading import Reader, take
 from teardown import started
-from waiting import wait_for
+from threads import in_thread
+from waiting import wait_for, wait_until_equal
 from znodes import members, owners, stored
 
-from zkconsumer import ConsumerConfig, threads
+from zkconsumer import ConsumerConfig, Whitelist, threads
 from zkconsumer.consumer import connector, runtime
+from zkconsumer.errors import ClosedError
 
 pytestmark = pytest.mark.timeout(120)
+
+# ---- stop() ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arrow", [False, True], ids=["messages", "batches"])
+def test_stop_ends_iteration_and_commits_current_item(
+    arrow: bool, admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
+) -> None:
+    name = topic()
+    for first in range(0, 10, 2):
+        produce(admin, name, 0, numbers(first, first + 2))
+    offsets: list[int] = []
+
+    with consumer() as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        for item in stream.batches(max_rows=2) if arrow else stream:
+            offsets += item.column("offset").to_pylist() if arrow else [item.offset]
+            connector.stop()
+        assert len(members(zk, group)) == 1, "the consumer is still in the group"
+
+    assert offsets == list(range(len(offsets)))
+    assert 1 <= len(offsets) < 10
+    assert stored(zk, group, name) == {0: str(len(offsets))}
+    assert (members(zk, group), owners(zk, group, name)) == ([], {})
+
+
+def test_stop_ends_all_streams_of_several_threads(topic: Topics, consumer: Consumers) -> None:
+    name = topic(2)
+    connector = consumer(consumer_timeout_ms=-1)
+    streams = connector.create_message_streams_by_filter(Whitelist(name), 3)
+    readers = [Reader(streams[0]), Reader(streams[1].batches()), Reader(streams[2])]
+    started = time.monotonic()
+
+    connector.stop()
+
+    for reader in readers:
+        reader.finish()
+    assert time.monotonic() - started < 1
+
+
+def test_manual_commit_after_stop_commits_delivered_messages(
+    admin: Any, topic: Topics, group: str, consumer: Consumers, zk: KazooClient
+) -> None:
+    name = topic()
+    produce(admin, name, 0, numbers(0, 10))
+    with consumer(auto_commit_enable=False) as connector:
+        [stream] = connector.create_message_streams({name: 1})[name]
+        take(stream, 3)
+        connector.stop()
+        connector.stop()
+        assert list(stream) == []
+        connector.commit_offsets()
+
+    assert stored(zk, group, name) == {0: "3"}
+
+
+def test_consumer_stopped_before_creation_of_streams_does_not_join(
+    topic: Topics, group: str, consumer: Consumers, zk: KazooClient
+) -> None:
+    name = topic()
+    with consumer() as connector:
+        connector.stop()
+        [stream] = connector.create_message_streams({name: 1})[name]
+        [matching] = consumer_streams_by_filter(consumer, name)
+        assert (list(stream), list(stream.batches()), list(matching)) == ([], [], [])
+        assert connector.commit_offsets() == {}
+        assert connector.assignment == {}
+
+    assert members(zk, group) == []
+
+
+def consumer_streams_by_filter(consumer: Consumers, name: str) -> list[Any]:
+    """Return the streams of another consumer that was stopped before they were created."""
+    connector = consumer()
+    connector.stop()
+    return connector.create_message_streams_by_filter(Whitelist(name))
+
+
+def test_stop_ends_waiting_for_first_rebalance(topic: Topics, group: str, consumer: Consumers, zk: KazooClient) -> None:
+    name = topic()
+    zk.create(f"/consumers/{group}/owners/{name}/0", b"other_member-0", makepath=True)
+    connector = consumer(consumer_id="c", zookeeper_session_timeout_ms=60_000)
+    joining = in_thread(lambda: connector.create_message_streams({name: 1}))
+    wait_until_equal(lambda: members(zk, group), [f"{group}_c"])
+
+    connector.stop()
+
+    try:
+        [stream] = joining.result(5)[name]
+        assert list(stream) == []
+        assert members(zk, group) == []
+        assert connector.commit_offsets() == {}
+    finally:
+        zk.delete(f"/consumers/{group}/owners/{name}/0")
+
+
+def test_stop_ends_waiting_for_zookeeper(consumer: Consumers) -> None:
+    connector = consumer(zookeeper_connect="127.0.0.1:1", zookeeper_connection_timeout_ms=60_000)
+    joining = in_thread(lambda: connector.create_message_streams({"t": 1}))
+    wait_for(lambda: any("-join-" in thread.name for thread in threading.enumerate()), what="the consumer joins")
+
+    connector.stop()
+
+    [stream] = joining.result(10)["t"]
+    assert list(stream) == []
+    connector.shutdown()
+    with pytest.raises(ClosedError):
+        connector.commit_offsets()
+
 
 # ---- shutdown at any instruction ---------------------------------------------------------------------------
 
@@ -66,8 +178,9 @@ def test_shutdown_ends_after_interrupt_at_any_instruction(
 
 # ---- signals -----------------------------------------------------------------------------------------------
 
-#: Statements of the signal handlers.
+#: Programs whose signal handlers stop the consumer, or raise an exception.
 HANDLERS = {
+    "stop": "consumer.stop()",
     "exit": "sys.exit()",
     "interrupt": "signal.default_int_handler(number, frame)",
 }
@@ -184,13 +297,17 @@ def test_second_signal_does_not_interrupt_shutdown(
     wait_for_line(process, "999")
 
     send(process)
-    _, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=30)
 
     committed = int(stored(zk, group, name)[0])
     assert "unlocked" not in errors
     assert (members(zk, group), owners(zk, group, name)) == ([], {}), errors
-    assert committed in (999, 1000), "the last message may be in progress"
-    assert_exit_code(process, 0 if handler == "exit" else -signal.SIGINT, errors)
+    if handler == "stop":
+        assert (output, errors) == ("end 1000\n", "")
+        assert committed == 1000
+    else:
+        assert committed in (999, 1000), "the last message may be in progress"
+    assert_exit_code(process, 0 if handler in ("stop", "exit") else -signal.SIGINT, errors)
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
@@ -206,8 +323,10 @@ def test_signals_end_program_at_any_moment(
         time.sleep(0.5)  # the main thread waits
 
     press_ctrl_c_repeatedly(process)
-    _, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=30)
 
     assert members(zk, group) == []
     assert "unlocked" not in errors
-    assert_exit_code(process, 0 if handler == "exit" else -signal.SIGINT, errors)
+    if handler == "stop":
+        assert (output, errors) == ("end 0\n", "")
+    assert_exit_code(process, 0 if handler in ("stop", "exit") else -signal.SIGINT, errors)

@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 from aliases import Cluster
+from kazoo.client import KazooClient
 from producing import numbers, produce
 from waiting import wait_for
+from znodes import members, stored
 
 from zkconsumer.devcluster.process import free_port
 
@@ -131,14 +133,32 @@ def test_fixture_starts_a_cluster() -> None:
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.slow
-def test_ctrl_c_ends_plain_consumer(properties: Path, orders: str) -> None:
+@pytest.mark.parametrize(
+    "example",
+    [
+        "plain_consumer.py",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("topic_filter.py", "arrow_batches.py", "rebalance_listener.py", "prometheus_metrics.py")
+        ),
+    ],
+)
+def test_signals_end_example(
+    example: str, properties: Path, orders: str, tmp_path: Path, group: str, zk: KazooClient
+) -> None:
+    """Ctrl-C and SIGTERM arrive at once; the program commits all messages, leaves the group, and exits with code 0."""
     properties.write_text(properties.read_text().replace("consumer.timeout.ms=2000", "consumer.timeout.ms=-1"))
-    command = [sys.executable, str(EXAMPLES / "plain_consumer.py"), str(properties), orders]
+    arguments = {"rebalance_listener.py": [str(tmp_path / "counts")], "prometheus_metrics.py": [str(free_port())]}
+    command = [sys.executable, str(EXAMPLES / example), str(properties), orders, *arguments.get(example, [])]
+    properties.write_text(f"{properties.read_text()}auto.commit.interval.ms=50\n")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for _ in range(20):
-            process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-    assert errors.endswith("KeyboardInterrupt\n")
+        try:
+            wait_for(lambda: len(stored(zk, group, orders)) == 2, what="all messages are consumed")
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, errors) == (0, "")
+    assert members(zk, group) == []
+    assert stored(zk, group, orders) == {0: "10", 1: "10"}

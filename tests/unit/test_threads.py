@@ -181,7 +181,9 @@ def test_handler_that_does_not_raise_runs_during_protected_call() -> None:
     called: list[int] = []
     before = signal.signal(signal.SIGUSR1, lambda number, _frame: called.append(number))
     try:
-        run_protected(lambda: (signal.raise_signal(signal.SIGUSR1), wait_for(lambda: called)), "zkconsumer-test")
+        main = threading.get_ident()
+        threading.Timer(0.05, signal.pthread_kill, [main, signal.SIGUSR1]).start()
+        run_protected(lambda: wait_for(lambda: called), "zkconsumer-test")
         signal.raise_signal(signal.SIGUSR1)
     finally:
         signal.signal(signal.SIGUSR1, before)

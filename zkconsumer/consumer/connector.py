@@ -42,15 +42,16 @@ class ZookeeperConsumerConnector:
 
         config = ConsumerConfig.from_properties("consumer.properties")
         with create_consumer(config) as consumer:
-            streams = consumer.create_message_streams({"orders": 1})
-            for message in streams["orders"][0]:
+            signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+            [stream] = consumer.create_message_streams({"orders": 1})["orders"]
+            for message in stream:
                 print(message.partition, message.offset, message.value)
 
     At the end of the ``with`` block, the consumer leaves the group. If the block ends without an exception, the offsets
     of all delivered messages are committed first, unless ``auto.commit.enable`` is false. An exception that a signal
     handler raises in the meantime does not interrupt this; it is raised afterwards.
 
-    All methods may be called from any thread.
+    All methods may be called from any thread. Only ``stop`` may be called in a signal handler.
     """
 
     def __init__(self, config: ConsumerConfig) -> None:
@@ -58,6 +59,7 @@ class ZookeeperConsumerConnector:
         self.config = config
         self._runtime: ConsumerRuntime | None = None
         self._is_closed = False
+        self._is_stopping = False
         self._shutdown_event = threading.Event()  # interrupts the back-off between retries
         self._listener: ConsumerRebalanceListener | None = None
         self._health_listener: HealthListener | None = None
@@ -82,7 +84,9 @@ class ZookeeperConsumerConnector:
     ) -> dict[str, list[KafkaStream]]:
         """Join the group and return the streams of each topic.
 
-        Blocks until the first rebalance completes. A topic that does not exist yet is consumed once it is created.
+        Blocks until the first rebalance completes. A topic that does not exist yet is consumed once it is created. If
+        ``stop`` is called first, the consumer leaves the group, and the iteration over the returned streams ends at
+        once.
 
         Args:
             topic_count: number of streams by topic. If it is empty, the consumer joins the group without partitions.
@@ -140,6 +144,8 @@ class ZookeeperConsumerConnector:
         try:
             if self._is_closed:  # shutdown() was called before _runtime was set
                 raise ClosedError("the consumer has been shut down; create a new one")
+            if self._is_stopping:  # likewise stop()
+                runtime.stop()
             runtime.start()
         except BaseException:
             self._runtime = None
@@ -240,13 +246,26 @@ class ZookeeperConsumerConnector:
             )
         _check_interpreter()
 
+    def stop(self) -> None:
+        """End the iteration over all streams and their batches, once the current message or batch is processed.
+
+        The last message or batch of each stream counts as consumed when the next one is requested. The consumer remains
+        in the group until the ``with`` block ends or ``shutdown`` is called. ``create_message_streams`` stops waiting.
+        Errors are no longer raised by the streams.
+
+        May be called repeatedly, from any thread, and in a signal handler: it neither blocks nor acquires a lock.
+        """
+        self._is_stopping = True
+        if self._runtime is not None:
+            self._runtime.stop()
+
     def shutdown(self) -> None:
         """Leave the group: stop fetching, end the streams, commit consumed offsets and release all partitions.
 
         If ``auto.commit.enable`` is false, no offsets are committed. Blocks for a limited time. If a signal handler
         raises an exception in the meantime, the exception is raised after the consumer has left the group. May be
-        called repeatedly, and from any thread. A signal handler should raise an exception instead of calling it,
-        because the handler may have interrupted a stream operation.
+        called repeatedly, and from any thread. In a signal handler, call ``stop`` instead, because the handler may have
+        interrupted a stream operation.
 
         Raises:
             ClosedError: the interpreter is exiting, for example because a ``__del__`` method called ``shutdown``. The

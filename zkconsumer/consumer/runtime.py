@@ -26,6 +26,7 @@ from zkconsumer.metrics import Metrics
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.rebalance.member_factory import create_member
+from zkconsumer.threads import WAKE_INTERVAL_S, ThreadCall, WakeUp, run_protected
 from zkconsumer.zookeeper.registry import OFFSET_MAX, Registration
 
 
@@ -35,8 +36,8 @@ class ConsumerRuntime:
     It is the member's ``PartitionHandler`` and the streams' ``StreamOwner``. It is created with the streams, and closed
     when the consumer is shut down.
 
-    Only the member thread modifies ``_released_offsets``. ``_close_lock`` guards ``_is_closed``. The other fields are
-    set in the constructor.
+    Only the member thread modifies ``_released_offsets``. ``_close_lock`` guards ``_is_closed``. A signal handler
+    may call ``stop``, so it acquires no lock.
 
     Args:
         registration: topics or topic filter that the member registers.
@@ -99,15 +100,37 @@ class ConsumerRuntime:
         #: Reentrant: a signal handler may call ``close`` while the same thread is closing.
         self._close_lock = threading.RLock()
         self._is_closed = False
+        self._is_stopping = False
+        self._has_joined = False
+        self._changed = WakeUp()  # set when joining has ended, and when ``stop`` is called
 
     def _thread_name(self, task: str) -> str:
         return f"zkconsumer-{self._config.group_id}-{task}-{self.member.consumer_id}"
 
     def start(self) -> None:
-        """Join the group, and wait for the first rebalance."""
-        self.fetchers.start_connections()
-        self._health_monitor.start()
-        self.member.start()
+        """Join the group, and wait for the first rebalance. If ``stop`` is called first, leave the group and return."""
+
+        def join() -> None:
+            self.fetchers.start_connections()
+            self._health_monitor.start()
+            self.member.start()
+
+        joining = ThreadCall(join, self._thread_name("join"), self._changed, daemon=True)
+        if not self._is_stopping:
+            joining.start()
+        while not joining.is_done and not self._is_stopping:
+            self._changed.wait(WAKE_INTERVAL_S)
+        if joining.is_done:
+            joining.result()
+            self._has_joined = True
+        else:
+            run_protected(self.close, self._thread_name("close"))  # makes ``join`` raise ClosedError
+
+    def stop(self) -> None:
+        """End the iteration over all streams, and abort ``start``. May be called in a signal handler."""
+        self._is_stopping = True
+        self._streams.stop()
+        self._changed.set()
 
     def close(self) -> None:
         """Leave the group, stop the fetchers and end the streams; wait if another thread is doing so already."""
@@ -135,6 +158,8 @@ class ConsumerRuntime:
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None) -> dict[TopicPartition, int]:
         """Commit ``offsets``, or the offsets of all delivered records if None; return the committed offsets."""
+        if offsets is None and not self._has_joined:
+            return {}  # no records were delivered
         if offsets is not None:
             return self.member.commit(check_offsets(offsets, OFFSET_MAX - 1), allow_lower=True)
         return self.member.commit(self._delivered_offsets, on_committed=self._streams.mark_committed)

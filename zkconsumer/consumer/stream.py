@@ -30,6 +30,9 @@ from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, TopicPartition
 
+#: Replaces the remaining items of a stopped stream.
+_NO_ITEMS: deque[Any] = deque()
+
 #: All streams of this process; used by ``_after_fork``.
 _streams: weakref.WeakSet[KafkaStream] = weakref.WeakSet()
 
@@ -77,7 +80,7 @@ class KafkaStream:
     """A stream of records from the partitions that are assigned to one thread id.
 
     Iterate over the stream to read messages, or over ``batches()`` to read Arrow record batches, but not both. Only one
-    application thread may use a stream at a time. The iteration ends when the consumer is shut down.
+    application thread may use a stream at a time. The iteration ends when the consumer is stopped or shut down.
 
     The iteration may raise the following errors; the stream remains usable after each of them:
 
@@ -109,6 +112,7 @@ class KafkaStream:
         self._decoded: Iterator[DecodedItems] = iter(())
         self._chunk_source: tuple[PartitionQueue, TopicPartition] | None = None
         self._batches: _Batches | None = None
+        self._peeked: Any = None  # item that ``peek`` returned last
         self._set_items(deque())
         _streams.add(self)
 
@@ -117,6 +121,8 @@ class KafkaStream:
         # ``__next__`` is a consumer's hottest code path. The bound ``popleft`` makes it a single call, without a lookup
         # of the current items and without a lock. ``popleft`` raises IndexError if no item is left.
         self._pop_item: Callable[[], Any] = remaining.popleft
+        if self._queue.is_stopped:  # checked last, because ``stop`` may be called between any two instructions
+            self._pop_item = _NO_ITEMS.popleft
 
     def __repr__(self) -> str:
         # The representation must not consume the stream (KAFKA-1146).
@@ -156,10 +162,15 @@ class KafkaStream:
             ZkConsumerError: see ``KafkaStream``.
         """
         try:
-            return self._remaining[0]
+            item = self._remaining[0]
         except IndexError:
             pass  # all items were delivered, or the partition was released
-        return self._advance(self._decode_messages, peek=True)
+        else:
+            if not self._queue.is_stopped:
+                self._peeked = item
+                return item
+        self._peeked = self._advance(self._decode_messages, peek=True)
+        return self._peeked
 
     def clear(self) -> None:
         """Discard the fetched records of the current partition; undelivered records will be fetched again."""
@@ -189,6 +200,11 @@ class KafkaStream:
 
     # ---- called by the runtime ----
 
+    def stop(self) -> None:
+        """End the iteration after the current item. May be called in a signal handler, so it acquires no lock."""
+        self._queue.stop()
+        self._pop_item = _NO_ITEMS.popleft
+
     def close(self) -> None:
         """End the iteration."""
         self._queue.close()
@@ -212,6 +228,8 @@ class KafkaStream:
         timeout_s = self._settings.timeout_s
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
+            if self._queue.is_stopped:
+                return self._next_peeked_item(peek)
             items = self.positions.consume_current()
             if items is not None and items.rows:
                 self._owner.on_consumed(items.partition, items.rows)
@@ -223,10 +241,30 @@ class KafkaStream:
                 self._decoded = iter(())
                 continue
             self._set_items(items.remaining)
+            if self._queue.is_stopped:
+                continue
             try:
                 return self._remaining[0] if peek else self._pop_item()
             except IndexError:
                 continue  # the partition was released before an item was delivered
+
+    def _next_peeked_item(self, peek: bool) -> Any:
+        """Return the item that ``peek`` returned, unless ``next`` has returned it as well.
+
+        Otherwise, ``next`` would raise StopIteration if the stream is stopped after ``has_next`` has returned True.
+
+        Raises:
+            StopIteration: there is no such item. The delivered items count as consumed.
+        """
+        remaining = self._remaining
+        if self._peeked is not None:
+            try:
+                if remaining[0] is self._peeked:
+                    return self._peeked if peek else remaining.popleft()
+            except IndexError:
+                pass  # it was delivered, or its partition was released
+        self.positions.drop_current()
+        raise StopIteration
 
     def _decode_next(self) -> DecodedItems | None:
         """Decode the next items of the current chunk; return None at the end of the chunk."""
@@ -269,12 +307,12 @@ class KafkaStream:
         Position changes do not extend the deadline.
 
         Raises:
-            StopIteration: the stream was closed.
+            StopIteration: the stream was closed or stopped.
             ConsumerTimeoutError: no item was received in time.
         """
         taken = self._queue.take(None if deadline is None else max(0.0, deadline - time.monotonic()))
         if taken is None:
-            if self._queue.is_closed:
+            if self._queue.has_ended:
                 raise StopIteration
             assert self._settings.timeout_s is not None
             raise ConsumerTimeoutError(

@@ -22,7 +22,7 @@ class ConsumerStreams:
     """The streams of a consumer, and the mapping from partitions to streams.
 
     The member thread calls the methods, with three exceptions: the fetchers and the leader finder call
-    ``fail_partition``, the lease thread calls ``end_lease``, and the thread that closes the consumer calls ``close``.
+    ``fail_partition``, the lease thread calls ``end_lease``, and any thread calls ``stop`` and ``close``.
     Only the member thread modifies ``_thread_of``.
 
     Args:
@@ -117,6 +117,11 @@ class ConsumerStreams:
         thread = self._thread_of.get(partition)
         if thread is not None:
             self.queues[self._key(partition, thread)].fail(error)
+
+    def stop(self) -> None:
+        """End the iteration over each stream after its current item. May be called in a signal handler."""
+        for stream in self._streams.values():
+            stream.stop()
 
     def close(self) -> None:
         """End all streams."""

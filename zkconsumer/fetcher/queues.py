@@ -99,11 +99,13 @@ class StreamQueue:
         self._changed = WakeUp()
         self._ready: deque[PartitionQueue] = deque()
         self._closed = False
+        #: Whether ``stop`` was called.
+        self.is_stopped = False
         self._errors: deque[BaseException] = deque(maxlen=_MAX_ERRORS)
         self._final_error: BaseException | None = None
 
     def take(self, timeout_s: float | None) -> tuple[PartitionQueue, QueueItem] | None:
-        """Return the next item and its queue, or None if the stream is closed or ``timeout_s`` expires.
+        """Return the next item and its queue, or None if the stream has ended or ``timeout_s`` expires.
 
         Blocks until an item is available, indefinitely if ``timeout_s`` is None.
 
@@ -116,7 +118,7 @@ class StreamQueue:
             with self._lock:
                 if self._errors:
                     raise self._errors.popleft()
-                if self._closed:
+                if self.has_ended:
                     return None
                 if self._final_error is not None:
                     raise self._final_error.with_traceback(None)
@@ -159,6 +161,16 @@ class StreamQueue:
             for queue in self._ready:
                 queue._discard_items()
             self._ready.clear()
+        self._changed.set()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the stream was closed or stopped."""
+        return self._closed or self.is_stopped
+
+    def stop(self) -> None:
+        """Make ``take`` return None, and keep all items. May be called in a signal handler, so it acquires no lock."""
+        self.is_stopped = True
         self._changed.set()
 
     def fail(self, error: BaseException, *, is_final: bool = False) -> None:
