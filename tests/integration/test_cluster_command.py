@@ -249,8 +249,11 @@ def test_ctrl_c_during_start_leaves_nothing(
 # ---- in the foreground --------------------------------------------------------------------------------------
 
 
-def test_ctrl_c_stops_foreground_cluster(
-    environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]], run: Run
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGHUP))]
+)
+def test_signal_stops_foreground_cluster(
+    number: signal.Signals, environment: dict[str, str], foreground: Callable[..., subprocess.Popen[str]], run: Run
 ) -> None:
     process = foreground("--brokers", "1")
     assert process.stdout is not None
@@ -260,12 +263,36 @@ def test_ctrl_c_stops_foreground_cluster(
     servers = servers_of(process.pid)
     assert run("status").returncode == 1, "status reports clusters in the background only"
 
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
+    process.send_signal(number)
     out, errors = process.communicate(timeout=20)
 
-    assert (process.returncode, out, errors) == (130, "stopping the development cluster\n", "")
+    assert (process.returncode, out, errors) == (128 + number, "stopping the development cluster\n", "")
     wait_until_ended(servers)
     assert left(environment) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("action", [["down"], ["up", "--brokers", "1", "--detach"]])
+def test_data_of_killed_foreground_cluster_is_deleted_later(
+    action: list[str],
+    environment: dict[str, str],
+    foreground: Callable[..., subprocess.Popen[str]],
+    run: Run,
+) -> None:
+    process = foreground("--brokers", "1")
+    assert process.stdout is not None
+    while "Ctrl-C" not in process.stdout.readline():
+        pass
+    abandoned = left(environment)
+    servers = servers_of(process.pid)
+    process.kill()
+    wait_until_ended(servers)
+    assert left(environment) == abandoned != []
+
+    run(*action).check_returncode()
+
+    assert not set(abandoned) & set(left(environment))
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ ORDER = [
         "message",
         "health",
         "retry",
+        "signals",
         "threads",
     ],
     ["config", "net"],

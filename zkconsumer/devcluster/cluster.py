@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +10,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from zkconsumer.devcluster.admin import Admin
+from zkconsumer.devcluster.data_directory import DataDirectory, delete_abandoned
 from zkconsumer.devcluster.process import free_port, is_listening
 from zkconsumer.devcluster.servers import (
     Broker,
@@ -24,6 +22,7 @@ from zkconsumer.devcluster.servers import (
 )
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.metadata.bootstrap import parse_bootstrap
+from zkconsumer.signals import FirstSignal, handle_end_signals
 
 DEFAULT_KAFKA = "3.9.2"
 
@@ -101,7 +100,7 @@ class DevCluster(_Client):
 
     Kafka before 4.0 stores its metadata in ZooKeeper. Kafka 4.0 and later runs in KRaft mode; ZooKeeper is then used
     only by consumer groups. Data is stored in a temporary directory, which ``stop`` deletes. The servers terminate with
-    this process, even if it is killed.
+    this process, even if it is killed; the data of killed processes is deleted when the next cluster starts.
 
     Args:
         brokers: number of brokers; broker ids start at 0.
@@ -137,7 +136,7 @@ class DevCluster(_Client):
         self._broker_config = dict(broker_config or {})
         self._zookeeper_port = zookeeper_port
         self._broker_port = broker_port
-        self._folder: Path | None = None
+        self._directory: DataDirectory | None = None
 
     def start(self) -> DevCluster:
         """Download missing jars, start all servers, and wait until they are ready.
@@ -151,14 +150,15 @@ class DevCluster(_Client):
         """
         self._check_ports()
         kafka_jars(self.kafka)
-        self._folder = Path(tempfile.mkdtemp(prefix="zkconsumer-"))
+        delete_abandoned()
         try:
+            self._directory = DataDirectory()
             self.zookeeper = ZooKeeperServer(
-                self._folder, self._zookeeper_options, self._zookeeper_config, self._zookeeper_port
+                self.folder, self._zookeeper_options, self._zookeeper_config, self._zookeeper_port
             )
             self.zookeeper.start(wait=False)
             if is_kraft(self.kafka):  # format the brokers' storage while ZooKeeper starts
-                self.brokers = kraft_brokers(self._broker_ports(), self._folder, self.kafka, self._broker_config)
+                self.brokers = kraft_brokers(self._broker_ports(), self.folder, self.kafka, self._broker_config)
                 self.zookeeper.wait_until_ready()
                 self._make_chroot()
             else:
@@ -166,7 +166,7 @@ class DevCluster(_Client):
                 self._make_chroot()
                 ports = self._broker_ports()
                 self.brokers = zookeeper_brokers(
-                    ports, self._folder, self.kafka, self.zookeeper_connect, self._broker_config
+                    ports, self.folder, self.kafka, self.zookeeper_connect, self._broker_config
                 )
             for broker in self.brokers:
                 broker.start(wait=False)
@@ -184,8 +184,8 @@ class DevCluster(_Client):
         for server in (*self.brokers, getattr(self, "zookeeper", None)):
             if server is not None:
                 server.kill()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._directory is not None:
+            self._directory.delete()
 
     def __enter__(self) -> DevCluster:
         return self.start()
@@ -202,8 +202,8 @@ class DevCluster(_Client):
     @property
     def folder(self) -> Path:
         """Directory that contains the data and logs of the running cluster."""
-        assert self._folder is not None, "the cluster has not been started"
-        return self._folder
+        assert self._directory is not None, "the cluster has not been started"
+        return self._directory.path
 
     @property
     def zookeeper_connect(self) -> str:
@@ -250,9 +250,9 @@ class DevCluster(_Client):
 
 
 def raise_on_sigterm() -> None:
-    """Raise SystemExit in the main thread on SIGTERM, so that ``with DevCluster()`` stops its servers."""
+    """Raise SystemExit on SIGTERM, SIGHUP or Ctrl-C, so that ``with DevCluster()`` stops its servers.
 
-    def on_sigterm(_number: int, _frame: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, on_sigterm)
+    The exit code is 128 plus the number of the signal. Later signals do not interrupt the cleanup. Signals that are
+    ignored stay ignored.
+    """
+    handle_end_signals(FirstSignal(lambda number: SystemExit(128 + number)))

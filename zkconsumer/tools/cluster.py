@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from zkconsumer.devcluster.admin import Admin
-from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster, raise_on_sigterm
+from zkconsumer.devcluster.cluster import DEFAULT_KAFKA, DevCluster
+from zkconsumer.devcluster.data_directory import delete_abandoned
 from zkconsumer.devcluster.java import java_home, make_directory
 from zkconsumer.devcluster.servers import is_kraft, pinned_versions
 from zkconsumer.errors import ZkConsumerError
@@ -115,7 +116,6 @@ def run_up(options: argparse.Namespace) -> int:
     """Start a cluster; return the exit code once it has stopped or, with ``--detach``, once it is running."""
     if options.detach:
         return _detach(options)
-    raise_on_sigterm()
     state_file = os.environ.get("ZKCONSUMER_CLUSTER_STATE")  # set by _detach for the supervisor
     with contextlib.ExitStack() as stack:
         if state_file:
@@ -166,7 +166,7 @@ def _watch_in_foreground(cluster: DevCluster, say: Callable[[str], None]) -> Non
 
 
 def _watch(cluster: DevCluster) -> None:
-    """Block until Ctrl-C or SIGTERM.
+    """Block until a signal arrives.
 
     Raises:
         ZkConsumerError: a server terminated.
@@ -179,7 +179,8 @@ def _watch(cluster: DevCluster) -> None:
 
 
 def run_down(options: argparse.Namespace) -> int:
-    """Stop the detached cluster and return the exit code."""
+    """Stop the detached cluster, delete the data of killed clusters, and return the exit code."""
+    delete_abandoned()
     state = cluster_state.running()
     if state is None:
         _print(options, None)
