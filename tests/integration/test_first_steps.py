@@ -51,7 +51,7 @@ class User(NamedTuple):
 
     def produce(self, topic: str, lines: str) -> None:
         """Write lines to a topic."""
-        command = [self.python, "-m", "zkconsumer", "cluster", "produce", "--topic", topic]
+        command = [str(self.python), "-m", "zkconsumer", "cluster", "produce", "--topic", topic]
         subprocess.run(command, input=lines, text=True, cwd=self.folder, env=self.environment, check=True)
 
     def start(self, *command: object) -> subprocess.Popen[str]:
