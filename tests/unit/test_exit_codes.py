@@ -113,7 +113,11 @@ def subclasses(of: type[ZkConsumerError]) -> Iterator[type[ZkConsumerError]]:
             yield from subclasses(one)
 
 
-@pytest.mark.parametrize("kind", {ZkConsumerError, *subclasses(ZkConsumerError)}, ids=lambda kind: str(kind.__name__))
+@pytest.mark.parametrize(
+    "kind",
+    dict.fromkeys([ZkConsumerError, *subclasses(ZkConsumerError)]),  # without repetitions
+    ids=lambda kind: str(kind.__name__),
+)
 def test_exit_code_depends_on_class_of_error(kind: type[ZkConsumerError]) -> None:
     problems = {
         *("ZkConsumerError", "OwnershipLostError", "RegistrationError", "AssignmentError", "CorruptRecordError"),
