@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,12 @@ from zookeeper import zookeeper_client
 from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import ZooKeeperServer
+from zkconsumer.errors import ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.health import HealthState
+from zkconsumer.message import TopicPartition
+from zkconsumer.rebalance.handler import AssignedPartition, PartitionHandler
+from zkconsumer.spark.options.subscription import Subscription
+from zkconsumer.spark.planning.standalone_member import StandaloneMember
 from zkconsumer.spark.streams.owner import ApplicationOwner
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
@@ -50,6 +55,10 @@ class OwnZooKeeper:
         """Stop the server."""
         self._server.stop()
 
+    def kill(self) -> None:
+        """Kill the server."""
+        self._server.kill()
+
     def back_up(self) -> None:
         """Copy the data while the server is stopped."""
         self._server.stop()
@@ -57,11 +66,11 @@ class OwnZooKeeper:
         self._server.start()
 
     def lose_transactions(self, kind: str) -> None:
-        """Restart the server without its data (``empty``) or with the data of the backup (``restored``)."""
+        """Restart the server without its data (``empty``) or with the data of the backup."""
         self._commit_transactions()
         self._server.kill()
         shutil.rmtree(self._data)
-        if kind == "restored":
+        if kind != "empty":
             shutil.copytree(self._backup, self._data)
         self._server.start()
 
@@ -91,7 +100,7 @@ def own(tmp_path: Path) -> Iterator[Callable[..., OwnZooKeeper]]:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("chroot", ["", "/some/chroot"])
-@pytest.mark.parametrize("kind", ["empty", "restored"])
+@pytest.mark.parametrize("kind", ["empty", "restored", "restored with the session"])
 def test_member_rejoins_after_ensemble_lost_transactions(
     kind: str,
     chroot: str,
@@ -109,6 +118,9 @@ def test_member_rejoins_after_ensemble_lost_transactions(
     brokers = ",".join(str(broker.endpoint) for broker in cluster.brokers)
     one = member({name: 1}, zookeeper_connect=zookeeper.connect, bootstrap_servers=brokers)
     one.wait_for_more(500)
+    if kind == "restored with the session":  # the znodes of the session exist until it expires
+        zookeeper.back_up()
+        one.wait_for_more(500)
     session = one.core.session.session_id
     zookeeper.lose_transactions(kind)
     wait_for(lambda: one.core.session.session_id not in (0, session), what="a new session")
@@ -141,6 +153,99 @@ def test_lock_of_application_is_lost_with_ensemble(own: Callable[..., OwnZooKeep
     finally:
         for owner in owners:
             owner.close()
+
+
+class QueryHandler(PartitionHandler):
+    """The planner's side of a query, which only records the failures."""
+
+    release_timeout_s = 0.0
+
+    def __init__(self, failures: list[ZkConsumerError]) -> None:
+        self._failures = failures
+
+    def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
+        """Ignore the partitions."""
+
+    def on_partitions_revoked(self, partitions: Set[TopicPartition], final: bool) -> Mapping[TopicPartition, int]:
+        """Return no offsets."""
+        return {}
+
+    def on_partitions_lost(self) -> None:
+        """Do nothing."""
+
+    def on_lease_expired(self) -> None:
+        """Do nothing."""
+
+    def consumed_offsets(self) -> Mapping[TopicPartition, int]:
+        """Return no offsets."""
+        return {}
+
+    def fail(self, error: ZkConsumerError) -> None:
+        """Record the failure."""
+        self._failures.append(error)
+
+
+@pytest.fixture
+def standalone(
+    own: Callable[..., OwnZooKeeper], cluster: DevCluster, topic: Topics, config: Callable[..., ConsumerConfig]
+) -> Iterator[tuple[StandaloneMember, OwnZooKeeper, list[ZkConsumerError]]]:
+    """The member of a query with ``membership=none`` that commits offsets to its own ZooKeeper, and its failures."""
+    zookeeper = own("/chroot")
+    brokers = ",".join(str(broker.endpoint) for broker in cluster.brokers)
+    failures: list[ZkConsumerError] = []
+
+    member = StandaloneMember(
+        config(zookeeper_connect=zookeeper.connect, bootstrap_servers=brokers),
+        Subscription(topics=(topic(),)),
+        QueryHandler(failures),
+        has_offsets=True,
+        unavailable_timeout_s=20.0,
+    )
+    member.start()
+    yield member, zookeeper, failures
+    member.close()
+
+
+Standalone = tuple[StandaloneMember, OwnZooKeeper, list[ZkConsumerError]]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_standalone_member_commits_after_ensemble_lost_data(standalone: Standalone) -> None:
+    member, zookeeper, failures = standalone
+    [partition] = member.assignment
+    assert member.commit({partition: 3}) == {partition: 3}
+    zookeeper.lose_transactions("empty")
+
+    def has_committed() -> bool:
+        try:
+            return member.commit({partition: 5}) == {partition: 5}
+        except ZooKeeperUnavailableError:
+            return False
+
+    wait_for(has_committed, what="a commit in a new session")
+    assert not failures
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_standalone_member_fails_if_connection_thread_ends(
+    standalone: Standalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not wait for a session that nothing re-establishes."""
+    member, zookeeper, failures = standalone
+    assert member._session is not None
+
+    def fail(*_arguments: object) -> None:
+        raise RuntimeError("unexpected")
+
+    monkeypatch.setattr(member._session._client._connection, "_connect_attempt", fail)
+    zookeeper.kill()
+    wait_for(lambda: failures, what="the failure of the query")
+    assert "terminated with an unexpected error" in str(failures[0])
+    with pytest.raises(ZkConsumerError, match="terminated with an unexpected error"):
+        member.commit({})
 
 
 @pytest.mark.slow

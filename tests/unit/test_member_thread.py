@@ -33,10 +33,7 @@ class Parts:
         self.actions: dict[str, Callable[[], Any]] = {}
         self.session: Any = SimpleNamespace(
             lease=SimpleNamespace(remaining_s=60.0),
-            has_failed_authentication=False,
-            has_ended=False,
-            authentication_error=lambda: AuthenticationError("denied"),
-            ended_error=lambda: ZkConsumerError("kazoo's thread has ended"),
+            failure=None,
             close=self._called("session.close"),
         )
         self.membership: Any = SimpleNamespace(
@@ -117,15 +114,13 @@ def test_thread_wakes_up_for_earliest_task(parts: Parts) -> None:
     assert parts.thread._time_to_next_task() is None
 
 
-@pytest.mark.parametrize(
-    ("state", "error"), [("has_failed_authentication", AuthenticationError), ("has_ended", ZkConsumerError)]
-)
-def test_member_fails_with_its_session(state: str, error: type[Exception], parts: Parts) -> None:
+@pytest.mark.parametrize("error", [AuthenticationError("denied"), ZkConsumerError("kazoo's thread has ended")])
+def test_member_fails_with_its_session(error: ZkConsumerError, parts: Parts) -> None:
     thread = started(parts)
-    setattr(parts.session, state, True)
+    parts.session.failure = error
     parts.mailbox.wake()
     wait_for(lambda: not thread._thread.is_alive)
-    assert isinstance(thread.failure, error)
+    assert thread.failure is error
     assert parts.failures == [thread.failure]
     assert thread.failed_at > 0
     assert parts.calls[-4:] == [f"fail {thread.failure}", "handler.lose", "membership.lose", "session.close"]
@@ -141,7 +136,7 @@ def test_failed_member_closes_its_session_in_any_case(part: str, parts: Parts) -
 
     thread = started(parts)
     parts.actions[part] = fail
-    parts.session.has_ended = True
+    parts.session.failure = ZkConsumerError("kazoo's thread has ended")
     parts.mailbox.wake()
     wait_for(lambda: not thread._thread.is_alive)
     assert parts.calls[-1] == "session.close"

@@ -123,10 +123,8 @@ class MemberThread:
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _run_due_tasks(self) -> None:
-        if self._session.has_failed_authentication:
-            raise self._session.authentication_error()  # kazoo will not reconnect after this failure
-        if self._session.has_ended:
-            raise self._session.ended_error()
+        if (failure := self._session.failure) is not None:
+            raise failure
         if self.attempts.run_if_due():
             self._committer.commit_after_rebalance()
         self._committer.commit_if_due()

@@ -238,9 +238,20 @@ class ZooKeeperSession:
         return self._client.is_rejected and not self._closing.is_set()
 
     @property
-    def has_ended(self) -> bool:
-        """Whether kazoo's connection thread terminated before the session was closed, so kazoo cannot reconnect."""
-        return bool(self._client.client_state == KeeperState.CLOSED) and not self._closing.is_set()
+    def failure(self) -> ZkConsumerError | None:
+        """The error after which kazoo does not reconnect, so that only a restart helps; None if there is none.
+
+        ZooKeeper rejected the first authentication, or kazoo's connection thread terminated unexpectedly. The session
+        reports the event ``LOST`` in both cases.
+        """
+        if self.has_failed_authentication:
+            return self.authentication_error()
+        if self._client.client_state == KeeperState.CLOSED and not self._closing.is_set():
+            return ZkConsumerError(
+                f"the connection thread for ZooKeeper at {self.hosts!r} terminated with an unexpected error (traceback "
+                "on standard error); create a new consumer"
+            )
+        return None
 
     # ---- errors ----
 
@@ -251,13 +262,6 @@ class ZooKeeperSession:
     def authentication_error(self) -> AuthenticationError:
         """Return the exception for failed authentication."""
         return self._connection.authentication_error()
-
-    def ended_error(self) -> ZkConsumerError:
-        """Return the exception for a session whose connection thread terminated."""
-        return ZkConsumerError(
-            f"the connection thread for ZooKeeper at {self.hosts!r} terminated with an unexpected error (traceback on "
-            "standard error); create a new consumer"
-        )
 
     # ---- kazoo callbacks ----
 

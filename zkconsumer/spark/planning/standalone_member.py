@@ -162,6 +162,8 @@ class StandaloneMember:
     def _run(self) -> None:
         next_discovery: float | None = 0.0
         while not self._mailbox.is_stopping:
+            if self._session is not None and (failure := self._session.failure) is not None:
+                raise failure
             if next_discovery is not None and time.monotonic() >= next_discovery:
                 next_discovery = self._discover()
             timeout_s = None if next_discovery is None else max(0.0, next_discovery - time.monotonic())
