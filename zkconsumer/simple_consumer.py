@@ -67,6 +67,9 @@ class PartitionMetadata:
 class SimpleConsumer:
     """Low-level consumer with a connection to one broker; used by one thread.
 
+    If the broker closed the connection since the last request, the consumer connects again and repeats the request
+    once.
+
     Each request raises ``NotLeaderError`` if another broker is the partition leader, ``BrokerUnavailableError`` if the
     broker does not respond, ``AuthorizationError`` if the client is not authorized, and ``RetriableError`` for
     most other broker errors.

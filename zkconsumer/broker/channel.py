@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -32,9 +33,16 @@ from zkconsumer.net.host_names import Addresses, resolve
 
 #: Maximum size of a Fetch response in bytes: Kafka's size field is an int32.
 _MAX_FRAME = (1 << 31) - 1
+#: Keys of the requests that have the same effect if the broker processes them twice: Fetch, ListOffsets, Metadata,
+#: OffsetCommit, OffsetFetch and FindCoordinator.
+_REPEATABLE = frozenset({1, 2, 3, 8, 9, 10})
+#: Errors of a connection that the broker has closed.
+_CLOSED_BY_BROKER = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 #: Maximum size in bytes of a response to a request other than Fetch. A Metadata response with a million partitions is
 #: about this large.
 _MAX_RESPONSE = 100 << 20
+
+_REQUEST_FAILED = "request to broker {} failed"
 
 
 class BrokerChannel:
@@ -57,6 +65,7 @@ class BrokerChannel:
         self._receive_buffer = receive_buffer
         self._lock = threading.RLock()  # guards the fields used by close(); never held while blocking
         self._socket: socket.socket | None = None
+        self._is_established = False  # whether requests may have been sent over the connection since it was opened
         self._lookup: Future[Addresses] = Future()  # current or most recent name resolution
         self._active_calls = 0
         self._closed = False
@@ -84,6 +93,7 @@ class BrokerChannel:
                 except BaseException:
                     self.disconnect()
                     raise
+                self._is_established = True
         return self
 
     def close(self) -> None:
@@ -122,6 +132,7 @@ class BrokerChannel:
         """Close the connection; the next request opens a new one."""
         with self._lock:
             sock, self._socket = self._socket, None
+            self._is_established = False
             if sock is not None:
                 sock.close()
 
@@ -235,19 +246,40 @@ class BrokerChannel:
     def exchange(self, request: Any, timeout_s: float | None = None) -> Iterator[Frame]:
         """Send ``request`` and yield a ``Frame`` with the part of the response after the correlation id.
 
+        Brokers close connections that are idle (``connections.max.idle.ms``) or whose SASL session has ended, and all
+        connections when they shut down. If the broker closed a connection that was used before, the channel connects
+        again and repeats the request once. Source: Kafka 1.1 kafka.consumer.SimpleConsumer.sendRequest.
+
         Raises:
             BrokerUnavailableError: the request failed, or the block did not read the complete response. The connection
                 is closed after this error, and after any error raised in the block.
         """
         with self._use(self._timeout_s if timeout_s is None else timeout_s):
-            self.connect()
-            if request.API_VERSION is None:
-                assert self.versions is not None
-                request.API_VERSION = choose_version(request, self.versions, self.endpoint)
-            with self._map_errors("request to broker {} failed"):
-                yield from self._exchange(request)
+            may_repeat = self._is_established and request.API_KEY in _REPEATABLE
+            try:
+                frame = self._send(request)
+            except BrokerUnavailableError as error:
+                if not may_repeat or not isinstance(error.__cause__, _CLOSED_BY_BROKER):
+                    raise
+                frame = self._send(request)
+            with self._map_errors(_REQUEST_FAILED):
+                yield frame
+                if frame.remaining:
+                    raise BrokerUnavailableError(
+                        f"broker {self.endpoint} sent a malformed response to {type(request).__name__}: "
+                        f"{frame.remaining} bytes follow its last field"
+                    )
 
-    def _exchange(self, request: Any) -> Iterator[Frame]:
+    def _send(self, request: Any) -> Frame:
+        """Connect if necessary, send the request, and receive the response up to the correlation id."""
+        self.connect()
+        if request.API_VERSION is None:
+            assert self.versions is not None
+            request.API_VERSION = choose_version(request, self.versions, self.endpoint)
+        with self._map_errors(_REQUEST_FAILED):
+            return self._exchange(request)
+
+    def _exchange(self, request: Any) -> Frame:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         request.with_header(correlation_id=self._correlation, client_id=self._client_id)
         sock = self._socket
@@ -265,13 +297,7 @@ class BrokerChannel:
                 f"{self._security.protocol} listener of a broker"
             )
         self._has_response = True
-        frame = Frame(self._received, self._receive, self.endpoint, size - 4)
-        yield frame
-        if frame.remaining:
-            raise BrokerUnavailableError(
-                f"broker {self.endpoint} sent a malformed response to {type(request).__name__}: "
-                f"{frame.remaining} bytes follow its last field"
-            )
+        return Frame(self._received, self._receive, self.endpoint, size - 4)
 
     def _negotiate(self) -> BrokerVersionData:
         """Return the request versions that the broker supports.

@@ -1,7 +1,8 @@
 """GroupCoordinator: a client for the broker that stores a group's committed offsets and its members.
 
 Source: Kafka 1.1 kafka.client.ClientUtils.channelToOffsetManager, kafka.api.OffsetCommitRequest, OffsetFetchRequest.
-Deliberate difference: a failed fetch or commit request is not retried; the method raises or returns the error.
+Deliberate difference: a failed fetch or commit request is not retried, except if the coordinator of earlier requests is
+no longer running; the method raises or returns the error.
 """
 
 from __future__ import annotations
@@ -146,9 +147,17 @@ class GroupCoordinator:
     def _request(self, request: Any) -> Any:
         """Send a request to the coordinator; a coordinator lookup, if required, may use up to half of the timeout."""
         deadline = time.monotonic() + self._connecting.timeout_s
-        channel = self._channel
-        if channel is None:
-            channel = self._open_channel(self._find_coordinator(self._connecting.timeout_s / 2))
+        if self._channel is not None:
+            try:
+                return self._send(self._channel, request, deadline)
+            except BrokerUnavailableError as error:
+                if not isinstance(error.__cause__, OSError) or isinstance(error.__cause__, TimeoutError):
+                    raise
+                # The coordinator stopped while the connection was idle, so another broker may have replaced it.
+        coordinator = self._find_coordinator((deadline - time.monotonic()) / 2)
+        return self._send(self._open_channel(coordinator), request, deadline)
+
+    def _send(self, channel: BrokerChannel, request: Any, deadline: float) -> Any:
         try:
             return channel.request(request, deadline - time.monotonic())
         except RetriableError:
