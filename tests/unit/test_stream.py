@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections import Counter
@@ -254,6 +255,55 @@ def test_aborted_transactions_count_as_consumed() -> None:
 
     assert offsets(read_until_timeout(fed.stream)) == [3]
     assert fed.consumed == {0: 5}
+
+
+def random_log(rng: random.Random) -> tuple[bytes, int, list[tuple[int, int]], list[int]]:
+    """Return batches, the offset after them, the aborted transactions, and the offsets of the visible records."""
+    data, offset = b"", 0
+    aborted: list[tuple[int, int]] = []
+    visible: list[int] = []
+    for _ in range(rng.randint(1, 6)):
+        kind = rng.choice(["plain", "committed", "aborted", "marker", "empty"])
+        if kind == "marker":
+            data += batches.control_batch(offset, 9, commit=True)
+            offset += 1
+            continue
+        numbers = range(offset, offset + rng.randint(1, 5))
+        offset = numbers.stop
+        if kind == "empty":  # all records were removed by log compaction
+            data += batches.batch([], base_offset=numbers.start, last_offset=numbers.stop - 1)
+            continue
+        data += entry(numbers, producer_id=7 if kind != "plain" else -1, transactional=kind != "plain")
+        if kind != "plain":
+            data += batches.control_batch(offset, 7, commit=kind == "committed")
+            offset += 1
+        if kind == "aborted":
+            aborted.append((7, numbers.start))
+        else:
+            visible += numbers
+    return data, offset, aborted, visible
+
+
+@pytest.mark.parametrize("as_batches", [False, True], ids=["messages", "Arrow batches"])
+def test_hidden_end_of_log_counts_as_consumed(as_batches: bool, record_property: Callable[[str, object], None]) -> None:
+    """Once all records are consumed, the committed offset is the end offset, so the lag is 0 (KAFKA-6607)."""
+    seed = random.randrange(1 << 32)
+    record_property("seed", seed)
+    for number in range(200):
+        data, end, aborted, visible = random_log(random.Random(seed + number))
+        fed = Fed().acquire().put(data, end, aborted=aborted)
+        source = fed.stream.batches() if as_batches else iter(fed.stream)
+        found: list[int] = []
+        while len(found) < len(visible):
+            one = next(source)
+            found += one.column(4).to_pylist() if as_batches else [one.offset]
+        label = f"seed {seed + number}"
+        assert found == visible, label
+        if visible:
+            assert fed.delivered == {0: end}, label
+        with pytest.raises(ConsumerTimeoutError):
+            next(source)
+        assert fed.consumed == {0: end}, label
 
 
 def test_position_is_unknown_before_start_offset() -> None:

@@ -59,7 +59,9 @@ class DecodedRows:
     """Decoded rows of one partition, in column buffers.
 
     Attributes:
-        next_offset: offset after the last entry that was read, even if that entry has no rows.
+        next_offset: offset after the last entry that was read, even if that entry has no rows. It includes the control
+            batches and aborted transactions up to the next row, which would otherwise remain uncommitted at the end of
+            a log (KAFKA-6607).
         counts: the decoder's counters, see ``column_writer.STATE``.
     """
 
@@ -162,7 +164,7 @@ class ChunkReader:
             more_bytes = part.end - part.start if part else 0
             full = rows + more_rows > self._max_rows or size + more_bytes > self._max_bytes
             if parts and (part is None or full):
-                yield from self._decode_parts(parts, timestamp_scale)
+                yield from self._decode_parts(parts, part.offset if part else self._next_offset, timestamp_scale)
                 parts, rows, size = [], 0, 0
             if damage is not None:
                 try:
@@ -305,8 +307,14 @@ class ChunkReader:
 
     # ---- rows ----
 
-    def _decode_parts(self, parts: Sequence[_Part], timestamp_scale: int) -> Iterator[DecodedRows]:
-        """Yield the rows of the parts; if a batch is corrupt, yield only the rows before it and raise its error."""
+    def _decode_parts(
+        self, parts: Sequence[_Part], following_offset: int, timestamp_scale: int
+    ) -> Iterator[DecodedRows]:
+        """Yield the rows of the parts; if a batch is corrupt, yield only the rows before it and raise its error.
+
+        Args:
+            following_offset: offset after the parts and the hidden segments that follow them.
+        """
         headers = None
         if self._headers:
             measured = [native.measure(p.data, p.start, p.end, p.record_count) for p in parts if p.segment.magic == 2]
@@ -322,7 +330,7 @@ class ChunkReader:
         counts = buffers.counts()
         if counts["rows"] and (failed >= 0 or not part.ends_segment):
             self._after_last_row = buffers.offset_at(counts["rows"] - 1) + 1
-        next_offset = part.segment.next_offset if part.ends_segment else self._after_last_row
+        next_offset = following_offset if part.ends_segment else self._after_last_row
         damage: CorruptRecordError | None = None
         if failed >= 0:
             damage, next_offset = self._malformed_record_error(part, failed)
