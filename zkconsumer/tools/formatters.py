@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 from collections.abc import Callable, Sequence
 
@@ -16,6 +17,7 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.native import native
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata
+from zkconsumer.tools import coordinator_records
 
 #: Function that returns the bytes to print for a message.
 Formatter = Callable[[MessageAndMetadata], bytes]
@@ -30,12 +32,14 @@ def parse_properties(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def make_formatter(name: str, properties: dict[str, str]) -> Formatter:
-    """Return the formatter for a class name, which may include the package.
+    """Return the formatter for a class name, which may include the package and an outer class, as in ``A$B``.
 
     Raises:
         ConfigurationError: the class is unknown, or a property has an invalid value.
     """
-    short = name.rpartition(".")[2]
+    short = re.split(r"[.$\\]+", name)[-1]
+    if short in coordinator_records.NAMES:
+        return coordinator_records.make_formatter(short, name)
     makers: dict[str, Callable[[dict[str, str]], Formatter]] = {
         "DefaultMessageFormatter": _default,
         "NoOpMessageFormatter": lambda _: lambda _message: b"",
@@ -43,8 +47,10 @@ def make_formatter(name: str, properties: dict[str, str]) -> Formatter:
         "LoggingMessageFormatter": _logging,
     }
     if short not in makers:
-        meant = suggest(short, makers)
-        hint = f"did you mean kafka.tools.{meant}?" if meant else f"use one of {', '.join(makers)}"
+        names = [*makers, *coordinator_records.NAMES]
+        meant = suggest(short, names)
+        package = "kafka.tools." if meant in makers else ""
+        hint = f"did you mean {package}{meant}?" if meant else f"use one of {', '.join(names)}"
         raise ConfigurationError(f"unknown formatter {name!r}; Java classes cannot be loaded; {hint}")
     return makers[short](properties)
 
