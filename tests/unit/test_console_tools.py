@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from aliases import Run
 import zkconsumer.tools
 from zkconsumer.config.properties import property_table
 from zkconsumer.tools import cluster_state, output
-from zkconsumer.tools.catalogue import TOOLS, Tool, ToolGroup
+from zkconsumer.tools.catalogue import EXAMPLES, TOOLS, Tool, ToolGroup
 from zkconsumer.tools.cli import argument_parser, main
 
 Refused = Callable[..., str]
@@ -201,9 +202,10 @@ def test_full_disk_is_reported(arguments: list[str], tmp_path: Path) -> None:
     )
 
 
-def test_help_lists_all_consumer_properties(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("tool", ["console-consumer", "consumer-perf", "check-config", "update-offsets"])
+def test_consumer_properties_are_listed_on_request(tool: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="^0$"):
-        main(["console-consumer", "--help"])
+        main([tool, "--help-properties"])
 
     listed = re.findall(r"^  (\S+) \(", capfd.readouterr().out.partition("consumer properties")[2], re.MULTILINE)
     assert listed == [row.name for row in property_table()]
@@ -273,6 +275,23 @@ def test_help_lists_each_tool_in_its_group(capfd: pytest.CaptureFixture[str]) ->
     for group in ToolGroup:
         [section] = [text for text in sections if text.startswith(f"{group.value}:")]
         assert re.findall(r"^  ([a-z-]+)", section, re.M) == [tool.name for tool in TOOLS if tool.group is group]
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_help_shows_valid_examples(tool: Tool, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="^0$"):
+        main([tool.name, "--help"])
+
+    text = capfd.readouterr().out
+    assert len(text.splitlines()) < 80, "the help text fits on a few screens"
+    _, found, examples = text.partition("examples:\n")
+    assert found
+    commands = examples.replace("\\\n", " ").strip().splitlines()
+    assert len(commands) == len(EXAMPLES[tool.name])
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        assert program == "zkconsumer"
+        assert argument_parser().parse_args(arguments).tool == tool.name
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)

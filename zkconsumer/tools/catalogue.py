@@ -39,6 +39,7 @@ class Tool(NamedTuple):
         module, _, name = self.function.partition(":")
         function = getattr(importlib.import_module(f"zkconsumer.tools.{module}"), name)
         cast("Callable[[ToolParser], None]", function)(parser)
+        parser.show_examples(*EXAMPLES[self.name])
 
 
 _KAFKA, _OWN, _CLUSTER = ToolGroup
@@ -100,3 +101,50 @@ TOOLS = (
         "cluster:add_options",
     ),
 )
+
+#: Example commands of each tool, shown at the end of its help text.
+EXAMPLES = {
+    "console-consumer": (
+        "zkconsumer console-consumer --zookeeper zk1:2181 --topic orders \\\n  --from-beginning",
+        "zkconsumer console-consumer --zookeeper zk1:2181 --whitelist 'orders.*' --json",
+    ),
+    "offset-checker": ("zkconsumer offset-checker --zookeeper zk1:2181 --group billing",),
+    "export-offsets": ("zkconsumer export-offsets --zookeeper zk1:2181 --group billing \\\n  --output-file offsets",),
+    "import-offsets": ("zkconsumer import-offsets --zookeeper zk1:2181 --input-file offsets",),
+    "update-offsets": ("zkconsumer update-offsets earliest consumer.properties orders",),
+    "consumer-groups": (
+        "zkconsumer consumer-groups --zookeeper zk1:2181 --list",
+        "zkconsumer consumer-groups --zookeeper zk1:2181 --describe --group billing",
+    ),
+    "verify-rebalance": ("zkconsumer verify-rebalance --zookeeper zk1:2181 --group billing",),
+    "consumer-perf": (
+        "zkconsumer consumer-perf --zookeeper zk1:2181 --topic orders \\\n  --messages 1000000 --threads 1",
+    ),
+    "simple-consumer-shell": (
+        "zkconsumer simple-consumer-shell --broker-list broker1:9092 --topic orders \\\n"
+        "  --partition 0 --offset 100 --max-messages 1",
+    ),
+    "doctor": (
+        "zkconsumer doctor --zookeeper zk1:2181 --group billing",
+        "zkconsumer doctor --zookeeper zk1:2181 --group billing --json",
+    ),
+    "watch": (
+        "zkconsumer watch --zookeeper zk1:2181 --group billing",
+        "zkconsumer watch --zookeeper zk1:2181 --group billing --count 1 --json",
+    ),
+    "migrate-offsets": (
+        "zkconsumer migrate-offsets --zookeeper zk1:2181 --group billing \\\n  --to kafka --execute",
+        "zkconsumer migrate-offsets --zookeeper zk1:2181 --group billing \\\n"
+        "  --from zookeeper --to json:offsets.json --execute",
+    ),
+    "check-config": ("zkconsumer check-config consumer.properties",),
+    "pack-for-spark": (
+        "zkconsumer pack-for-spark packages.tar.gz",
+        "zkconsumer pack-for-spark packages.tar.gz --include protobuf",
+    ),
+    "cluster": (
+        "zkconsumer cluster up --detach --topic orders:4",
+        "zkconsumer cluster status --properties",
+        "zkconsumer cluster down",
+    ),
+}

@@ -49,6 +49,7 @@ def add_options(parser: ToolParser) -> None:
     parser.set_defaults(run=run)
     parser.describe(_DETAILS)
     parser.add_argument("file", type=Path, metavar="FILE", help="consumer properties file")
+    common.add_help_properties(parser)
     common.add_json(parser)
 
 

@@ -15,10 +15,13 @@ from tenacity import Retrying
 from zkconsumer import retry
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.config.consumer_config import ConsumerConfig, read_properties
+from zkconsumer.config.properties import property_table
+from zkconsumer.config.tables import to_text
 from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.access import Access, open_access
+from zkconsumer.tools import output
 from zkconsumer.tools.output import OutputClosedError
 from zkconsumer.zookeeper import registry
 
@@ -84,6 +87,34 @@ def add_access(parser: argparse.ArgumentParser, *, brokers: bool = True) -> None
         parser.add_argument(
             "--bootstrap-server", metavar="HOSTS", help="brokers of a cluster in KRaft mode: host:port,..."
         )
+
+
+def add_consumer_config(parser: argparse.ArgumentParser) -> None:
+    """Add ``--consumer.config`` and ``--help-properties``."""
+    parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="consumer properties file")
+    add_help_properties(parser)
+
+
+def add_help_properties(parser: argparse.ArgumentParser) -> None:
+    """Add ``--help-properties``, which lists the consumer properties."""
+    parser.add_argument(
+        "--help-properties",
+        action=_ShowProperties,
+        nargs=0,
+        default=argparse.SUPPRESS,
+        help="list the consumer properties and exit",
+    )
+
+
+class _ShowProperties(argparse.Action):
+    """Prints the consumer properties, and exits."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print the properties with their types, defaults and descriptions."""
+        output.echo("consumer properties (type, default):")
+        for line in to_text(property_table()).splitlines():
+            output.echo(line)
+        parser.exit()
 
 
 def positive(text: str) -> int:

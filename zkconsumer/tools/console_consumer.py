@@ -13,8 +13,6 @@ import signal
 import sys
 
 from zkconsumer.config.consumer_config import ConsumerConfig
-from zkconsumer.config.properties import property_table
-from zkconsumer.config.tables import to_text
 from zkconsumer.consumer.connector import create_consumer
 from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, ConsumerTimeoutError
@@ -35,13 +33,12 @@ from zkconsumer.zookeeper.registry import BROKER_IDS, GroupPaths
 def add_options(parser: ToolParser) -> None:
     """Add the description, the options and the function that runs the tool."""
     parser.set_defaults(run=run)
-    parser.epilog = f"consumer properties (type, default):\n{to_text(property_table())}"
     common.add_zookeeper(parser, is_required=True)
     topics = parser.add_mutually_exclusive_group(required=True)
     topics.add_argument("--topic", help="topic to consume")
     topics.add_argument("--whitelist", metavar="REGEX", help="regular expression that matches the topics to consume")
     topics.add_argument("--blacklist", metavar="REGEX", help="regular expression that matches the topics to exclude")
-    parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="consumer properties file")
+    common.add_consumer_config(parser)
     parser.add_argument(
         "--consumer-property",
         action="append",

@@ -64,7 +64,7 @@ def add_options(parser: ToolParser) -> None:
     )
     parser.add_argument("--show-detailed-stats", action="store_true", help="print one row per thread and interval")
     parser.add_argument("--hide-header", action="store_true", help="do not print the header")
-    parser.add_argument("--consumer.config", dest="consumer_config", metavar="FILE", help="consumer properties file")
+    common.add_consumer_config(parser)
     parser.add_argument("--arrow", action="store_true", help="consume Arrow batches instead of messages")
     common.add_json(parser)
 

@@ -60,6 +60,7 @@ def add_update(parser: ToolParser) -> None:
         "config", metavar="consumer.properties", help="properties file with zookeeper.connect and group.id"
     )
     parser.add_argument("topic", help="topic whose offsets are set")
+    common.add_help_properties(parser)
     parser.add_argument(
         "--zookeeper",
         metavar="HOSTS",
