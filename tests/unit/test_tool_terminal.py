@@ -67,6 +67,23 @@ def test_text_of_znodes_is_no_markup(capfd: pytest.CaptureFixture[str]) -> None:
     assert plain(capfd.readouterr().out).split() == ["[red]T", r"[red]x[/nothing]\x1b[2J"]
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_shown_on_a_terminal_only(
+    is_terminal: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+
+    for step in terminal.count_steps("groups", ["a", "b", "c"]):
+        output.echo(step)
+
+    out, errors = capfd.readouterr()
+    assert out == "a\nb\nc\n", "standard output can be a file"
+    assert ("groups" in plain(errors)) == is_terminal
+    if is_terminal:
+        assert "3/3" in plain(errors)
+
+
 def doctor_lines(*findings: Finding) -> list[str | output.Line]:
     return list(doctor._lines(GroupState("g"), assess_health(findings), findings))
 

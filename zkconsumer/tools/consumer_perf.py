@@ -19,10 +19,14 @@ from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.consumer.connector import create_consumer
 from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import ConsumerTimeoutError
-from zkconsumer.tools import common, output
+from zkconsumer.tools import common, output, terminal
 from zkconsumer.tools.arguments import ToolParser
 
 _MB = 1024 * 1024
+
+#: Seconds between two updates of the progress bar.
+_REFRESH_S = 0.5
+
 #: Maps pattern letters of Java's SimpleDateFormat to ``strftime`` directives.
 _LETTERS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}
 _DETAILED = ("time", "threadId", "data.consumed.in.MB", "MB.sec", "data.consumed.in.nMsg", "nMsg.sec")
@@ -99,7 +103,7 @@ def _measure(options: argparse.Namespace, config: ConsumerConfig) -> None:
         readers = [_Reader(options, stream, number, started_at) for number, stream in enumerate(streams)]
         running = [pool.submit(reader.run, is_interrupted) for reader in readers]
         try:
-            finished, _ = futures.wait(running, return_when=futures.FIRST_EXCEPTION)
+            finished = _wait(options, running, readers)
         finally:
             is_interrupted.set()
         for future in finished:
@@ -109,6 +113,18 @@ def _measure(options: argparse.Namespace, config: ConsumerConfig) -> None:
         messages, megabytes = sum(r.messages for r in readers), sum(r.size for r in readers) / _MB
         first, last = (_date(at, options.date_format) for at in (start, start + duration_s))
         _print(options, _SUMMARY, first, last, megabytes, megabytes / duration_s, messages, messages / duration_s)
+
+
+def _wait(
+    options: argparse.Namespace, running: list[futures.Future[None]], readers: list[_Reader]
+) -> set[futures.Future[None]]:
+    """Wait until all readers have finished or one of them has failed; on a terminal, show the number of messages."""
+    with terminal.show_progress("messages", options.messages * options.threads) as update:
+        while True:
+            finished, others = futures.wait(running, _REFRESH_S, futures.FIRST_EXCEPTION)
+            update(sum(reader.messages for reader in readers))
+            if not others or any(future.exception() for future in finished):
+                return finished
 
 
 def _properties(options: argparse.Namespace) -> dict[str, object]:

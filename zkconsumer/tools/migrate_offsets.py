@@ -13,7 +13,7 @@ from typing import Any
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
-from zkconsumer.tools import common, group_state, output
+from zkconsumer.tools import common, group_state, output, terminal
 from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.common import ToolError
 
@@ -34,6 +34,9 @@ Without --execute, the tool only prints what it would do. A group with live memb
 members would overwrite the copied offsets. The tool can be interrupted and run again: it copies only offsets that
 differ. The exit code is 1 if the target has higher offsets, which are kept unless --allow-back is set.
 """
+
+#: Maximum number of offsets per commit.
+_PART = 500
 
 _HIGHER = "skip, target is higher"
 _IN_CLUSTER = ("zookeeper", "kafka")
@@ -162,8 +165,12 @@ class _Group:
         return dict(common.retrying()(self._kafka.fetch, partitions))
 
     def commit(self, storage: str, offsets: Offsets, allow_back: bool) -> None:
-        """Commit offsets to ``zookeeper`` or ``kafka``."""
-        (self._zookeeper if storage == "zookeeper" else self._kafka).commit(offsets, allow_lower=allow_back)
+        """Commit offsets to ``zookeeper`` or ``kafka``; on a terminal, show the progress."""
+        target = self._zookeeper if storage == "zookeeper" else self._kafka
+        partitions = list(offsets)
+        parts = [partitions[first : first + _PART] for first in range(0, len(partitions), _PART)]
+        for part in terminal.count_steps(f"parts of up to {_PART} offsets", parts):
+            target.commit({partition: offsets[partition] for partition in part}, allow_lower=allow_back)
 
 
 def _checkpoints() -> Any:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from collections.abc import Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+_Step = TypeVar("_Step")
 
 #: Minimum width of a column with text, in characters, if the numbers are kept on one line.
 _MIN_TEXT_WIDTH = 8
@@ -65,3 +69,35 @@ def create_table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: i
     for row in rows:
         table.add_row(*map(Text, row))
     return table
+
+
+@contextlib.contextmanager
+def show_progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on standard error if it is a terminal and the extra ``cli`` is installed.
+
+    Args:
+        description: what is processed.
+        total: number of steps; None if it is unknown.
+
+    Yields:
+        Function that sets the number of finished steps.
+    """
+    console = create_console(stderr=True) if sys.stderr is not None and sys.stderr.isatty() else None
+    if console is None:
+        yield lambda _done: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # Standard output may be a file.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as progress:
+        task = progress.add_task(description, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def count_steps(description: str, steps: Sequence[_Step]) -> Iterator[_Step]:
+    """Yield each step, and show the number of finished steps; see ``show_progress``."""
+    with show_progress(description, len(steps)) as update:
+        for number, step in enumerate(steps, 1):
+            yield step
+            update(number)

@@ -21,7 +21,7 @@ from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
-from zkconsumer.tools import common, group_state, output
+from zkconsumer.tools import common, group_state, output, terminal
 from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.common import ToolError
 from zkconsumer.zookeeper.registry import OFFSET_MAX, GroupPaths, parse_partition_number
@@ -75,7 +75,7 @@ def run_export(options: argparse.Namespace) -> int:
     with common.access(common.read_config(options, options.zookeeper)) as access:
         session = access.session
         lines, skipped, counts = [], [], {}
-        for group in options.group or group_state.groups(session):
+        for group in terminal.count_steps("groups", options.group or group_state.groups(session)):
             group_state.check_exists(session, group)
             state = group_state.read(session, group)
             for path, error in state.unreadable.items():
