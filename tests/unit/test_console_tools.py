@@ -289,7 +289,7 @@ def test_help_shows_valid_examples(tool: Tool, capfd: pytest.CaptureFixture[str]
     commands = examples.replace("\\\n", " ").strip().splitlines()
     assert len(commands) == len(EXAMPLES[tool.name])
     for command in commands:
-        program, *arguments = shlex.split(command)
+        program, *arguments = shlex.split(command.removeprefix('eval "$(').removesuffix(')"'))
         assert program == "zkconsumer"
         assert argument_parser().parse_args(arguments).tool == tool.name
 

@@ -82,6 +82,7 @@ BORDERS = {
     "regex": {"rebalance"},
     "packaging": {"tools"},
     "rich": {"tools"},
+    "shtab": {"tools"},
     "prometheus_client": {"prometheus"},
 }
 

@@ -39,7 +39,8 @@ class Tool(NamedTuple):
         module, _, name = self.function.partition(":")
         function = getattr(importlib.import_module(f"zkconsumer.tools.{module}"), name)
         cast("Callable[[ToolParser], None]", function)(parser)
-        parser.show_examples(*EXAMPLES[self.name])
+        if self.name in EXAMPLES:
+            parser.show_examples(*EXAMPLES[self.name])
 
 
 _KAFKA, _OWN, _CLUSTER = ToolGroup
@@ -94,6 +95,7 @@ TOOLS = (
         _OWN,
         "pack_for_spark:add_options",
     ),
+    Tool("completion", "Print a completion script for a shell", _OWN, "completion:add_options"),
     Tool(
         "cluster",
         "Start, use and stop a development cluster of ZooKeeper and Kafka brokers on this machine",
@@ -101,6 +103,9 @@ TOOLS = (
         "cluster:add_options",
     ),
 )
+
+#: Subcommand that is not shown in the help text; completion scripts call it.
+HIDDEN = Tool("list-names", "List the names of groups or topics", _OWN, "completion:add_list_names")
 
 #: Example commands of each tool, shown at the end of its help text.
 EXAMPLES = {
@@ -142,6 +147,7 @@ EXAMPLES = {
         "zkconsumer pack-for-spark packages.tar.gz",
         "zkconsumer pack-for-spark packages.tar.gz --include protobuf",
     ),
+    "completion": ('eval "$(zkconsumer completion bash)"',),
     "cluster": (
         "zkconsumer cluster up --detach --topic orders:4",
         "zkconsumer cluster status --properties",

@@ -12,7 +12,7 @@ from typing import Any
 from zkconsumer.errors import BrokerUnavailableError, RetriableError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.tools import output
 from zkconsumer.tools.arguments import ToolParser
-from zkconsumer.tools.catalogue import TOOLS, ToolGroup
+from zkconsumer.tools.catalogue import HIDDEN, TOOLS, ToolGroup
 from zkconsumer.tools.failures import ExitCode, print_error
 from zkconsumer.tools.output import OutputClosedError, OutputError
 
@@ -31,6 +31,7 @@ class _CommandParser(ToolParser):
         for tool in TOOLS:
             description = f"{tool.summary}."
             self.tools.add_parser(tool.name, help=tool.summary, description=description, complete=tool.add_options)
+        self.tools.add_parser(HIDDEN.name, description=f"{HIDDEN.summary}.", complete=HIDDEN.add_options)
         self.tools.add_parser("help", description="Describe the command or a tool.", complete=_add_help)
 
     def format_help(self) -> str:
