@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -317,20 +318,59 @@ def test_help_fits_in_eighty_columns(parser: argparse.ArgumentParser, monkeypatc
     assert [line for line in parser.format_help().splitlines() if len(line) > 80] == []
 
 
-def test_ctrl_c_during_imports_is_quiet() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_during_imports_is_quiet(number: signal.Signals) -> None:
     """The interrupt arrives when the first module of the package is imported."""
     code = (
         "import os, runpy, signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'zkconsumer.tools.cli': os.kill(os.getpid(), signal.SIGINT)\n"
+        f"        if name == 'zkconsumer.tools.cli': os.kill(os.getpid(), {int(number)})\n"
         "sys.meta_path.insert(0, Finder())\n"
         "sys.argv = ['zkconsumer', 'cluster', 'status']\n"
         "runpy.run_module('zkconsumer', run_name='__main__')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
 
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "")
+
+
+_SIGNALLED = """
+import os, signal, sys
+from zkconsumer import __main__
+from zkconsumer.tools import cli
+
+def main():
+    try:
+        for number in sys.argv[1:]:
+            os.kill(os.getpid(), int(number))
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) * 3:
+            os.kill(os.getpid(), number)
+        print("cleaned up")
+    return 3
+
+cli.main = main
+sys.exit(__main__.run())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_exit_code_is_that_of_first_signal(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", _SIGNALLED, str(int(number))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "cleaned up\n", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_signals_ignored_at_start_stay_ignored(number: signal.Signals) -> None:
+    """``nohup`` and a shell's background jobs ignore them."""
+    code = f"import signal; signal.signal({int(number)}, signal.SIG_IGN)\n{_SIGNALLED}"
+    command = [sys.executable, "-c", code, str(int(number)), str(int(signal.SIGTERM))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "cleaned up\n", "")
 
 
 def test_package_imports_nothing_before_command_handles_interrupts() -> None:

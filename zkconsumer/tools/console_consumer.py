@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import signal
-import sys
 
 from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.consumer.connector import create_consumer
@@ -77,7 +75,6 @@ def run(options: argparse.Namespace) -> int:
     topics = _topics(options)
     _check_znodes(config, options)
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         with create_consumer(config) as consumer:
             if isinstance(topics, str):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import threading
 import time
 from concurrent import futures
 from datetime import UTC, datetime
@@ -92,7 +91,6 @@ def run(options: argparse.Namespace) -> int:
 def _measure(options: argparse.Namespace, config: ConsumerConfig) -> None:
     if not options.hide_header and not options.json:
         output.echo(", ".join(_DETAILED if options.show_detailed_stats else _SUMMARY))
-    is_interrupted = threading.Event()
     # The consumer is closed before the pool; this wakes up readers that wait for messages.
     with (
         futures.ThreadPoolExecutor(options.threads, thread_name_prefix="consumer-perf") as pool,
@@ -101,13 +99,11 @@ def _measure(options: argparse.Namespace, config: ConsumerConfig) -> None:
         streams = consumer.create_message_streams({options.topic: options.threads})[options.topic]
         start, started_at = time.time(), time.monotonic()
         readers = [_Reader(options, stream, number, started_at) for number, stream in enumerate(streams)]
-        running = [pool.submit(reader.run, is_interrupted) for reader in readers]
+        running = [pool.submit(reader.run) for reader in readers]
         try:
-            finished = _wait(options, running, readers)
+            _wait(options, running, readers)
         finally:
-            is_interrupted.set()
-        for future in finished:
-            future.result()
+            consumer.stop()
     if not options.show_detailed_stats:
         duration_s = max(max(reader.last_read_at for reader in readers) - started_at, 1e-9)
         messages, megabytes = sum(r.messages for r in readers), sum(r.size for r in readers) / _MB
@@ -115,16 +111,15 @@ def _measure(options: argparse.Namespace, config: ConsumerConfig) -> None:
         _print(options, _SUMMARY, first, last, megabytes, megabytes / duration_s, messages, messages / duration_s)
 
 
-def _wait(
-    options: argparse.Namespace, running: list[futures.Future[None]], readers: list[_Reader]
-) -> set[futures.Future[None]]:
-    """Wait until all readers have finished or one of them has failed; on a terminal, show the number of messages."""
+def _wait(options: argparse.Namespace, running: list[futures.Future[None]], readers: list[_Reader]) -> None:
+    """Wait until all readers have finished, and raise their first error; on a terminal, show the number of messages."""
+    waiting = set(running)
     with terminal.show_progress("messages", options.messages * options.threads) as update:
-        while True:
-            finished, others = futures.wait(running, _REFRESH_S, futures.FIRST_EXCEPTION)
+        while waiting:  # wakes up regularly, also to run signal handlers
+            finished, waiting = futures.wait(waiting, _REFRESH_S, futures.FIRST_EXCEPTION)
             update(sum(reader.messages for reader in readers))
-            if not others or any(future.exception() for future in finished):
-                return finished
+            for future in finished:
+                future.result()
 
 
 def _properties(options: argparse.Namespace) -> dict[str, object]:
@@ -159,8 +154,8 @@ class _Reader:
         self._interval_s = options.reporting_interval / 1000
         self._reported = (0, 0)  # messages and bytes at the previous report
 
-    def run(self, is_interrupted: threading.Event) -> None:
-        """Consume until ``--messages`` is reached, no further message arrives, or ``is_interrupted`` is set."""
+    def run(self) -> None:
+        """Consume until ``--messages`` is reached, no further message arrives, or the consumer is stopped."""
         options = self._options
         report_at = time.monotonic() + self._interval_s
         try:
@@ -175,7 +170,7 @@ class _Reader:
                 if options.show_detailed_stats and now >= report_at:
                     self._report()
                     report_at = now + self._interval_s
-                if self.messages >= options.messages or is_interrupted.is_set():
+                if self.messages >= options.messages:
                     return
         except ConsumerTimeoutError:
             pass  # no message arrived within consumer.timeout.ms
