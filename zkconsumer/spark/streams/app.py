@@ -23,7 +23,7 @@ from zkconsumer.spark.streams.progress import Progress, ProgressReports
 from zkconsumer.spark.streams.query import TopologyQuery
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.spark.streams.signals import handling_signals
-from zkconsumer.threads import WAKE_INTERVAL_S, OwnedThread
+from zkconsumer.threads import WAKE_INTERVAL_S, OwnedThread, run_protected
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle, StateListener
@@ -134,7 +134,7 @@ class StreamsApp:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        run_protected(self.close, f"zkconsumer-streams-{self._name}-close")
 
     @property
     def state(self) -> ApplicationState:
@@ -237,17 +237,17 @@ class StreamsApp:
         return ended
 
     def run(self) -> None:
-        """Start the application, wait until it ends or receives SIGINT (Ctrl-C) or SIGTERM, and close it.
+        """Start the application, wait until it ends or receives SIGINT (Ctrl-C), SIGTERM or SIGHUP, and close it.
 
-        Must be called in the main thread, because only that thread can handle signals.
+        Further signals do not interrupt ``close``. Signals that are ignored stay ignored. Must be called in the main
+        thread, because only that thread can handle signals.
 
         Raises:
             StreamsError: the query failed; its exception is the cause. See also ``start``.
         """
-        signalled = threading.Event()
-        with handling_signals(signalled), self:
+        with handling_signals() as stop, self:
             while not self.wait(_POLL_S):
-                if signalled.is_set():
+                if stop.has_arrived:
                     return
 
     def clean_up(self) -> list[str]:
