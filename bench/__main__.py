@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import decoder, report
+from bench.child_processes import stopping_children
 from bench.topics import CODECS, PARTITIONS, RECORDS, VALUE_SIZE, fill
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import SteadyLoad, numbered_batch
@@ -317,4 +318,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with stopping_children():
+        main()

@@ -25,6 +25,7 @@ from typing import Any
 from kazoo.client import KazooClient
 
 from bench import report
+from bench.child_processes import stopping_children
 from tests.interop.jvm import WIDTH, ChildConsumer, Maker, jvm_consumer, our_consumer
 from zkconsumer import ConsumerConfig, KafkaStream, TopicPartition, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -312,4 +313,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with stopping_children():
+        main()

@@ -14,6 +14,7 @@ import uuid
 
 import psutil
 
+from bench.child_processes import stopping_children
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
@@ -81,4 +82,5 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         print(measure(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
     else:
-        main()
+        with stopping_children():
+            main()

@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from bench.__main__ import machine
+from bench.child_processes import stopping_children
 from bench.report import FOLDER
 from bench.streams import count, latency, restore, stages, words
 from bench.streams.applications import APPLICATIONS
@@ -99,4 +100,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with stopping_children():
+        main()
