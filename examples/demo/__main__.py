@@ -22,7 +22,7 @@ from pathlib import Path  # noqa: E402
 import psutil  # noqa: E402
 from rich.markup import escape  # noqa: E402
 
-from examples.demo.ctrl_c import CtrlC  # noqa: E402
+from examples.demo.ctrl_c import CtrlC, ignore_signals  # noqa: E402
 from examples.demo.phases import Demo  # noqa: E402
 from examples.demo.screen import Screen  # noqa: E402
 from zkconsumer.devcluster import DevCluster  # noqa: E402
@@ -30,7 +30,7 @@ from zkconsumer.devcluster import DevCluster  # noqa: E402
 
 def clean_up(cluster: DevCluster, folder: Path) -> None:
     """Kill all child processes, and delete ``folder``. If a call is interrupted, the function can be called again."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ignore_signals()
     children = psutil.Process().children(recursive=True)  # Spark, its workers, and the plain process
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -51,7 +51,7 @@ def screen_only_for_demo(log: Path) -> Screen:
 
 def main() -> int:
     """Run the demo, and return the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore Ctrl-C until the clean-up of the directory is guaranteed
+    ignore_signals()  # until the clean-up of the directory is guaranteed
     folder = Path(tempfile.mkdtemp(prefix="zkconsumer-demo-"))
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     log = folder.with_suffix(".log")
@@ -67,7 +67,7 @@ def main() -> int:
         clean_up(cluster, folder)  # Ctrl-C may have interrupted the first call
         screen.say("interrupted; all servers are stopped")
         log.unlink()
-        return 130
+        return 128 + (ctrl_c.number or signal.SIGINT)
     except Exception as error:
         sys.excepthook(type(error), error, error.__traceback__)
         screen.say(escape(f"The demo failed: {error}\nThe output of all programs is in {log}"))

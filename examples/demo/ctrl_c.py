@@ -1,26 +1,40 @@
-"""Ctrl-C handling of the demo."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP in the demo."""
 
 from __future__ import annotations
 
 import signal
 
+from zkconsumer.signals import END_SIGNALS
+
 
 class CtrlC:
-    """Raises KeyboardInterrupt on the first Ctrl-C. Later ones are ignored, so they cannot interrupt the clean-up."""
+    """Raises KeyboardInterrupt on the first signal. Later ones are ignored, so they cannot interrupt the clean-up.
+
+    Attributes:
+        number: number of the first signal; None if there was none.
+    """
 
     def __init__(self) -> None:
-        self._is_pressed = False
+        self.number: int | None = None
 
     def handle(self) -> None:
-        """Install the signal handler. Call this again after a library replaced the handler."""
-        signal.signal(signal.SIGINT, self._on_signal)
+        """Install the signal handlers. Call this again after a library replaced a handler."""
+        if self.number is None:
+            for number in END_SIGNALS:
+                signal.signal(number, self._on_signal)
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if Ctrl-C was pressed, even if Python discarded the first exception in a callback."""
-        if self._is_pressed:
+        """Raise KeyboardInterrupt if a signal arrived, even if Python discarded the first exception in a callback."""
+        if self.number is not None:
             raise KeyboardInterrupt
 
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._is_pressed = True
+    def _on_signal(self, number: int, _frame: object) -> None:
+        ignore_signals()
+        self.number = number
         raise KeyboardInterrupt
+
+
+def ignore_signals() -> None:
+    """Ignore Ctrl-C, SIGTERM and SIGHUP."""
+    for number in END_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
