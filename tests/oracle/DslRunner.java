@@ -29,6 +29,7 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.test.TestRecord;
 import org.apache.kafka.streams.kstream.Branched;
 import org.apache.kafka.streams.kstream.BranchedKStream;
 import org.apache.kafka.streams.kstream.CogroupedKStream;
@@ -129,14 +130,19 @@ public final class DslRunner {
                 if (event.has("advance")) {
                     driver.advanceWallClockTime(Duration.ofMillis(event.get("advance").asLong()));
                 } else {
+                    final RecordHeaders headers = new RecordHeaders();
+                    event.path("headers").forEach(h -> headers.add(h.get(0).asText(), bytes(h.get(1))));
                     topics.computeIfAbsent(text(event, "topic"),
                         name -> driver.createInputTopic(name, new StringSerializer(), new StringSerializer()))
-                        .pipeInput(text(event, "key"), text(event, "value"), event.get("ts").asLong());
+                        .pipeInput(new TestRecord<>(text(event, "key"), text(event, "value"), headers, event.get("ts").asLong()));
                 }
                 final ArrayNode records = sent.addArray();
                 for (final JsonNode topic : request.get("outputs")) {
                     for (ProducerRecord<byte[], byte[]> one : read(driver, topic.asText())) {
-                        records.addArray().add(one.topic()).add(hex(one.key())).add(hex(one.value())).add(one.timestamp());
+                        final ArrayNode record = records.addArray();
+                        record.add(one.topic()).add(hex(one.key())).add(hex(one.value())).add(one.timestamp());
+                        final ArrayNode headers = record.addArray();
+                        one.headers().forEach(header -> headers.addArray().add(header.key()).add(hex(header.value())));
                     }
                 }
             }
@@ -154,6 +160,10 @@ public final class DslRunner {
             }
         }
         return answer;
+    }
+
+    private static byte[] bytes(final JsonNode text) {
+        return text.isNull() ? null : text.asText().getBytes(StandardCharsets.UTF_8);
     }
 
     private static List<ProducerRecord<byte[], byte[]>> read(final TopologyTestDriver driver, final String topic) {

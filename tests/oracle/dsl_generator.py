@@ -8,7 +8,8 @@ from typing import Any
 
 Json = Any
 
-_KEYS = ("a", "b", "cc", "dd", None)
+_KEYS = ("a", "b", "cc", "dd", "", None)
+_HEADERS: tuple[Json, ...] = ([], [], [], [["h", "1"]], [["h", ""], ["h", None], ["\u00e4", "2"]])
 _VALUES = ("a", "ab", "b d", "xyz", "e", "ad", "", None, "hello", "zaz")
 _PREDICATES, _MAPPERS = ("odd", "a"), ("x", "key", "thirds")
 
@@ -68,7 +69,9 @@ class PipelineGenerator:
         rng = self._rng
         if rng.random() < 0.05:
             return {"advance": rng.choice((1, 500, 2_000))}
-        self._now = max(0, self._now + rng.randint(0, 100) + rng.choice((0, 0, 200)) - rng.choice((0, 0, 60, 300)))
+        self._now = max(
+            0, self._now + rng.choice((0, rng.randint(0, 100))) + rng.choice((0, 0, 200)) - rng.choice((0, 0, 60, 300))
+        )
         if rng.random() < 0.05:
             self._now += rng.choice((1_000, 100_000, 10_000_000))
         return {
@@ -76,6 +79,7 @@ class PipelineGenerator:
             "key": rng.choice(_KEYS),
             "value": rng.choice(_VALUES),
             "ts": self._now,
+            "headers": rng.choice(_HEADERS),
         }
 
     # ---- sources ----

@@ -282,9 +282,13 @@ class PipelineDriver(TopologyTestDriver):
         if "advance" in event:
             self.advance_wall_clock_time(event["advance"])
         else:
-            self.create_input_topic(event["topic"]).pipe_input(event["key"], event["value"], event["ts"])
+            headers = [(name, None if text is None else text.encode()) for name, text in event.get("headers", ())]
+            self.create_input_topic(event["topic"]).pipe_input(event["key"], event["value"], event["ts"], headers)
         return [
-            [record.topic, _hex(record.key), _hex(record.value), record.timestamp]
+            [
+                *(record.topic, _hex(record.key), _hex(record.value), record.timestamp),
+                [[name, _hex(value)] for name, value in record.headers],
+            ]
             for topic in topics
             for record in self._outputs.pop(topic, ())
         ]

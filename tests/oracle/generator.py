@@ -221,12 +221,12 @@ class _Scenario:
                 value = value.replace("!bad", "") + str(rng.randrange(3))
             event: Json = {
                 "topic": topic,
-                "key": None if rng.random() < 0.04 else rng.choice(["a", "ab", "b", "aa"]),
-                "value": None if rng.random() < 0.04 else value,
+                "key": rng.choice([None, ""]) if rng.random() < 0.08 else rng.choice(["a", "ab", "b", "aa"]),
+                "value": rng.choice([None, ""]) if rng.random() < 0.08 else value,
                 "ts": now,
             }
             if rng.random() < 0.2:
-                event["headers"] = [["h", "1"]]
+                event["headers"] = rng.choice([[["h", "1"]], [["h", ""], ["h", "2"], ["\u00e4", "\u20ac"]]])
             self.request["events"].append(event)
 
 

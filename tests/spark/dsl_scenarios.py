@@ -28,7 +28,7 @@ Json = Any
 
 _CACHE_BYTES = 10 * 1024 * 1024
 #: Keys and times at which versioned stores are read.
-PROBES = {"keys": ["a", "b", "cc", "dd"], "times": list(range(0, 2_000, 100))}
+PROBES = {"keys": ["a", "b", "cc", "dd", ""], "times": list(range(0, 2_000, 100))}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,9 +69,9 @@ def compare_with_driver(case: PipelineCase, outputs: list[Json]) -> list[str]:
     if case.request["cache"]:
         return []
     answer, topics = case.driver_answer, case.request["outputs"]
-    found = {topic: [row[2:5] for rows in outputs for row in rows if row[0] == topic] for topic in topics}
+    found = {topic: [row[2:6] for rows in outputs for row in rows if row[0] == topic] for topic in topics}
     sent = [row for rows in answer["outputs"] for row in rows]
-    wanted = {topic: [[*map(_decode_hex, row[1:3]), row[3]] for row in sent if row[0] == topic] for topic in topics}
+    wanted = {topic: [_decode_row(row) for row in sent if row[0] == topic] for topic in topics}
     task = TaskInMemory(case.subtopology, 0)
     for step in case.steps[0]:
         task.process(step)
@@ -81,6 +81,12 @@ def compare_with_driver(case: PipelineCase, outputs: list[Json]) -> list[str]:
     return [
         describe_difference(case, 0, what, found, wanted) for what, (found, wanted) in pairs.items() if found != wanted
     ]
+
+
+def _decode_row(row: Json) -> list[Json]:
+    """Return key, value, timestamp and headers."""
+    _, key, value, timestamp, headers = row
+    return [*map(_decode_hex, (key, value)), timestamp, [[name, _decode_hex(data) or ""] for name, data in headers]]
 
 
 def _decode_hex(data: str | None) -> str | None:
