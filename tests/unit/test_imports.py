@@ -201,6 +201,9 @@ def test_command_and_pytest_plugin_do_not_import_pyspark(module: str) -> None:
     assert not {name for name in modules_after(f"import {module}") if name.partition(".")[0] in ("pyspark", "py4j")}
 
 
+#: Modules of ``tools`` that parse the command line and print help texts.
+SHARED = ("arguments", "catalogue", "cli", "failures", "output", "terminal")
+
 #: Modules that take long to import and that no tool needs to parse its arguments.
 HEAVY = ("numpy", "pyarrow", "kafka", "kazoo", "rich", "structlog", "javaproperties", "pandas", "tenacity", "packaging")
 
@@ -215,7 +218,7 @@ def test_version_and_help_import_no_tool(arguments: str) -> None:
         "print()"
     )
     after = modules_after(statement)
-    shared = {f"zkconsumer.tools.{name}" for name in ("arguments", "catalogue", "cli", "failures", "output")}
+    shared = {f"zkconsumer.tools.{name}" for name in SHARED}
     tools = {name for name in after if name.startswith("zkconsumer.tools.")}
 
     assert not {name for name in after if name.partition(".")[0] in HEAVY}
