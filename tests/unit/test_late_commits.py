@@ -108,9 +108,10 @@ class Scene:
         self.offset = 0
         mailbox = Mailbox("closed")
         mailbox.open()
-        self.membership = Membership("g", "g_c", self.session)
+        session: Any = self.session
+        self.membership = Membership("g", "g_c", session)
         self.membership.register(1)
-        self.watch = SessionWatch(self.session, self.membership, mailbox)
+        self.watch = SessionWatch(session, self.membership, mailbox)
         handler = IdleHandler()
         self.storages: list[SlowOffsets] = []
         self.committer = OffsetCommitter(
