@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,19 +44,34 @@ def test_load_lists_all_problems_without_frames(spark: Any) -> None:
     assert str(refusal.value).count("zkconsumer/spark/source.py") == 1
 
 
-@pytest.mark.parametrize("kind", ["read", "readStream"])
 @pytest.mark.parametrize("policy", ["raise", "quarantine"])
-def test_load_rejects_schema_of_user(spark: Any, kind: str, policy: str) -> None:
-    reader = getattr(spark, kind).format("zkconsumer").options(**REQUIRED, **{"corrupt.record.policy": policy})
-    with pytest.raises(Exception, match=r"UserSchemaError: format\('zkconsumer'\) does not accept a schema; remove"):
-        reader.schema("id int").load()
+def test_schema_of_user_is_rejected(spark: Any, folder: Path, policy: str) -> None:
+    """Spark passes it to the source only when the query starts."""
+    settings = {**REQUIRED, "corrupt.record.policy": policy}
+    stream, batch = (
+        reader.format("zkconsumer").options(**settings).schema("id int").load()
+        for reader in (spark.readStream, spark.read)
+    )
+    for run in (
+        batch.collect,
+        stream.writeStream.format("noop").option("checkpointLocation", str(folder)).start().processAllAvailable,
+    ):
+        with pytest.raises(Exception, match=r"format\('zkconsumer'\) does not accept a schema; remove schema"):
+            run()
 
 
-@pytest.mark.parametrize("columns", ["", "(id int)"])
-def test_table_is_rejected_with_remedy(spark: Any, columns: str) -> None:
+def test_table_is_rejected_with_remedy(spark: Any) -> None:
+    """If the statement contains columns, Spark creates the source only when the table is read."""
     options = ", ".join(f"'{name}' '{value}'" for name, value in REQUIRED.items())
-    with pytest.raises(Exception, match="create a view instead, with spark.read.format"):
-        spark.sql(f"CREATE TABLE orders {columns} USING zkconsumer OPTIONS ({options})")
+    remedy = "create a view instead, with spark.read.format"
+    with pytest.raises(Exception, match=remedy):
+        spark.sql(f"CREATE TABLE orders USING zkconsumer OPTIONS ({options})")
+    spark.sql(f"CREATE TABLE orders (id int) USING zkconsumer OPTIONS ({options})")
+    try:
+        with pytest.raises(Exception, match=remedy):
+            spark.sql("SELECT * FROM orders").collect()
+    finally:
+        spark.sql("DROP TABLE orders")
 
 
 def test_batch_read_can_be_a_view(spark: Any, options: Callable[..., dict[str, str]]) -> None:

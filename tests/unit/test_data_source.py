@@ -1,30 +1,38 @@
-"""The data source class: what Spark calls in ``load()``."""
+"""The data source class: what Spark calls when it creates a query."""
 
 from __future__ import annotations
 
-import pickle
+from typing import Any
 
 import pytest
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import StructType
 
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.spark.offset import INITIAL
 from zkconsumer.spark.source import ZkConsumerDataSource
 
 OPTIONS = {"zookeeper.connect": "127.0.0.1:1", "group.id": "g", "subscribe": "t"}
 
 
+def create_reader(source: ZkConsumerDataSource, kind: str) -> Any:
+    return source.reader(StructType()) if kind == "batch" else source.streamReader(StructType())
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream"])
 @pytest.mark.parametrize("settings", [{}, {"corrupt.record.policy": "quarantine"}, {"includeHeaders": "true"}])
-def test_schema_of_user_is_rejected_by_load(settings: dict[str, str]) -> None:
-    """Spark then pickles the source without having called ``schema``."""
+def test_schema_of_user_is_rejected(settings: dict[str, str], kind: str) -> None:
+    """Spark then does not call ``schema``."""
     with pytest.raises(ConfigurationError, match=r"^format\('zkconsumer'\) does not accept a schema; remove schema"):
-        CloudPickleSerializer().dumps(ZkConsumerDataSource({**OPTIONS, **settings}))
+        create_reader(ZkConsumerDataSource({**OPTIONS, **settings}), kind)
 
 
-def test_source_is_pickled_with_its_options() -> None:
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_source_without_schema_is_accepted(kind: str) -> None:
     source = ZkConsumerDataSource(OPTIONS)
     assert "key binary" in source.schema()
-    again = pickle.loads(CloudPickleSerializer().dumps(source))
-    assert dict(again.options) == OPTIONS
-    assert pickle.loads(pickle.dumps(again)).streamReader(schema=StructType()).initialOffset() == INITIAL
+    create_reader(source, kind)
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_table_with_columns_is_rejected(kind: str) -> None:
+    with pytest.raises(ConfigurationError, match="does not support tables"):
+        create_reader(ZkConsumerDataSource({"owner": "me"}), kind)

@@ -14,7 +14,6 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pickle import PicklingError
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +38,6 @@ if TYPE_CHECKING:  # executors import this module, but do not plan batches
     from zkconsumer.spark.planning.planner import Planner
 
 
-class UserSchemaError(ConfigurationError, PicklingError):
-    """The user set a schema. It is also a PicklingError, because the pickler would wrap any other error."""
-
-
 class ZkConsumerDataSource(DataSource):
     """Reads Kafka topics as a member of a ZooKeeper-coordinated consumer group.
 
@@ -57,24 +52,6 @@ class ZkConsumerDataSource(DataSource):
     link: ServerAddress | None = None
     #: Whether the decoder can end the query; None until ``schema`` is called.
     _has_an_end: bool | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Raise an error if the user set a schema.
-
-        In ``load()``, Spark creates the source, calls ``schema`` unless the user set a schema, and pickles the source.
-        The schema itself is not passed to the source before the query starts.
-
-        Raises:
-            UserSchemaError: ``schema`` was not called.
-            ConfigurationError: the source was created for a table.
-        """
-        if self._has_an_end is None:
-            check_not_table(self.options)
-            raise UserSchemaError(
-                "format('zkconsumer') does not accept a schema; remove schema(...). The options 'columns', "
-                "'includeHeaders' and 'decoder' determine the columns"
-            )
-        return self.__dict__
 
     @classmethod
     def name(cls) -> str:
@@ -104,6 +81,7 @@ class ZkConsumerDataSource(DataSource):
         """Return the reader of a batch query."""
         from zkconsumer.spark.batch import ZkConsumerBatchReader
 
+        self._check_schema()
         return ZkConsumerBatchReader(dict(self.options), self.cores, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
@@ -118,6 +96,7 @@ class ZkConsumerDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> ZkConsumerStreamReader:
         """Return the reader of a streaming query."""
+        self._check_schema()
         return ZkConsumerStreamReader(
             dict(self.options),
             self.cores,
@@ -126,6 +105,19 @@ class ZkConsumerDataSource(DataSource):
             link=self.link,
             has_an_end=bool(self._has_an_end),
         )
+
+    def _check_schema(self) -> None:
+        """Raise an error if the user set a schema. Spark then does not call ``schema``.
+
+        Raises:
+            ConfigurationError: the user set a schema, or the source was created for a table with columns.
+        """
+        if self._has_an_end is None:
+            check_not_table(self.options)
+            raise ConfigurationError(
+                "format('zkconsumer') does not accept a schema; remove schema(...). The options 'columns', "
+                "'includeHeaders' and 'decoder' determine the columns"
+            )
 
 
 class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
