@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,19 @@ def test_decoder_returns_any_number_of_rows(
         {"word": "three", "length": 5, "at": 2},
     ]
     assert stored(zk, group, name) == {0: "3"}
+
+
+def test_decoder_in_archive_added_after_registration_is_found(
+    zkconsumer_cluster: Cluster, spark: Any, query: Queries, topic: Topics, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.write(lines.__file__, "lines_in_archive.py")
+    spark.sparkContext.addPyFile(str(tmp_path / "archive.zip"))
+    name = topic()
+    produce(zkconsumer_cluster.admin, name, 0, [b"one two"])
+    one = query(name, trigger=NOW, decoder="lines_in_archive:Words")
+    one.finish()
+    assert column(one, "word") == ["one", "two"]
 
 
 @pytest.mark.slow

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+import zipfile
+from pathlib import Path
 from typing import Any, ClassVar
 
 import batches
 import pyarrow as pa
 import pytest
 from batches import Record
+from pyspark import SparkFiles
 
+from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.message import MessageAndMetadata, TopicPartition
-from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder, UndecodableRecordError
+from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder, UndecodableRecordError, load
 from zkconsumer.spark.executor.rows import CORRUPT_FIELD, RowSchema
 
 SCHEMA = pa.schema([("word", pa.string())])
@@ -107,3 +112,37 @@ def test_result_that_is_no_batch_is_rejected(result: Any, returning: Any) -> Non
 def test_result_may_have_any_number_of_rows(result: Any, returning: Any) -> None:
     returning(result)
     assert read(Returns, "raise") == ["good", *(row[0] for row in result or ()), "fine"]
+
+
+_MODULE = """from zkconsumer.spark import RecordDecoder
+
+class Words(RecordDecoder):
+    schema = "word string"
+    def decode(self, record): return []
+"""
+
+
+@pytest.mark.parametrize("suffix", ["zip", "egg", "jar"])
+def test_decoder_in_archive_added_after_registration_is_found(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    name = f"decoder_in_{suffix}"
+    with pytest.raises(ConfigurationError, match="or was added with --py-files or addPyFile before load"):
+        load(f"{name}:Words")
+    with zipfile.ZipFile(tmp_path / f"one.{suffix}", "w") as archive:
+        archive.writestr(f"{name}.py", _MODULE)
+    assert load(f"{name}:Words").schema == "word string"
+    assert load(f"{name}:Words").schema == "word string"
+    assert sys.path.count(str(tmp_path / f"one.{suffix}")) == 1
+
+
+def test_driver_does_not_search_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", False)
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    with zipfile.ZipFile(tmp_path / "one.zip", "w") as archive:
+        archive.writestr("never_found.py", _MODULE)
+    with pytest.raises(ConfigurationError, match="No module named 'never_found'"):
+        load("never_found:Words")

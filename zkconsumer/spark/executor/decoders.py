@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
@@ -133,11 +136,11 @@ def load(name: str) -> type[Decoder]:
     if not colon:
         raise ConfigurationError(f"option 'decoder' must be 'package.module:Name', got {name!r}")
     try:
-        found = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+        found = functools.reduce(getattr, path.split("."), _import(module))
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
             f"option decoder = {name!r}: could not import the class: {error}; check the name, and that the module is "
-            "installed on the driver and the executors"
+            "installed on the driver and the executors, or was added with --py-files or addPyFile before load()"
         ) from error
     if not isinstance(found, type) or not issubclass(found, RecordDecoder | BatchDecoder):
         raise ConfigurationError(
@@ -148,6 +151,37 @@ def load(name: str) -> type[Decoder]:
             f"option decoder = {name!r}: {path} must have a class attribute 'schema', such as 'word string, length int'"
         )
     return found
+
+
+def _import(module: str) -> ModuleType:
+    """Import a module. If it is not found, search the archives that were added after the source was registered."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        if not _add_archives():
+            raise
+        return importlib.import_module(module)
+
+
+def _add_archives() -> bool:
+    """Add the archives among Spark's files to ``sys.path``; return whether there are new ones.
+
+    ``addPyFile`` copies all files to one directory. Spark's Python processes search only those archives in it that had
+    been added when the data source was registered.
+    """
+    from pyspark import SparkContext, SparkFiles  # decoders can be tested without pyspark
+
+    if not SparkFiles._is_running_on_worker:
+        return False
+    files = sorted(Path(SparkFiles.getRootDirectory()).glob("*"))
+    added = [
+        str(file)
+        for file in files
+        if file.suffix.lower() in SparkContext.PACKAGE_EXTENSIONS and str(file) not in sys.path
+    ]
+    sys.path += added
+    importlib.invalidate_caches()
+    return bool(added)
 
 
 def can_end_stream(decoder: type[Decoder]) -> bool:
