@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import zipfile
 from pathlib import Path
@@ -15,7 +16,7 @@ from pyspark import SparkFiles
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.chunk import Chunk
-from zkconsumer.message import MessageAndMetadata, TopicPartition
+from zkconsumer.message import ARROW_SCHEMA, MessageAndMetadata, TopicPartition
 from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder, UndecodableRecordError, load
 from zkconsumer.spark.executor.rows import CORRUPT_FIELD, RowSchema
 
@@ -146,3 +147,60 @@ def test_driver_does_not_search_archives(tmp_path: Path, monkeypatch: pytest.Mon
         archive.writestr("never_found.py", _MODULE)
     with pytest.raises(ConfigurationError, match="No module named 'never_found'"):
         load("never_found:Words")
+
+
+class KeepsColumns(BatchDecoder):
+    """Returns the values of the records whose value is not ``bad``."""
+
+    schema: ClassVar[Any] = "value binary"
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if b"bad" in batch.column("value").to_pylist():
+            raise ValueError("bad")
+        return batch.select(["value"])
+
+
+_MAX_MS = ((1 << 63) - 1) // 1000
+
+
+@pytest.mark.parametrize("name", [None, "unit.test_decoders:KeepsColumns"])
+@pytest.mark.parametrize("policy", ["raise", "skip", "quarantine"])
+@pytest.mark.parametrize("seed", range(10))
+def test_clamped_timestamps_are_logged_or_quarantined(
+    name: str | None, policy: str, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = random.Random(seed)
+    times = [
+        rng.choice([0, -1, _MAX_MS, _MAX_MS + 1, (1 << 63) - 1, 1_600_000_000_000]) for _ in range(rng.randint(1, 8))
+    ]
+    columns = pa.schema([ARROW_SCHEMA.field("offset"), ARROW_SCHEMA.field("value"), ARROW_SCHEMA.field("timestamp")])
+    valid = columns if name is None else pa.schema([ARROW_SCHEMA.field("value")])
+    schema = valid.append(CORRUPT_FIELD) if policy == "quarantine" else valid
+    reader = RowSchema(schema, name, {}, policy).create_reader(check_crcs=True, can_end=False)
+    data = b"".join(
+        batches.batch([Record(offset, value=b"%d" % offset, timestamp=time)], base_offset=offset)
+        for offset, time in enumerate(times)
+    )
+    rows = list(reader.read(Chunk(TopicPartition("t", 0), 0, len(times), data)))
+    clamped = [offset for offset, time in enumerate(times) if time > _MAX_MS]
+
+    values = [value for found in rows for value in found.column("value").to_pylist() if value is not None]
+    quarantined = [
+        row for found in rows if policy == "quarantine" for row in found.column("corrupt").to_pylist() if row
+    ]
+    assert [row["offset"] for row in quarantined] == (clamped if policy == "quarantine" else [])
+    assert all("outside the range of the column 'timestamp'" in row["error"] for row in quarantined)
+    kept = [offset for offset in range(len(times)) if policy != "quarantine" or offset not in clamped]
+    assert values == [b"%d" % offset for offset in kept]
+    assert caplog.text.count("timestamps_clamped") == min(1, len(clamped))
+
+
+def test_rejected_record_may_have_time_after_year_9999() -> None:
+    """Python's datetime cannot represent it."""
+    schema = pa.schema([ARROW_SCHEMA.field("value"), CORRUPT_FIELD])
+    reader = RowSchema(schema, "unit.test_decoders:KeepsColumns", {}, "quarantine").create_reader(
+        check_crcs=True, can_end=False
+    )
+    data = batches.batch([Record(0, value=b"bad", timestamp=300_000_000_000_000)])
+    [found] = reader.read(Chunk(TopicPartition("t", 0), 0, 1, data))
+    assert found.column("corrupt").to_pylist()[0]["value"] == b"bad"

@@ -8,12 +8,19 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import MAX_BYTES, MAX_ROWS, ChunkReader, DecodedRows
+from zkconsumer.log import get_logger
 from zkconsumer.message import ARROW_SCHEMA, ARROW_SCHEMA_WITH_HEADERS, TopicPartition
 
 _MICROSECONDS_PER_MILLISECOND = 1000
+
+#: Values of timestamps that do not fit into 64-bit microseconds.
+_LIMITS = (-(1 << 63), (1 << 63) - 1)
+
+_OFFSET, _TIMESTAMP_COLUMN = ARROW_SCHEMA.names.index("offset"), ARROW_SCHEMA.names.index("timestamp")
 
 _BINARY, _STRING = pa.binary(), pa.string()
 _INT32, _INT64, _TIMESTAMP = pa.int32(), pa.int64(), ARROW_SCHEMA.field("timestamp").type
@@ -49,17 +56,30 @@ class ArrowReader:
             "max_slice_rows": max_slice_rows,
         }
         self._constants = _ConstantColumns()
+        #: Partitions whose clamped timestamps were logged.
+        self._clamped: set[TopicPartition] = set()
 
     def read(self, chunk: Chunk) -> Iterator[tuple[Any, int]]:
         """Yield the Arrow record batches of the chunk, each with the next offset to read.
 
-        Timestamps outside the range of 64-bit microseconds are clamped to it.
+        Timestamps outside the range of 64-bit microseconds are clamped to it. This is logged once per partition.
 
         Raises:
             CorruptRecordError: see ``ChunkReader.read_blocks``.
         """
         for block in ChunkReader(chunk, **self._options).read_blocks(_MICROSECONDS_PER_MILLISECOND):
-            yield self._build_batch(block), block.next_offset
+            batch = self._build_batch(block)
+            if chunk.partition not in self._clamped and (rows := find_clamped(batch)):
+                self._clamped.add(chunk.partition)
+                offset = batch.column(_OFFSET)[rows[0]].as_py()
+                get_logger("zkconsumer.fetcher").warning(
+                    "timestamps_clamped",
+                    topic=chunk.partition.topic,
+                    partition=chunk.partition.partition,
+                    offset=offset,
+                    records=len(rows),
+                )
+            yield batch, block.next_offset
 
     def _build_batch(self, block: DecodedRows) -> Any:
         rows, counts = block.rows, block.counts
@@ -78,6 +98,15 @@ class ArrowReader:
         if block.headers is not None:
             arrays.append(_build_header_column(block.headers, rows, counts))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def find_clamped(batch: Any) -> list[int]:
+    """Return the row numbers of the timestamps in a batch that were clamped; see ``ArrowReader.read``."""
+    values = batch.column(_TIMESTAMP_COLUMN).view(_INT64)
+    extremes = pc.min_max(values).as_py()
+    if extremes["max"] not in _LIMITS and extremes["min"] not in _LIMITS:
+        return []
+    return [row for row, value in enumerate(values.to_pylist()) if value in _LIMITS]
 
 
 class _ConstantColumns:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from zkconsumer.errors import ConfigurationError, CorruptRecordError
-from zkconsumer.fetcher.arrow import ArrowReader
+from zkconsumer.fetcher.arrow import ArrowReader, find_clamped
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.corrupt_records import log_skipped
 from zkconsumer.fetcher.decode import read_messages
@@ -29,6 +29,9 @@ _ROWS, _RECORDS = 10_000, 1024
 
 #: A rejected record: the error, and the record's topic, partition, offset, key and value.
 _Rejected = tuple[UndecodableRecordError, tuple[Any, ...]]
+
+#: Columns of a batch that identify and contain a rejected record, in the order of the fields of ``CORRUPT_FIELD``.
+_RECORD_COLUMNS = ["topic", "partition", "offset", "key", "value"]
 
 CORRUPT_FIELD = pa.field(
     "corrupt",
@@ -153,6 +156,25 @@ class RowReader(ABC):
             return
         yield self._create_corrupt_rows([(*record, str(error)) for error, record in rejected])
 
+    def _separate_clamped(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[_Rejected]]:
+        """Separate the records whose timestamps the column cannot hold, if corrupt records are quarantined.
+
+        Args:
+            batch: a batch with the columns of Spark's Kafka source.
+
+        Returns:
+            The other records, and the separated ones.
+        """
+        rows = set(find_clamped(batch)) if self._policy == "quarantine" else set()
+        if not rows:
+            return batch, []
+        clamped = batch.select(_RECORD_COLUMNS).take(pa.array(sorted(rows))).to_pylist()
+        valid = batch.filter(pa.array([row not in rows for row in range(batch.num_rows)]))
+        error = UndecodableRecordError(
+            "the timestamp is outside the range of the column 'timestamp' (64-bit microseconds)"
+        )
+        return valid, [(error, tuple(record[name] for name in _RECORD_COLUMNS)) for record in clamped]
+
     def _create_corrupt_rows(self, found: list[tuple[Any, ...]]) -> pa.RecordBatch:
         """Return rows in which only the column ``corrupt`` is set.
 
@@ -182,8 +204,10 @@ class _ColumnReader(RowReader):
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """See ``RowReader.read``."""
-        for batch, _ in self._reader.read(chunk):
+        for whole, _ in self._reader.read(chunk):
+            batch, rejected = self._separate_clamped(whole)
             yield self._add_corrupt_column(batch if batch.schema.names == self._names else batch.select(self._names))
+            yield from self._read_rejected(rejected)
 
 
 class _RecordReader(RowReader):
@@ -241,8 +265,8 @@ class _BatchReader(RowReader):
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """See ``RowReader.read``."""
-        for batch, _ in self._reader.read(chunk):
-            rejected: list[_Rejected] = []
+        for whole, _ in self._reader.read(chunk):
+            batch, rejected = self._separate_clamped(whole)
             for decoded in self._decode(batch, rejected):
                 yield self._add_corrupt_column(decoded)
             yield from self._read_rejected(rejected)
@@ -256,6 +280,8 @@ class _BatchReader(RowReader):
 
     def _decode(self, batch: pa.RecordBatch, rejected: list[_Rejected]) -> list[pa.RecordBatch]:
         """Decode a batch. If the decoder rejects it, its halves are decoded to find the rejected records."""
+        if not batch.num_rows:  # all records were separated
+            return []
         try:
             result = self._decoder.decode(batch)
             decoded = [result] if isinstance(result, pa.RecordBatch) else list(result or ())
@@ -281,10 +307,9 @@ class _BatchReader(RowReader):
             return []
 
     def _reject(self, batch: pa.RecordBatch, cause: Exception) -> _Rejected:
-        first, last = (batch.slice(index, 1).to_pylist()[0] for index in (0, batch.num_rows - 1))
-        records = (
-            f"topic {first['topic']!r} partition {first['partition']} offsets {first['offset']} to {last['offset']}"
-        )
-        error = decoders.undecodable_error(records, self._decoder, cause)
+        records = batch.select(_RECORD_COLUMNS)  # Python cannot represent all timestamps
+        first, last = (records.slice(index, 1).to_pylist()[0] for index in (0, batch.num_rows - 1))
+        place = f"topic {first['topic']!r} partition {first['partition']} offsets {first['offset']} to {last['offset']}"
+        error = decoders.undecodable_error(place, self._decoder, cause)
         error.__cause__ = cause
-        return error, tuple(first[name] for name in ("topic", "partition", "offset", "key", "value"))
+        return error, tuple(first[name] for name in _RECORD_COLUMNS)
