@@ -20,8 +20,9 @@ from zkconsumer.errors import RetriableError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.dataframe import plan_global_stores
-from zkconsumer.spark.streams.global_stores import GlobalPlan, GlobalStores
+from zkconsumer.spark.streams.global_stores import GlobalStores
 from zkconsumer.spark.streams.markers import TopicEnds, encode_offsets
+from zkconsumer.spark.streams.plan import GlobalPlan
 from zkconsumer.spark.streams.ticks import TickReader
 from zkconsumer.topology import ApplicationConfig, Processor, ProcessorContext, Record, Topology, serdes, stores
 

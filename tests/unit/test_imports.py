@@ -235,6 +235,10 @@ def test_messages_do_not_import_pyarrow() -> None:
         ("zkconsumer.spark", ["pyspark", "kazoo"]),
         ("zkconsumer.spark.executor.reader", ["kazoo", "zkconsumer.rebalance", "zkconsumer.zookeeper"]),
         ("zkconsumer.spark.source", ["kazoo", "zkconsumer.spark.planning", "zkconsumer.spark.driver"]),
+        *(
+            (f"zkconsumer.spark.streams.{name}", ["kafka", "kazoo", "zkconsumer.broker", "zkconsumer.fetcher"])
+            for name in ("operator", "sink", "ticks")
+        ),
     ],
 )
 def test_tasks_import_neither_member_nor_planner(module: str, excluded: list[str]) -> None:

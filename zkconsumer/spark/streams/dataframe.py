@@ -12,11 +12,10 @@ from zkconsumer.spark.planning import splitting
 from zkconsumer.spark.streams import packing, ticks
 from zkconsumer.spark.streams.checkpoint_directory import CheckpointDirectory
 from zkconsumer.spark.streams.cluster import ApplicationCluster, ClusterState
-from zkconsumer.spark.streams.global_stores import GlobalPlan
 from zkconsumer.spark.streams.markers import TASK_TIMEOUT_S
 from zkconsumer.spark.streams.operator import TaskOperator
 from zkconsumer.spark.streams.output import OUTPUT_COLUMNS, SinkSettings
-from zkconsumer.spark.streams.plan import ApplicationPlan
+from zkconsumer.spark.streams.plan import ApplicationPlan, GlobalPlan
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.subtopology import Subtopology

@@ -7,11 +7,9 @@ entries. A task reads the file in a transaction, which isolates it from later up
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,51 +19,17 @@ from pyspark import SparkFiles
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.topic_id import is_same_topic
-from zkconsumer.spark.executor.fetch_task import FetchTask
-from zkconsumer.spark.executor.reader import read
 from zkconsumer.spark.streams.markers import TopicEnds
-from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.spark.streams.plan import GlobalPlan
 from zkconsumer.topology.global_task import GlobalTask
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.files import StateFile
-from zkconsumer.topology.subtopology import Subtopology
 from zkconsumer.topology.task_runtime import TaskRuntime
 
 #: Name under which the file stores the processed offsets.
 _OFFSETS = "offsets"
 #: Maximum number of attempts to read the file at the requested offsets. An attempt fails if another task updates it.
 _ATTEMPTS = 10
-
-
-@dataclass(frozen=True)
-class GlobalPlan:
-    """The global stores of an application; pickled and sent to the workers.
-
-    Attributes:
-        config: application settings.
-        subtopologies: the sub-topologies of global stores.
-        fetch: template for the tasks that fetch the global store topics; it has no ranges.
-    """
-
-    config: ApplicationConfig
-    subtopologies: tuple[Subtopology, ...]
-    fetch: FetchTask
-
-    @property
-    def partitions(self) -> list[TopicPartition]:
-        """All partitions of the global store topics."""
-        return [
-            TopicPartition(topic, number)
-            for one in self.subtopologies
-            for topic in sorted(one.source_topics)
-            for number in range(one.partition_counts[topic])
-        ]
-
-    @property
-    def file_name(self) -> str:
-        """Name of the SQLite file, which depends on the store declarations."""
-        text = json.dumps([self.config.application_id, *(one.fingerprint for one in self.subtopologies)])
-        return f"zkconsumer-global-{hashlib.sha256(text.encode()).hexdigest()[:16]}.db"
 
 
 class GlobalStores:
@@ -143,6 +107,9 @@ class GlobalStores:
         tasks = self._open_tasks()
         try:
             by_partition = {partition: task for task in tasks for partition in task.partitions}
+            # Imported here, because tasks import this module even if the application has no global stores.
+            from zkconsumer.spark.executor.reader import read
+
             for batch in read(replace(self.plan.fetch, ranges=ranges)) if ranges else ():
                 for partition, part in _divide(batch):
                     by_partition[partition].update_columns(partition, part)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.streams.global_stores import GlobalPlan
 from zkconsumer.spark.streams.internal_topics import format_creation_command
 from zkconsumer.spark.streams.packing import choose_keys
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.resolved import ResolvedTopology
 from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
+
+if TYPE_CHECKING:  # tasks of applications without global stores do not fetch
+    from zkconsumer.spark.executor.fetch_task import FetchTask
 
 #: Values of ``startingOffsets`` that mean the log end and log start offset.
 _LATEST, _EARLIEST = -1, -2
@@ -33,6 +37,37 @@ class TaskNumber(NamedTuple):
     def task_id(self) -> str:
         """The task id, such as ``0_3``."""
         return f"{self.subtopology}_{self.partition}"
+
+
+@dataclass(frozen=True)
+class GlobalPlan:
+    """The global stores of an application; pickled and sent to the workers.
+
+    Attributes:
+        config: application settings.
+        subtopologies: the sub-topologies of global stores.
+        fetch: template for the tasks that fetch the global store topics; it has no ranges.
+    """
+
+    config: ApplicationConfig
+    subtopologies: tuple[Subtopology, ...]
+    fetch: FetchTask
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All partitions of the global store topics."""
+        return [
+            TopicPartition(topic, number)
+            for one in self.subtopologies
+            for topic in sorted(one.source_topics)
+            for number in range(one.partition_counts[topic])
+        ]
+
+    @property
+    def file_name(self) -> str:
+        """Name of the SQLite file, which depends on the store declarations."""
+        text = json.dumps([self.config.application_id, *(one.fingerprint for one in self.subtopologies)])
+        return f"zkconsumer-global-{hashlib.sha256(text.encode()).hexdigest()[:16]}.db"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,21 +8,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from zkconsumer.broker import protocol
-from zkconsumer.broker.channel import BrokerChannel
-from zkconsumer.broker.connect import Connecting
-from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import RetriableError
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.streams.markers import TopicEnds
 from zkconsumer.spark.streams.packing import COLUMNS
+
+if TYPE_CHECKING:
+    from zkconsumer.broker.channel import BrokerChannel
+    from zkconsumer.broker.log_offsets import LogOffsets
 
 #: Format name of the tick source.
 FORMAT = "zkconsumer-ticks"
@@ -106,6 +105,12 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             RetriableError: the brokers did not respond, and no offsets are known yet.
         """
+        # Imported here, because tasks import this module, but do not send requests.
+        from zkconsumer.broker import protocol
+        from zkconsumer.broker.connect import Connecting
+        from zkconsumer.broker.log_offsets import LogOffsets
+        from zkconsumer.config import ConsumerConfig
+
         brokers = [Endpoint(host, port) for host, port in self._global["brokers"]]
         if self._logs is None:
             config = ConsumerConfig.from_dict(self._global["properties"])
@@ -126,6 +131,8 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _find_topic_ids(self, brokers: Sequence[Endpoint]) -> dict[str, str]:
         """Return the ids of the global store topics; empty if no broker responds."""
+        from zkconsumer.broker import protocol
+
         topics = sorted({topic for topic, _ in self._global["partitions"]})
         for broker in brokers:
             try:
