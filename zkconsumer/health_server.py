@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import sys
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 from zkconsumer.errors import ClosedError, ConfigurationError
 from zkconsumer.health import Health, HealthState
 from zkconsumer.log import get_logger
+from zkconsumer.net.connection_threads import ConnectionThreads, shut_down
 from zkconsumer.threads import OwnedThread
 
 #: Timeout in seconds for each read from a client's socket, and for sending the response.
@@ -165,8 +165,7 @@ class _Server(ThreadingHTTPServer):
         self.respond = respond
         self._on_failure = on_failure
         self._closing = threading.Event()
-        self._lock = threading.Lock()  # guards _connections
-        self._connections: dict[socket.socket, OwnedThread] = {}
+        self._connections = ConnectionThreads(on_failure)
         self._thread = OwnedThread(self.serve_forever, "zkconsumer-health-server", on_failure)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
@@ -182,15 +181,10 @@ class _Server(ThreadingHTTPServer):
         if self._thread.is_alive:  # false in a forked process
             # Shutting down the socket wakes the thread, which otherwise checks only twice per second whether to stop.
             # It also closes the port if a forked process has a copy of the socket.
-            _shut_down(self.socket, socket.SHUT_RDWR)
+            shut_down(self.socket)
             self.shutdown()
             self._thread.join(_JOIN_TIMEOUT_S)
-            with self._lock:
-                connections = list(self._connections.items())
-            for connection, _ in connections:
-                _shut_down(connection, socket.SHUT_RD)
-            for _, thread in connections:
-                thread.join(max(0.0, deadline - time.monotonic()))
+            self._connections.close(deadline)
         self.server_close()
 
     # ---- called by the thread that accepts connections ----
@@ -208,17 +202,9 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a separate thread."""
-        thread = OwnedThread(
-            partial(self._serve, request, client_address), f"{self._thread.name}-{client_address[1]}", self._on_failure
-        )
-        with self._lock:
-            self._connections[request] = thread
-        try:
-            thread.start()
-        except BaseException:  # for example, too many threads; the base class closes the connection
-            self._forget(request)
-            raise
+        """Serve a connection in a separate thread. If it cannot be started, the base class closes the connection."""
+        serve = partial(self.process_request_thread, request, client_address)
+        self._connections.start(request, serve, f"{self._thread.name}-{client_address[1]}")
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log an exception unless it is an I/O error, which is raised, for example, when the client disconnects."""
@@ -226,18 +212,6 @@ class _Server(ThreadingHTTPServer):
         error = sys.exception()
         if error is not None and not isinstance(error, OSError):
             self._on_failure(error)
-
-    # ---- called by connection threads ----
-
-    def _serve(self, request: socket.socket, client_address: Any) -> None:
-        try:
-            self.process_request_thread(request, client_address)
-        finally:
-            self._forget(request)
-
-    def _forget(self, request: socket.socket) -> None:
-        with self._lock:
-            del self._connections[request]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -265,12 +239,6 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: probes repeat their requests every few seconds."""
         del format, args
-
-
-def _shut_down(connection: socket.socket, how: int) -> None:
-    """Shut down a socket; threads that are blocked on it receive end-of-file or an error."""
-    with contextlib.suppress(OSError):  # no longer connected
-        connection.shutdown(how)
 
 
 __all__ = ["HealthServer", "HealthSource"]

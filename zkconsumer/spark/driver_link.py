@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zkconsumer.log import get_logger
-from zkconsumer.spark.keyed_server import LOOPBACK, KeyedServer, ServerAddress, messages, shut_down, to_line
+from zkconsumer.net.connection_threads import shut_down
+from zkconsumer.spark.keyed_server import LOOPBACK, KeyedServer, ServerAddress, messages, to_line
 from zkconsumer.threads import OwnedThread
 
 _THREAD_NAME = "zkconsumer-driver-link"

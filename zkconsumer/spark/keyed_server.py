@@ -6,7 +6,6 @@ driver and the planning process each listen on a port, and pass the port and the
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import itertools
 import json
@@ -20,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from zkconsumer.log import get_logger
+from zkconsumer.net.connection_threads import ConnectionThreads, shut_down
 from zkconsumer.net.host_names import Address, resolve
 from zkconsumer.threads import OwnedThread
 
@@ -93,9 +93,7 @@ class KeyedServer:
         self._serve = serve
         self._timeout_s = timeout_s
         self._is_closing = threading.Event()
-        #: Each open connection and its thread, by connection number.
-        self._connections: dict[int, tuple[socket.socket, OwnedThread]] = {}
-        self._lock = threading.Lock()  # guards _connections
+        self._connections = ConnectionThreads(_log_crash)
         self._listening = socket.create_server((bind, 0), backlog=_BACKLOG)
         self._listening.settimeout(_ACCEPT_INTERVAL_S)
         self.address = ServerAddress(host, self._listening.getsockname()[1], secrets.token_bytes(_KEY_BYTES))
@@ -112,12 +110,7 @@ class KeyedServer:
             self._is_closing.set()
             shut_down(self._listening)  # closes the port even if a forked process has a copy of the socket
             self._thread.join(self._timeout_s)
-            with self._lock:
-                connections = list(self._connections.values())
-            for connection, _ in connections:
-                shut_down(connection, socket.SHUT_RD)
-            for _, thread in connections:
-                thread.join(max(0.0, deadline - time.monotonic()))
+            self._connections.close(deadline)
         self._listening.close()
 
     def _listen(self) -> None:
@@ -130,18 +123,15 @@ class KeyedServer:
             except OSError:  # closing, or too many open files
                 self._is_closing.wait(_ACCEPT_INTERVAL_S)
                 continue
-            number = next(numbers)
-            thread = OwnedThread(partial(self._run, number, connection), f"{self._thread.name}-{number}", _log_crash)
-            with self._lock:
-                self._connections[number] = connection, thread
             try:
-                thread.start()
+                self._connections.start(
+                    connection, partial(self._run, connection), f"{self._thread.name}-{next(numbers)}"
+                )
             except RuntimeError as error:  # too many threads; the client may reconnect
                 _log_crash(error)
-                self._forget(number)
                 connection.close()
 
-    def _run(self, number: int, connection: socket.socket) -> None:
+    def _run(self, connection: socket.socket) -> None:
         try:
             with connection:
                 if self._has_key(connection):
@@ -149,12 +139,6 @@ class KeyedServer:
                     self._serve(connection)
         except OSError:
             pass  # the client disconnected, or does not respond
-        finally:
-            self._forget(number)
-
-    def _forget(self, number: int) -> None:
-        with self._lock:
-            del self._connections[number]
 
     def _has_key(self, connection: socket.socket) -> bool:
         """Return whether the client sends the complete, correct key before the timeout."""
@@ -171,12 +155,6 @@ class KeyedServer:
 
 def _log_crash(error: BaseException) -> None:
     get_logger("zkconsumer.spark").error("query_message_failed", exc_info=error)
-
-
-def shut_down(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
-    """Shut down a connection; a thread that is blocked on it receives the end of the stream or an error."""
-    with contextlib.suppress(OSError):  # no longer connected
-        connection.shutdown(how)
 
 
 def to_line(message: Any) -> bytes:
