@@ -20,6 +20,7 @@ OF_OTHERS = {
     "JAVA_HOME is not set",
     "JAVA_GATEWAY_EXITED",
     "Failed to update metadata",
+    "Python worker failed to connect back",
     "Starting Streaming TransformWithStateInPandas",
 }
 
