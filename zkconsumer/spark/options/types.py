@@ -152,6 +152,13 @@ def _convert_all_offsets(content: Any) -> dict[str, str | dict[int, int]]:
     return {topic: _convert_offsets(wanted) for topic, wanted in _by_topic(content)}
 
 
+def _parse_partition(number: str) -> int:
+    """Return the partition number that is a key of a JSON object."""
+    if not re.fullmatch("0|[1-9][0-9]{0,9}", number):  # int() also accepts signs, whitespace and underscores
+        raise ValueError(number)
+    return int(number)
+
+
 def _convert_offsets(wanted: Any) -> str | dict[int, int]:
     """Return the mode of a topic, or its offsets and markers by partition."""
     if isinstance(wanted, str):
@@ -160,7 +167,7 @@ def _convert_offsets(wanted: Any) -> str | dict[int, int]:
         return wanted.lower()
     if not all(type(offset) is int and -2 <= offset <= OFFSET_MAX for offset in wanted.values()):
         raise ValueError(wanted)
-    return {int(number): offset for number, offset in wanted.items()}
+    return {_parse_partition(number): offset for number, offset in wanted.items()}
 
 
 def _convert_times(content: Any) -> dict[str, int | dict[int, int]]:
@@ -168,7 +175,9 @@ def _convert_times(content: Any) -> dict[str, int | dict[int, int]]:
     found: dict[str, int | dict[int, int]] = {}
     for topic, wanted in _by_topic(content):
         if isinstance(wanted, dict):
-            found[topic] = {int(number): Timestamp().parse(str(timestamp)) for number, timestamp in wanted.items()}
+            found[topic] = {
+                _parse_partition(number): Timestamp().parse(str(timestamp)) for number, timestamp in wanted.items()
+            }
         else:
             found[topic] = Timestamp().parse(str(wanted))
     return found
