@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -280,7 +281,7 @@ def test_record_that_is_too_large_is_dropped(
     assert context.failed is not None
     assert (context.phase, context.task_id, context.node, context.failed.value) == ("production", "0_0", sink, large)
     with pytest.raises(
-        RecordRejectedError, match=rf"task 0_0, topic '{sink}', record of 10001 bytes: the record is too large"
+        RecordRejectedError, match=rf"task 0_0, topic '{sink}', record of 10001 bytes .*: the record is too large"
     ):
         writer(guarantee=guarantee, producer=producer).write(output, SECOND)
 
@@ -289,12 +290,12 @@ def test_records_after_a_rejected_one_are_written(
     writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]]
 ) -> None:
     sink = topic(1, config={"max.message.bytes": "5000"})
-    values = [b"x" * 10_000, *(b"%d" % number for number in range(50_000))]
+    values = [b"x" * 10_000, *(b"%d" % number for number in range(20_000))]
     output = output_of(sink, values, source=topic(1), next_offset=1)
     one = writer(producer={"batch.size": 4_000, "linger.ms": 0}, handler=log_and_continue)
     one.write(output, FIRST)
 
-    assert values_of(read(sink, 50_000)) == values[1:]
+    assert values_of(read(sink, 20_000)) == values[1:]
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
@@ -361,3 +362,166 @@ def test_records_are_sent_once_through_small_producer_queue(
     one.write(output_of(sink, values[:1_200] + too_large + values[1_200:], source=topic(1), next_offset=1), FIRST)
 
     assert [message.value() for message in read(sink, len(values))] == values
+
+
+# ---- batches with rejected records -------------------------------------------------------------------------
+
+
+class Handled:
+    """A production handler that skips records, and remembers their values."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+
+    def __call__(self, context: ErrorContext, error: Exception) -> Any:
+        assert context.failed is not None
+        self.values.append(context.failed.value)
+        return log_and_continue(context, error)
+
+
+def output_of_records(records: list[tuple[str, bytes | None, bytes, int]], *, source: str) -> TaskOutput:
+    """Return an output of (topic, key, value, timestamp) records, which a single partition receives in this order."""
+    topics, keys, values, timestamps = zip(*records, strict=True)
+    batch = pa.record_batch(
+        {
+            "topic": pa.array(topics).dictionary_encode(),
+            "partition": pa.array([None if key else 0 for key in keys], pa.int32()),
+            "timestamp": pa.array(timestamps, pa.int64()),
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.nulls(len(records), HEADERS),
+        }
+    )
+    return TaskOutput("0_0", 0, encode_offsets({TopicPartition(source, 0): 1}), to_blob(batch))
+
+
+def read_partitions(cluster: Cluster, topic: str, count: int) -> list[list[bytes]]:
+    """Return the values in each of the three partitions of a topic."""
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused", "enable.partition.eof": True}
+    consumer = Consumer({**settings, "isolation.level": "read_committed"})
+    found: list[list[bytes]] = [[], [], []]
+    ended: set[int] = set()
+
+    def is_read() -> bool:
+        for message in consumer.consume(500, 0.2):
+            if message.error() is None:
+                found[message.partition()].append(message.value())
+            else:
+                ended.add(message.partition())
+        return len(ended) == 3 and sum(map(len, found)) >= count
+
+    try:
+        consumer.assign([Assigned(topic, number, OFFSET_BEGINNING) for number in range(3)])
+        wait_for(is_read, 30, what=f"{count} records of {topic}")
+    finally:
+        consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] if seed else []) for seed in range(12)])
+def test_exactly_the_rejected_records_are_skipped(
+    writer: Callable[..., TaskWriter],
+    zkconsumer_cluster: Cluster,
+    topic: Topics,
+    guarantee: ProcessingGuarantee,
+    seed: int,
+) -> None:
+    random = Random(seed)
+    small = topic(3, config={"max.message.bytes": "20000", "retention.ms": "-1"})
+    compacted = topic(3, config={"cleanup.policy": "compact", "message.timestamp.after.max.ms": "3600000"})
+    late = 4_000_000_000_000
+    count, share = random.choice([3, 40, 400]), random.choice([0.003, 0.03, 0.3])
+    records: list[tuple[str, bytes | None, bytes, int]] = []
+    culprits: list[bytes] = []
+    for number in range(count):
+        sink, key = random.choice([small, compacted]), b"%d" % random.randrange(20)
+        value = b"%d " % number + b"v" * random.choice([1, 1, 500, 4_000])
+        record = sink, key, value, 1_000
+        if random.random() < share:
+            large = b"%d " % number + b"x" * random.choice([20_100, 30_000])
+            bad = [(small, key, large, 1_000), (compacted, None, value, 1_000), (compacted, key, value, late)]
+            record = random.choice(bad)
+            culprits.append(record[2])
+        records.append(record)
+    handled = Handled()
+    one = writer(guarantee=guarantee, handler=handled, producer={"batch.size": random.choice([2_000_000, 60_000])})
+
+    one.write(output_of_records(records, source=topic(1)), FIRST)
+
+    assert sorted(handled.values) == sorted(culprits)
+    for sink in (small, compacted):
+        accepted = [value for to, _, value, _ in records if to == sink and value not in set(culprits)]
+        found = read_partitions(zkconsumer_cluster, sink, len(accepted))
+        assert sorted(value for of_one in found for value in of_one) == sorted(accepted)
+        for of_one in found:
+            assert of_one == [value for value in accepted if value in set(of_one)]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_batch_above_limit_of_topic_is_divided(
+    writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]], guarantee: ProcessingGuarantee
+) -> None:
+    sink = topic(1, config={"max.message.bytes": "20000"})
+    values = [b"%05d" % number * 100 for number in range(500)]
+    one = writer(guarantee=guarantee)  # the default handler ends the task if a record is rejected
+
+    for marker in (FIRST, SECOND):
+        one.write(output_of(sink, values, source=topic(1), next_offset=1 + marker.batch), marker)
+
+    assert values_of(read(sink, 1_000)) == values * 2
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_error_names_rejected_record_among_valid_ones(
+    writer: Callable[..., TaskWriter], topic: Topics, guarantee: ProcessingGuarantee
+) -> None:
+    sink = topic(1, config={"max.message.bytes": "20000"})
+    values = [b"1"] * 20
+    values[13] = b"x" * 30_000
+
+    with pytest.raises(RecordRejectedError, match=r"record of 30001 bytes \(sequence number 13\): the record is too"):
+        writer(guarantee=guarantee).write(output_of(sink, values, source=topic(1), next_offset=1), FIRST)
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_records_equal_to_a_rejected_one_are_written(
+    writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]], guarantee: ProcessingGuarantee
+) -> None:
+    sink = topic(1, config={"message.timestamp.after.max.ms": "3600000", "retention.ms": "-1"})
+    records: list[tuple[str, bytes | None, bytes, int]] = [(sink, b"k", b"v", 1_000)] * 20
+    records[7] = sink, b"k", b"v", 4_000_000_000_000
+    handled = Handled()
+
+    writer(guarantee=guarantee, handler=handled).write(output_of_records(records, source=topic(1)), FIRST)
+
+    assert values_of(read(sink, 19)) == [b"v"] * 19
+    assert handled.values == [b"v"]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_only_rejected_records_are_quarantined(
+    writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]], guarantee: ProcessingGuarantee
+) -> None:
+    sink, bad = topic(1, config={"cleanup.policy": "compact"}), topic(1)
+    records: list[tuple[str, bytes | None, bytes, int]] = [
+        (sink, b"k" if number % 5 else None, b"%d" % number, 1_000) for number in range(20)
+    ]
+
+    writer(guarantee=guarantee, handler=quarantine, quarantine_topic=bad).write(
+        output_of_records(records, source=topic(1)), FIRST
+    )
+
+    assert values_of(read(bad, 4)) == [b"0", b"5", b"10", b"15"]
+    assert values_of(read(sink, 16)) == [b"%d" % number for number in range(20) if number % 5]
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_unwritable_quarantine_topic_is_an_error(
+    writer: Callable[..., TaskWriter], topic: Topics, guarantee: ProcessingGuarantee
+) -> None:
+    sink, bad = topic(1, config={"cleanup.policy": "compact"}), topic(1, config={"cleanup.policy": "compact"})
+    one = writer(guarantee=guarantee, handler=quarantine, quarantine_topic=bad)
+
+    with pytest.raises(RecordRejectedError, match=f"topic '{bad}', record of 1 bytes"):
+        one.write(output_of_records([(sink, None, b"1", 1_000)], source=topic(1)), FIRST)

@@ -100,6 +100,7 @@ PUBLIC = {
         "NotLeaderError",
         "OffsetOutOfRangeError",
         "OwnershipLostError",
+        "ProducerFailedError",
         "ProducerFencedError",
         "RecordRejectedError",
         "RegistrationError",

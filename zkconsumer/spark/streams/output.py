@@ -7,7 +7,8 @@ import enum
 import functools
 import itertools
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -95,18 +96,29 @@ class SinkSettings:
 
 #: Arguments of ``confluent_kafka.Producer.produce`` for a record: topic, value, key, partition (-1 to let the producer
 #: choose), two callbacks, timestamp, and headers. Without headers, None is faster than an empty list.
-RecordFields = tuple[str, bytes | None, bytes | None, int, None, None, int, list[Header] | None]
+RecordFields = tuple[str, bytes | None, bytes | None, int, Callable[[Any, Any], None], None, int, list[Header] | None]
+
+#: Function that is called with the position, the error and the message of a record that was not written.
+OnFailure = Callable[[int, Any, Any], None]
 
 
-def read_records(output: TaskOutput, settings: SinkSettings) -> Iterator[RecordFields]:
-    """Yield the records of a task's output, with the header ``SEQUENCE_HEADER`` if the settings require it."""
+def read_records(output: TaskOutput, settings: SinkSettings, on_failure: OnFailure) -> Iterator[RecordFields]:
+    """Yield the records of a task's output, with the header ``SEQUENCE_HEADER`` if the settings require it.
+
+    Args:
+        output: output of the task in a batch.
+        settings: sink settings.
+        on_failure: called with the position of each record that is not written.
+    """
     if output.blob is None:
         return iter(())
     table = from_blob(output.blob)
     topics = _read_dictionary(table.column("topic"))
     values, keys, timestamps = (table.column(name).to_pylist() for name in ("value", "key", "timestamp"))
     partitions = table.column("partition").fill_null(-1).to_pylist()
-    callbacks = [None] * table.num_rows
+    # Only the callback identifies a record: several can have the same topic, key, value and timestamp. Binding a method
+    # is faster than ``functools.partial``.
+    callbacks = map(types.MethodType, itertools.repeat(on_failure), range(table.num_rows))
     headers = table.column("headers")
     pairs: Iterable[list[Header] | None] = itertools.repeat(None, table.num_rows)
     if headers.null_count < table.num_rows:
@@ -120,7 +132,13 @@ def read_records(output: TaskOutput, settings: SinkSettings) -> Iterator[RecordF
             found if topic in internal else [*(found or ()), (SEQUENCE_HEADER, b"%b:%d" % (task, number))]
             for topic, found, number in numbered
         )
-    return zip(topics, values, keys, partitions, callbacks, callbacks, timestamps, pairs, strict=True)
+    unused = itertools.repeat(None, table.num_rows)
+    return zip(topics, values, keys, partitions, callbacks, unused, timestamps, pairs, strict=True)
+
+
+def with_callback(record: RecordFields, position: int, on_failure: OnFailure) -> RecordFields:
+    """Return a record with another callback; see ``read_records``."""
+    return (*record[:4], types.MethodType(on_failure, position), *record[5:])
 
 
 def _read_dictionary(column: pa.ChunkedArray) -> list[str]:

@@ -1,136 +1,183 @@
-"""Sends records with librdkafka's producer, and translates its errors."""
+"""Sends records with librdkafka's producer, and returns the records that were not written."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
+import logging
 import operator
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from zkconsumer.errors import (
-    BrokerUnavailableError,
-    ConfigurationError,
-    ProducerFencedError,
-    RecordRejectedError,
-    UnsupportedBrokerError,
-    ZkConsumerError,
-)
+from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.streams.output import RecordFields, SinkSettings
+from zkconsumer.spark.streams.producer_errors import UNKNOWN_TOPIC, UNSENT
 
 #: Default ``delivery.timeout.ms`` of non-transactional producers.
 _DELIVERY_TIMEOUT_MS = 120_000
+#: Milliseconds to wait for further records before a batch is sent. ``flush`` does not wait.
+_LINGER_MS = 50
+#: The same if all records that are sent together must be in the same batch.
+_SEGMENT_LINGER_MS = 5_000
 #: Seconds between two checks for delivery errors in ``flush``.
 _FLUSH_INTERVAL_S = 0.5
 #: Number of records between two checks for delivery errors.
 _POLL_RECORDS = 1_000
 
-_FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
-_UNSUPPORTED = {
-    KafkaError._UNSUPPORTED_FEATURE,
-    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    KafkaError.UNSUPPORTED_VERSION,
-}
-_UNKNOWN_TOPIC = {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}
-#: Errors of records that were discarded when a transaction was aborted or the producer was closed.
-_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 #: Errors after which the producer accepts no more records.
-_FAILED = {KafkaError._STATE, KafkaError._FATAL, KafkaError._FENCED}
-#: Errors that are not caused by a record. As in Kafka Streams, the production handler is not called for them.
-_UNREACHABLE = {
-    KafkaError._MSG_TIMED_OUT,
-    KafkaError._TIMED_OUT,
-    KafkaError._TIMED_OUT_QUEUE,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.NOT_ENOUGH_REPLICAS,
-    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-}
-_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+_STOPPED = {KafkaError._STATE, KafkaError._FATAL, KafkaError._FENCED}
 
 
-class RecordKey(NamedTuple):
-    """Topic, key and value of a rejected record. They can be the same for several records of a batch."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
+_log = logging.getLogger("zkconsumer.librdkafka")
+# librdkafka warns about ``enable.gapless.guarantee``, and logs each rejected batch as a fatal error.
+_log.addFilter(lambda record: "gap-less" not in record.getMessage() and "gapless" not in record.getMessage())
 
 
-class Rejection(NamedTuple):
-    """A rejected record and its error."""
+class Failure(NamedTuple):
+    """A record that was not written.
 
+    Attributes:
+        position: position of the record in the task's output.
+        error: the error.
+        partition: partition number; None if the producer itself rejected the record.
+    """
+
+    position: int
     error: KafkaError
-    record: RecordKey
+    partition: int | None
 
 
 class RecordSender:
     """Sends records with its own producer. Used by one thread.
 
+    After a broker rejects a batch, a non-transactional producer sends no more records, because records after those of
+    the batch must not be written before them (``enable.gapless.guarantee``).
+
     Args:
         settings: sink settings.
         transactional_id: transactional id; None for a non-transactional producer.
+        batch_bytes: maximum batch size in bytes; None for the size in the settings.
+        sends_segments: whether the caller passes at most one batch to each ``send`` call. The producer can then
+            continue after a rejection.
     """
 
-    def __init__(self, settings: SinkSettings, transactional_id: str | None = None) -> None:
-        self._rejections: list[Rejection] = []
+    def __init__(
+        self,
+        settings: SinkSettings,
+        transactional_id: str | None = None,
+        *,
+        batch_bytes: int | None = None,
+        sends_segments: bool = False,
+    ) -> None:
+        self._failures: dict[int, Failure] = {}
+        self._fatal: BaseException | None = None
         self._is_transactional = transactional_id is not None
+        self._is_stopped = False
         config = {
             "delivery.report.only.error": True,
-            "linger.ms": 5,
+            "linger.ms": _LINGER_MS,
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
             "queue.buffering.max.messages": 1_000_000,
-            "on_delivery": self._on_delivery,
             **settings.producer,
             **settings.client,
         }
-        if transactional_id is None:
-            config.setdefault("delivery.timeout.ms", _DELIVERY_TIMEOUT_MS)
-        else:  # ``delivery.timeout.ms`` defaults to the transaction timeout
+        if batch_bytes is not None:
+            config["batch.size"] = batch_bytes
+        if transactional_id is not None:  # ``delivery.timeout.ms`` defaults to the transaction timeout
             config["transactional.id"] = transactional_id
+        else:
+            config = {"delivery.timeout.ms": _DELIVERY_TIMEOUT_MS, **config}
+            if not sends_segments:
+                config |= {"enable.gapless.guarantee": True, "logger": _log}
+        if sends_segments:
+            config.pop("queue.buffering.max.ms", None)  # the same setting
+            config["linger.ms"] = _SEGMENT_LINGER_MS
         try:
             self.producer = confluent_kafka.Producer(config)
         except KafkaException as error:
             raise ConfigurationError(f"invalid producer settings: {error.args[0].str()}") from error
 
-    def send(self, records: Iterable[RecordFields]) -> list[Rejection]:
-        """Send records, wait until the brokers acknowledge them, and return the rejected records.
+    def send(self, records: Iterable[RecordFields]) -> list[Failure]:
+        """Send records, wait until the brokers acknowledge them, and return the records that were not written.
+
+        In a transaction, a rejection ends the call, and the result is incomplete.
+
+        Args:
+            records: the records, with the callback ``on_failure``; see ``read_records``.
 
         Raises:
             KafkaException: the producer failed and cannot be used again; see ``to_error``.
         """
-        self._rejections = []
+        self._failures, self._is_stopped = {}, False
         failure: KafkaException | None = None
         unsent = iter(records)
-        while failure is None and (chunk := list(itertools.islice(unsent, _POLL_RECORDS))):
-            self._serve(self.producer.poll, 0)
-            failure = self._produce(chunk)
-        # After an error, a transactional producer sends nothing until the transaction is aborted.
-        while self._serve(self.producer.flush, _FLUSH_INTERVAL_S) and not (self._is_transactional and self._rejections):
-            pass
-        if failure is not None and not self._rejections:
+        with _paused_collection():
+            while failure is None and not self._is_stopped and (chunk := list(itertools.islice(unsent, _POLL_RECORDS))):
+                self._serve(self.producer.poll, 0)
+                failure = self._produce(chunk)
+            while self._serve(self.producer.flush, _FLUSH_INTERVAL_S) and not self._is_stopped:
+                pass
+        if failure is not None and not self._is_stopped:
             raise failure
-        return self._rejections
+        if self._is_stopped and not self._is_transactional:
+            self._discard()
+            _fail(unsent)
+        return list(self._failures.values())
+
+    def on_failure(self, position: int, error: KafkaError, message: Any) -> None:
+        """Handle the delivery report of a record that was not written.
+
+        Args:
+            position: position of the record in the task's output.
+            error: the error.
+            message: the message; None if the producer did not accept it.
+        """
+        try:
+            self._add_failure(position, error, message)
+        except SystemError as pending:  # the client set a fatal error before it called this method
+            self._fatal = pending.__cause__ or pending
+            self._add_failure(position, error, message)
+
+    def _add_failure(self, position: int, error: KafkaError, message: Any) -> None:
+        self._failures[position] = Failure(position, error, None if message is None else message.partition())
+        if message is not None and error.code() not in UNSENT | UNKNOWN_TOPIC:
+            self._is_stopped = True
 
     def close(self) -> None:
         """Close the connections, and discard unsent records."""
         with contextlib.suppress(KafkaException):  # already raised by ``send``
             self.producer.purge()
             self._serve(self.producer.flush, _FLUSH_INTERVAL_S)
-        del self.producer  # breaks a reference cycle: the producer references ``_on_delivery``
+        del self.producer
+
+    def _discard(self) -> None:
+        """Discard unsent records, and wait for the responses of all sent ones."""
+        self.producer.purge(in_queue=True, in_flight=False)
+        while self._serve(self.producer.flush, _FLUSH_INTERVAL_S):
+            pass
 
     def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
-        """Call the producer's ``poll`` or ``flush``, which calls ``_on_delivery``."""
+        """Call the producer's ``poll`` or ``flush``, which calls ``on_failure``."""
+        left = 1
         try:
-            return call(timeout_s)
-        except SystemError as error:  # ``_on_delivery`` was called after the client set a fatal error
-            raise error.__cause__ or error from error
+            left = call(timeout_s)
+        except KafkaException as error:
+            self._fatal = error
+        except SystemError as error:  # raised after ``on_failure`` was called with a pending fatal error
+            self._fatal = self._fatal or error.__cause__ or error
+        fatal, self._fatal = self._fatal, None
+        if fatal is None:
+            return left
+        if not isinstance(fatal, KafkaException) or fatal.args[0].code() != KafkaError._GAPLESS_GUARANTEE:
+            raise fatal
+        self._is_stopped = True  # the broker's error is in the delivery reports
+        return left
 
     def _produce(self, records: list[RecordFields]) -> KafkaException | None:
         """Pass records to the producer; return the error if it accepts no more records."""
@@ -140,58 +187,45 @@ class RecordSender:
                 deque(itertools.starmap(self.producer.produce, unsent), maxlen=0)  # no Python code per record
                 return None
             except BufferError:
-                self._produce_later(records[-1 - operator.length_hint(unsent)])
-            except KafkaException as error:
-                if error.args[0].code() in _FAILED:  # for example, after an earlier record was rejected
-                    return error
-                topic, value, key, *_ = records[-1 - operator.length_hint(unsent)]
-                self._rejections.append(Rejection(error.args[0], RecordKey(topic, key, value)))
+                error = self._produce_later(records[-1 - operator.length_hint(unsent)])
+            except KafkaException as raised:
+                error = raised
+            if error is None:
+                continue
+            failed = records[-1 - operator.length_hint(unsent)]
+            if error.args[0].code() in _STOPPED:  # for example, after an earlier record was rejected
+                _fail([failed, *unsent])
+                return error
+            failed[4](error.args[0], None)
 
-    def _produce_later(self, record: RecordFields) -> None:
+    def _produce_later(self, record: RecordFields) -> KafkaException | None:
         """Wait at most ``delivery.timeout.ms`` until the producer queue has room, then produce ``record``."""
         while True:
-            self._serve(self.producer.poll, 0.1)
+            self._serve(self.producer.flush, 0.1)  # ``poll`` would wait for ``linger.ms``
             try:
                 self.producer.produce(*record)
-                return
+                return None
             except BufferError:
                 continue
-
-    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None and error.code() not in _PURGED:
-            record = RecordKey(message.topic(), message.key(), message.value())
-            self._rejections.append(Rejection(error, record))
+            except KafkaException as error:
+                return error
 
 
-def to_error(error: KafkaError, what: str) -> ZkConsumerError:
-    """Return the exception for a librdkafka error.
+def _fail(records: Iterable[RecordFields]) -> None:
+    """Report records that were not passed to the producer."""
+    error = KafkaError(KafkaError._PURGE_QUEUE)
+    for record in records:
+        record[4](error, None)
 
-    Args:
-        error: the librdkafka error.
-        what: description of the operation, used in the message.
-    """
-    code = error.code()
-    if code in _FENCED:
-        return ProducerFencedError(
-            f"{what}: another producer uses the transactional id, or a transaction took longer than "
-            "transaction.timeout.ms; stop other applications with this application id"
-        )
-    if code in _UNSUPPORTED:
-        return UnsupportedBrokerError(f"{what}: {error.str()}; exactly_once_v2 requires Kafka 2.5 or later")
-    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-        return ConfigurationError(
-            f"{what}: transaction.timeout.ms must be at most the brokers' transaction.max.timeout.ms"
-        )
-    if code in _UNKNOWN_TOPIC:
-        return RecordRejectedError(f"{what}: the topic or partition does not exist; create it")
-    if error.retriable() or code in _UNREACHABLE:
-        return BrokerUnavailableError(
-            f"{what}: {error.name()} ({code}): {error.str()}; check the brokers (the time limit is delivery.timeout.ms "
-            "in QuerySettings.producer)"
-        )
-    if code in _TOO_LARGE:
-        return RecordRejectedError(
-            f"{what}: the record is too large; increase max.message.bytes of the topic and message.max.bytes in "
-            "QuerySettings.producer"
-        )
-    return RecordRejectedError(f"{what}: {error.name()} ({code}): {error.str()}")
+
+@contextlib.contextmanager
+def _paused_collection() -> Iterator[None]:
+    """Pause Python's garbage collector, which would visit the callback of each record several times."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+
+from confluent_kafka import KafkaError
 
 from zkconsumer.errors import RecordRejectedError
 from zkconsumer.log import get_logger
-from zkconsumer.spark.streams.output import RecordFields, SinkSettings, TaskOutput, read_records
-from zkconsumer.spark.streams.record_sender import RecordKey, Rejection, to_error
+from zkconsumer.spark.streams.output import RecordFields, SinkSettings, TaskOutput
+from zkconsumer.spark.streams.producer_errors import to_error
 from zkconsumer.topology.handlers import ErrorContext, ErrorResponse, quarantine_record
 from zkconsumer.topology.records import Record
 
@@ -15,72 +17,59 @@ from zkconsumer.topology.records import Record
 class RejectedRecords:
     """Tracks the records in a task's output that the production handler drops or quarantines.
 
+    Records are identified by their position in the output, because several can have the same topic, key and value.
+
     Args:
         settings: sink settings.
         output: output of the task in a batch.
-
-    Attributes:
-        quarantined: records for the quarantine topic.
     """
 
     def __init__(self, settings: SinkSettings, output: TaskOutput) -> None:
         self._settings = settings
         self._output = output
-        self._dropped: set[RecordKey] = set()
-        self.quarantined: list[RecordFields] = []
+        self._positions: set[int] = set()
         self._log = get_logger("zkconsumer.spark")
 
-    def accepted(self) -> Iterator[RecordFields]:
-        """Yield the records of the output that were neither dropped nor quarantined."""
-        records = read_records(self._output, self._settings)
-        return (one for one in records if _identify(one) not in self._dropped) if self._dropped else records
+    @property
+    def count(self) -> int:
+        """Number of rejected records."""
+        return len(self._positions)
 
-    def handle(self, rejections: Iterable[Rejection]) -> None:
-        """Call the production handler for each rejected record.
+    def accepted(self, count: int) -> Iterator[int]:
+        """Yield the positions of the first ``count`` records that were not rejected."""
+        return (position for position in range(count) if position not in self._positions)
+
+    def is_rejected(self, position: int) -> bool:
+        """Return whether the record at a position was rejected."""
+        return position in self._positions
+
+    def handle(self, position: int, cause: KafkaError, record: RecordFields) -> RecordFields | None:
+        """Call the production handler for a rejected record; return the record for the quarantine topic, if any.
 
         Raises:
-            RecordRejectedError: the handler returned FAIL, or a record could not be quarantined.
-            ProducerFencedError: another producer uses the transactional id.
-            RetriableError: the brokers did not respond.
+            RecordRejectedError: the handler returned FAIL, or the record could not be quarantined.
+            ZkConsumerError: the error does not concern a single record; see ``to_error``.
         """
-        rejections = list(rejections)
-        if not rejections:
-            return
-        self._check_topic(rejections)
-        known = {_identify(one): one for one in read_records(self._output, self._settings)}
-        for rejection in rejections:
-            self._handle(rejection, known[rejection.record])
-            self._dropped.add(rejection.record)
-
-    def _check_topic(self, rejections: Iterable[Rejection]) -> None:
-        """Raise the error if a record for the quarantine topic was rejected, because it cannot be quarantined."""
-        for error, record in rejections:
-            if record.topic == self._settings.quarantine_topic:
-                raise to_error(error, f"task {self._output.task}, {_describe(record)}")
-
-    def _handle(self, rejection: Rejection, record: RecordFields) -> None:
-        error = to_error(rejection.error, f"task {self._output.task}, {_describe(rejection.record)}")
-        if not isinstance(error, RecordRejectedError):
-            raise error
         topic, value, key, _, _, _, timestamp, headers = record
+        error = to_error(cause, f"task {self._output.task}, {_describe(self._output.sequence + position, record)}")
+        quarantine = self._settings.quarantine_topic
+        if not isinstance(error, RecordRejectedError) or topic == quarantine:
+            raise error
         failed = Record(key, value, timestamp, tuple(headers or ()))
         context = ErrorContext("production", self._output.task, topic, None, timestamp, failed)
         response = self._settings.handler(context, error)
-        quarantine = self._settings.quarantine_topic
         if response is ErrorResponse.FAIL or (response is ErrorResponse.QUARANTINE and quarantine is None):
             raise error
-        if response is ErrorResponse.QUARANTINE:
-            assert quarantine is not None
-            described = quarantine_record(quarantine, context, error)
-            self.quarantined.append((quarantine, value, key, -1, None, None, timestamp, list(described.headers)))
+        self._positions.add(position)
         self._log.warning("record_dropped", reason="production", node=topic, error=str(error))
+        if response is not ErrorResponse.QUARANTINE:
+            return None
+        assert quarantine is not None
+        described = quarantine_record(quarantine, context, error)
+        return quarantine, value, key, -1, record[4], None, timestamp, list(described.headers)
 
 
-def _identify(record: RecordFields) -> RecordKey:
+def _describe(number: int, record: RecordFields) -> str:
     topic, value, key, *_ = record
-    return RecordKey(topic, key, value)
-
-
-def _describe(record: RecordKey) -> str:
-    size = sum(len(part) for part in (record.key, record.value) if part is not None)
-    return f"topic {record.topic!r}, record of {size} bytes"
+    size = sum(len(part) for part in (key, value) if part is not None)
+    return f"topic {topic!r}, record of {size} bytes (sequence number {number})"

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from itertools import chain
 from typing import Protocol
 
 from confluent_kafka import KafkaException
 
 from zkconsumer.errors import ProducerFencedError, StreamsError
 from zkconsumer.log import get_logger
+from zkconsumer.spark.streams.delivery import OutputDelivery
 from zkconsumer.spark.streams.markers import MarkedOffsets, Marker, decode_offsets, to_commits
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import from_blob
-from zkconsumer.spark.streams.record_sender import RecordSender, to_error
-from zkconsumer.spark.streams.rejected_records import RejectedRecords
+from zkconsumer.spark.streams.producer_errors import to_error
+from zkconsumer.spark.streams.record_sender import Failure, RecordSender
 
 #: Maximum seconds to initialize a transactional producer, and to end a transaction.
 _TRANSACTION_TIMEOUT_S = 60.0
 #: Maximum number of writers that a worker process keeps. Each has a producer with threads and connections.
 _MAX_WRITERS = 32
-#: Maximum number of attempts to write a batch if records are rejected.
-_MAX_ATTEMPTS = 100
 
 
 class TaskWriter(Protocol):
@@ -37,6 +35,8 @@ class TaskWriter(Protocol):
 
         Raises:
             RecordRejectedError: a record was rejected, and the production handler returned FAIL.
+            ProducerFailedError: the producer failed for a reason that concerns no single record.
+            AuthorizationError: the application may not write to a topic or use the transactional id.
             StreamsError: the output was not written, or another application uses the same application id.
             RetriableError: the brokers did not respond.
         """
@@ -54,18 +54,35 @@ class PlainWriter:
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
+        self._batch_bytes: int | None = None
         self._sender = RecordSender(settings)
 
     def write(self, output: TaskOutput, marker: Marker) -> bool:  # noqa: ARG002
         """See ``TaskWriter.write``."""
-        rejected = RejectedRecords(self._settings, output)
+        delivery = OutputDelivery(self._settings, output)
         try:
-            rejected.handle(self._sender.send(rejected.accepted()))
-            if rejected.quarantined:
-                rejected.handle(self._sender.send(rejected.quarantined))
+            failures = self._sender.send(delivery.read_all(self._sender.on_failure))
+            if failures:
+                self._write_segments(delivery, failures)
         except KafkaException as error:
             raise to_error(error.args[0], f"task {output.task}") from error
         return False
+
+    def _write_segments(self, delivery: OutputDelivery, failures: list[Failure]) -> None:
+        """Write the records that the first attempt did not write, except the rejected ones."""
+        delivery.resolve(failures, are_others_written=True)
+        if not delivery.has_pending:
+            return
+        self._replace_sender(sends_segments=True)
+        while segment := delivery.take_segment(self._sender.on_failure):
+            delivery.resolve(self._sender.send(segment), are_others_written=True)
+        self._batch_bytes = delivery.batch_bytes or self._batch_bytes
+        self._replace_sender(sends_segments=False)
+
+    def _replace_sender(self, *, sends_segments: bool) -> None:
+        old = self._sender
+        self._sender = RecordSender(self._settings, batch_bytes=self._batch_bytes, sends_segments=sends_segments)
+        old.close()
 
     def close(self) -> None:
         """Close the connections."""
@@ -135,21 +152,44 @@ class TransactionalWriter:
             self._log.error("output_changed", error=text)
 
     def _write(self, output: TaskOutput, marker: Marker) -> None:
-        """Write a batch. If records are rejected, handle them, and write the batch again without them."""
-        producer, offsets = self._sender.producer, to_commits(decode_offsets(output.offsets), marker)
-        rejected = RejectedRecords(self._settings, output)
-        for _ in range(_MAX_ATTEMPTS):
-            producer.begin_transaction()
-            rejections = self._sender.send(chain(rejected.accepted(), rejected.quarantined))
-            if not rejections:
-                producer.send_offsets_to_transaction(offsets, self._offsets.group_metadata, _TRANSACTION_TIMEOUT_S)
-                producer.commit_transaction(_TRANSACTION_TIMEOUT_S)
-                return
-            try:
-                rejected.handle(rejections)
-            finally:
-                producer.abort_transaction(_TRANSACTION_TIMEOUT_S)
-        raise StreamsError(f"task {output.task}: records were still rejected after {_MAX_ATTEMPTS} attempts")
+        """Write a batch. If records are rejected, find all of them in aborted transactions, and write the others."""
+        delivery = OutputDelivery(self._settings, output)
+        producer = self._sender.producer
+        producer.begin_transaction()
+        failures = self._sender.send(delivery.read_all(self._sender.on_failure))
+        is_complete = not failures
+        self._abort_after(failures, delivery)
+        while not is_complete:
+            delivery.restart()
+            is_complete = True
+            while segment := delivery.take_segment(self._sender.on_failure):
+                failures = self._sender.send(segment)
+                is_complete = is_complete and not failures
+                self._abort_after(failures, delivery)
+            if not is_complete:
+                self._restart_transaction()
+        offsets = to_commits(decode_offsets(output.offsets), marker)
+        producer.send_offsets_to_transaction(offsets, self._offsets.group_metadata, _TRANSACTION_TIMEOUT_S)
+        producer.commit_transaction(_TRANSACTION_TIMEOUT_S)
+        if delivery.batch_bytes is not None:
+            self._limit_batches(delivery.batch_bytes)
+
+    def _abort_after(self, failures: list[Failure], delivery: OutputDelivery) -> None:
+        """Handle the failures of a segment, if any, and continue in a new transaction."""
+        if failures:
+            self._sender.producer.abort_transaction(_TRANSACTION_TIMEOUT_S)
+            delivery.resolve(failures, are_others_written=False)
+            self._sender.producer.begin_transaction()
+
+    def _restart_transaction(self) -> None:
+        self._sender.producer.abort_transaction(_TRANSACTION_TIMEOUT_S)
+        self._sender.producer.begin_transaction()
+
+    def _limit_batches(self, batch_bytes: int) -> None:
+        """Replace the producer, so that later batches are not too large for the topic."""
+        self._sender.close()
+        self._sender = RecordSender(self._settings, self._transactional_id, batch_bytes=batch_bytes)
+        self._is_started = False
 
 
 def compute_digest(output: TaskOutput) -> int:
