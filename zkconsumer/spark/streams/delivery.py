@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 
+from zkconsumer.log import get_logger
 from zkconsumer.spark.streams.output import (
     OnFailure,
     RecordFields,
     SinkSettings,
     TaskOutput,
+    count_replaced_timestamps,
     read_records,
     with_callback,
 )
@@ -46,6 +48,7 @@ class OutputDelivery:
     def __init__(self, settings: SinkSettings, output: TaskOutput) -> None:
         self._settings, self._output = settings, output
         self._rejected = RejectedRecords(settings, output)
+        self._log = get_logger("zkconsumer.spark")
         self._records: list[RecordFields] = []
         self._pending: deque[int] = deque()
         self._segment: Sequence[int] = ()
@@ -61,6 +64,8 @@ class OutputDelivery:
 
     def read_all(self, on_failure: OnFailure) -> Iterator[RecordFields]:
         """Yield all records of the output, for the first attempt."""
+        for topic, count in count_replaced_timestamps(self._output, self._settings).items():
+            self._log.warning("timestamp_replaced", topic=topic, task=self._output.task, records=count, timestamp=1)
         return read_records(self._output, self._settings, on_failure)
 
     def restart(self) -> None:

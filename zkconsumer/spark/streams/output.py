@@ -8,11 +8,13 @@ import functools
 import itertools
 import pickle
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import cloudpickle
 
 from zkconsumer.spark.streams.packing import from_blob
@@ -26,6 +28,12 @@ OUTPUT_COLUMNS = "task string, sequence bigint, offsets string, blob binary, met
 #: Name of the header with the task id and the sequence number of a record, such as ``0_3:17``. One header is faster to
 #: send than two.
 SEQUENCE_HEADER = "zkconsumer.sequence"
+
+#: Name of the header of internal topic records whose timestamp is 0; see ``restore_timestamps``.
+TIMESTAMP_HEADER = "zkconsumer.timestamp"
+#: Timestamp that is sent instead of 0, which librdkafka replaces by the current time. Source: librdkafka 2.16
+#: rd_kafka_msg_new0.
+_REPLACED_TIMESTAMP = 1
 
 
 class TaskOutput(NamedTuple):
@@ -133,7 +141,46 @@ def read_records(output: TaskOutput, settings: SinkSettings, on_failure: OnFailu
             for topic, found, number in numbered
         )
     unused = itertools.repeat(None, table.num_rows)
-    return zip(topics, values, keys, partitions, callbacks, unused, timestamps, pairs, strict=True)
+    records = zip(topics, values, keys, partitions, callbacks, unused, timestamps, pairs, strict=True)
+    return _replace_timestamps(records, internal) if 0 in timestamps else records
+
+
+def _replace_timestamps(records: Iterable[RecordFields], internal: Collection[str]) -> Iterator[RecordFields]:
+    """Replace timestamp 0; in internal topics, mark the records."""
+    for record in records:
+        if record[6] == 0:
+            headers = record[7]
+            if record[0] in internal:
+                headers = [*(headers or ()), (TIMESTAMP_HEADER, b"0")]
+            yield (*record[:6], _REPLACED_TIMESTAMP, headers)
+        else:
+            yield record
+
+
+def restore_timestamps(table: pa.Table) -> pa.Table:
+    """Restore the timestamp 0 in records of an internal topic, and remove the header ``TIMESTAMP_HEADER``."""
+    if "headers" not in table.schema.names:
+        return table
+    headers = table.column("headers").combine_chunks()
+    if TIMESTAMP_HEADER not in pc.unique(pc.struct_field(pc.list_flatten(headers), 0)).to_pylist():
+        return table
+    pairs = [_to_pairs(found) or [] for found in headers.to_pylist()]
+    is_marked = pa.array([(TIMESTAMP_HEADER, b"0") in found for found in pairs])
+    kept = [[header for header in found if header[0] != TIMESTAMP_HEADER] or None for found in pairs]
+    timestamps = table.column("timestamp")
+    restored = pc.if_else(is_marked, pa.scalar(0, timestamps.type), timestamps)
+    names = table.schema.names
+    table = table.set_column(names.index("timestamp"), "timestamp", restored)
+    return table.set_column(names.index("headers"), "headers", pa.array(kept, headers.type))
+
+
+def count_replaced_timestamps(output: TaskOutput, settings: SinkSettings) -> dict[str, int]:
+    """Return the number of records by topic whose timestamp is written as 1 instead of 0; see ``read_records``."""
+    if output.blob is None:
+        return {}
+    table = from_blob(output.blob).select(["topic", "timestamp"])
+    topics = _read_dictionary(table.filter(pc.equal(table.column("timestamp"), 0)).column("topic"))
+    return {topic: count for topic, count in Counter(topics).items() if topic not in settings.internal_topics}
 
 
 def with_callback(record: RecordFields, position: int, on_failure: OnFailure) -> RecordFields:

@@ -13,7 +13,7 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.global_stores import GlobalStoresOfWorker
 from zkconsumer.spark.streams.markers import TopicEnds, decode_offsets, encode_offsets
-from zkconsumer.spark.streams.output import TaskOutput
+from zkconsumer.spark.streams.output import TaskOutput, restore_timestamps
 from zkconsumer.spark.streams.packing import from_blob, to_blob
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber
 from zkconsumer.spark.streams.state_pages import PageState, StatePages
@@ -153,7 +153,7 @@ def run_batch(
     task = subtopology.task(number.partition, plan.config, runtime, None if saved is None else saved.snapshot)
     task.initialize()
     try:
-        _add_records(task, batch)
+        _add_records(task, batch, plan.internal_topics)
         task.update_lags()
         task.run(_find_limit(plan))
         if batch.tick_ms is not None or not plan.has_ticks:
@@ -207,13 +207,14 @@ def _take_output(task: StreamTask, source_topics: Collection[str]) -> tuple[Task
     return TaskOutput(task.task_id, sequence, encode_offsets(offsets), to_blob(batch)), looped
 
 
-def _add_records(task: StreamTask, batch: BatchInput) -> None:
+def _add_records(task: StreamTask, batch: BatchInput, internal_topics: Collection[str]) -> None:
     for partition in sorted(batch.blobs):
         blobs = sorted(batch.blobs[partition], key=lambda item: item[0])
         table = pa.concat_tables([from_blob(blob) for _, blob in blobs], promote_options="default")
         # Combine the chunks, because the order of records with equal timestamps depends on chunk boundaries, and a
         # repeated batch can be fetched in different chunks.
-        task.add_columns(partition, table.combine_chunks())
+        table = table.combine_chunks()
+        task.add_columns(partition, restore_timestamps(table) if partition.topic in internal_topics else table)
 
 
 class _Pages:

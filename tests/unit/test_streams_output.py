@@ -1,0 +1,107 @@
+"""Records of a task's output, as the producer receives them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from zkconsumer.spark.streams.output import (
+    TIMESTAMP_HEADER,
+    ProcessingGuarantee,
+    SinkSettings,
+    TaskOutput,
+    count_replaced_timestamps,
+    read_records,
+    restore_timestamps,
+)
+from zkconsumer.spark.streams.packing import to_blob
+from zkconsumer.topology.handlers import fail
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def settings(**changes: Any) -> SinkSettings:
+    default: dict[str, Any] = {
+        "application_id": "app",
+        "guarantee": ProcessingGuarantee.AT_LEAST_ONCE,
+        "client": {},
+        "producer": {},
+        "has_sequence_headers": False,
+        "internal_topics": frozenset({"internal"}),
+        "commits_to_kafka": True,
+        "fails_on_changed_output": True,
+        "handler": fail,
+        "quarantine_topic": None,
+    }
+    return SinkSettings(**{**default, **changes})
+
+
+def output_of(rows: list[dict[str, Any]], sequence: int = 0) -> TaskOutput:
+    default = {"topic": "out", "partition": None, "timestamp": 5, "key": b"k", "value": b"v", "headers": None}
+    columns = {name: [{**default, **row}[name] for row in rows] for name in default}
+    batch = pa.record_batch(
+        {
+            "topic": pa.array(columns["topic"]).dictionary_encode(),
+            "partition": pa.array(columns["partition"], pa.int32()),
+            "timestamp": pa.array(columns["timestamp"], pa.int64()),
+            "key": pa.array(columns["key"], pa.binary()),
+            "value": pa.array(columns["value"], pa.binary()),
+            "headers": pa.array(columns["headers"], HEADERS),
+        }
+    )
+    return TaskOutput("0_3", sequence, json.dumps([]), to_blob(batch))
+
+
+def read(output: TaskOutput, **changes: Any) -> list[Any]:
+    return list(read_records(output, settings(**changes), lambda *_: None))
+
+
+# ---- timestamps --------------------------------------------------------------------------------------------
+
+
+def test_timestamp_zero_is_replaced_and_counted() -> None:
+    output = output_of([{"timestamp": time} for time in (0, 1, 0, 7)] + [{"timestamp": 0, "topic": "internal"}])
+
+    assert [record[6] for record in read(output)] == [1, 1, 1, 7, 1]
+    assert count_replaced_timestamps(output, settings()) == {"out": 2}
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC")])
+def test_timestamp_zero_is_restored_in_internal_topics(kind: pa.DataType) -> None:
+    headers = [None, [("h", b"1")], [("h", None), ("", b"")], None, [("h", b"1")]]
+    times = [0, 0, 0, 1, 2]
+    rows = [
+        {"topic": "internal", "timestamp": time, "headers": found} for time, found in zip(times, headers, strict=True)
+    ]
+
+    sent = read(output_of(rows))
+    fetched = pa.table(
+        {
+            "timestamp": pa.array([record[6] for record in sent], pa.int64()).cast(kind),
+            "headers": pa.array([record[7] for record in sent], HEADERS),
+        }
+    )
+    restored = restore_timestamps(fetched)
+
+    assert TIMESTAMP_HEADER in str(fetched.column("headers").to_pylist())
+    assert restored.column("timestamp").cast(pa.int64()).to_pylist()[:3] == [0, 0, 0]
+    assert restored.column("timestamp")[3:] == fetched.column("timestamp")[3:]
+    found = [
+        None if of_one is None else [(one["key"], one["value"]) for one in of_one]
+        for of_one in restored.column("headers").to_pylist()
+    ]
+    assert found == headers
+    assert restore_timestamps(restored) == restored
+
+
+def test_awkward_records_are_passed_unchanged() -> None:
+    rows = [{"key": key, "value": value} for key in (None, b"", b"k") for value in (None, b"", b"v")]
+    rows[0]["headers"] = [("", None), ("h", b""), ("h", None)]
+
+    sent = read(output_of(rows))
+
+    assert [(record[2], record[1]) for record in sent] == [(row["key"], row["value"]) for row in rows]
+    assert sent[0][7] == rows[0]["headers"]
