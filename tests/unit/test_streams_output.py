@@ -18,7 +18,8 @@ from zkconsumer.spark.streams.output import (
     restore_timestamps,
 )
 from zkconsumer.spark.streams.packing import to_blob
-from zkconsumer.topology.handlers import fail
+from zkconsumer.topology.handlers import ErrorContext, fail, quarantine_record
+from zkconsumer.topology.records import Header, SourceRecord
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -105,3 +106,35 @@ def test_awkward_records_are_passed_unchanged() -> None:
 
     assert [(record[2], record[1]) for record in sent] == [(row["key"], row["value"]) for row in rows]
     assert sent[0][7] == rows[0]["headers"]
+
+
+# ---- own headers -------------------------------------------------------------------------------------------
+
+
+def test_sequence_header_replaces_earlier_ones() -> None:
+    headers: Any = [("a", b"1")]
+    for number in range(4):
+        [record] = read(output_of([{"headers": headers}], sequence=number), has_sequence_headers=True)
+        headers = record[7]
+
+    assert headers == [("a", b"1"), ("zkconsumer.sequence", b"0_3:3")]
+
+
+def test_quarantined_record_has_only_the_newest_error_headers() -> None:
+    headers: tuple[Header, ...] = (("a", b"1"), ("zkconsumer.sequence", b"0_0:1"))
+    for number in range(3):
+        source = SourceRecord(f"t{number}", 0, number, 5, b"k", b"v", headers)
+        context = ErrorContext("processing", f"0_{number}", "node", source, 5)
+        headers = quarantine_record("bad", context, ValueError(str(number))).headers
+
+    assert headers[:2] == (("a", b"1"), ("zkconsumer.sequence", b"0_0:1"))
+    assert dict(headers[2:]) == {
+        "zkconsumer.phase": b"processing",
+        "zkconsumer.task": b"0_2",
+        "zkconsumer.node": b"node",
+        "zkconsumer.error": b"ValueError: 2",
+        "zkconsumer.topic": b"t2",
+        "zkconsumer.partition": b"0",
+        "zkconsumer.offset": b"2",
+    }
+    assert len(headers) == 9

@@ -12,6 +12,11 @@ from dataclasses import dataclass
 
 from zkconsumer.topology.records import Header, Record, SinkRecord, SourceRecord
 
+#: Names of the headers that describe the error of a quarantined record.
+_QUARANTINE_HEADERS = {
+    f"zkconsumer.{name}" for name in ("phase", "task", "node", "error", "topic", "partition", "offset")
+}
+
 
 class ErrorResponse(enum.Enum):
     """Response of an error handler."""
@@ -75,7 +80,6 @@ def quarantine(_context: ErrorContext, _error: Exception) -> ErrorResponse:
 def quarantine_record(topic: str, context: ErrorContext, error: Exception) -> SinkRecord:
     """Return the record for the quarantine topic: the source record, if any, with headers that describe the error."""
     record = context.record
-    headers: list[Header] = list(record.headers) if record is not None else []
     described = {
         "phase": context.phase,
         "task": context.task_id,
@@ -84,6 +88,9 @@ def quarantine_record(topic: str, context: ErrorContext, error: Exception) -> Si
     }
     if record is not None:
         described |= {"topic": record.topic, "partition": str(record.partition), "offset": str(record.offset)}
+    found = record.headers if record is not None else ()
+    # A record that comes from a quarantine topic already has these headers.
+    headers: list[Header] = [header for header in found if header[0] not in _QUARANTINE_HEADERS]
     headers += [(f"zkconsumer.{name}", text.encode()) for name, text in described.items()]
     key, value = (record.key, record.value) if record is not None else (None, None)
     return SinkRecord(topic, None, max(context.timestamp, 0), key, value, tuple(headers))

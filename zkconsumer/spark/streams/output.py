@@ -137,12 +137,18 @@ def read_records(output: TaskOutput, settings: SinkSettings, on_failure: OnFailu
         numbered = zip(topics, pairs, range(output.sequence, output.sequence + table.num_rows), strict=True)
         # Use a generator, because Python's garbage collector would visit a list of all headers several times.
         pairs = (
-            found if topic in internal else [*(found or ()), (SEQUENCE_HEADER, b"%b:%d" % (task, number))]
+            found if topic in internal else _add_sequence(found, b"%b:%d" % (task, number))
             for topic, found, number in numbered
         )
     unused = itertools.repeat(None, table.num_rows)
     records = zip(topics, values, keys, partitions, callbacks, unused, timestamps, pairs, strict=True)
     return _replace_timestamps(records, internal) if 0 in timestamps else records
+
+
+def _add_sequence(headers: list[Header] | None, sequence: bytes) -> list[Header]:
+    """Replace the header ``SEQUENCE_HEADER``, which a record that comes from another output topic already has."""
+    kept = [header for header in headers if header[0] != SEQUENCE_HEADER] if headers else []
+    return [*kept, (SEQUENCE_HEADER, sequence)]
 
 
 def _replace_timestamps(records: Iterable[RecordFields], internal: Collection[str]) -> Iterator[RecordFields]:
