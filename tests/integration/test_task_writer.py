@@ -39,6 +39,7 @@ def settings(zkconsumer_cluster: Cluster, group: str) -> Settings:
             client={"bootstrap.servers": zkconsumer_cluster.bootstrap_servers},
             producer={"topic.metadata.propagation.max.ms": 500},
             has_sequence_headers=False,
+            partition_counts={},
             internal_topics=frozenset(),
             commits_to_kafka=True,
             fails_on_changed_output=True,
@@ -328,8 +329,8 @@ def test_records_have_sequence_numbers(
         assert not one.write(output, FIRST)
 
     messages = read(sink, 4)
-    assert [message.headers()[-1][1] for message in messages] == [b"0_0:300", b"0_0:301"] * 2
-    assert messages[0].headers() == [("h", b"1"), ("zkconsumer.sequence", b"0_0:300")]
+    assert [message.headers()[-1][1] for message in messages] == [b"query-1:0_0:300", b"query-1:0_0:301"] * 2
+    assert messages[0].headers() == [("h", b"1"), ("zkconsumer.sequence", b"query-1:0_0:300")]
 
 
 def test_records_of_internal_topics_have_no_sequence_numbers(
@@ -345,7 +346,7 @@ def test_records_of_internal_topics_have_no_sequence_numbers(
         one.write(output, FIRST)
 
     assert [message.headers() for message in read(internal, 2)] == [[("h", b"1")]] * 2
-    assert read(sink, 1)[0].headers()[-1] == ("zkconsumer.sequence", b"0_0:1")
+    assert read(sink, 1)[0].headers()[-1] == ("zkconsumer.sequence", b"query-1:0_0:1")
 
 
 def test_records_are_sent_once_through_small_producer_queue(

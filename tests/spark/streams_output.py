@@ -81,5 +81,5 @@ class Output:
 def _convert(message: confluent_kafka.Message) -> OutputRecord:
     headers = dict(message.headers() or ())
     _, timestamp_ms = message.timestamp()
-    task, _, number = (headers.get(SEQUENCE_HEADER) or b":-1").decode().partition(":")
+    _, task, number = (headers.get(SEQUENCE_HEADER) or b"::-1").decode().split(":")
     return OutputRecord(message.key(), message.value(), timestamp_ms, task, int(number))

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from zkconsumer.log import KAZOO
-from zkconsumer.spark.streams.output import SEQUENCE_HEADER
+from zkconsumer.spark.streams.output import SEQUENCE_HEADER, TIMESTAMP_HEADER
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -464,7 +464,7 @@ LOGGERS = {KAZOO}.union(
 
 
 #: Names in the documentation that are not names of modules or their members.
-OTHER_NAMES = {SEQUENCE_HEADER, *LOGGERS}
+OTHER_NAMES = {SEQUENCE_HEADER, TIMESTAMP_HEADER, *LOGGERS}
 
 
 def relative(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from zkconsumer.spark.streams.packing import to_blob
 from zkconsumer.topology.handlers import ErrorContext, fail, quarantine_record
 from zkconsumer.topology.records import Header, SourceRecord
 
+QUERY = "6f1c2b9e-0d1a-4a41-9d9c-0d6a8d0f7a35"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -31,6 +33,7 @@ def settings(**changes: Any) -> SinkSettings:
         "client": {},
         "producer": {},
         "has_sequence_headers": False,
+        "partition_counts": {"out": 3, "internal": 2},
         "internal_topics": frozenset({"internal"}),
         "commits_to_kafka": True,
         "fails_on_changed_output": True,
@@ -57,7 +60,7 @@ def output_of(rows: list[dict[str, Any]], sequence: int = 0) -> TaskOutput:
 
 
 def read(output: TaskOutput, **changes: Any) -> list[Any]:
-    return list(read_records(output, settings(**changes), lambda *_: None))
+    return list(read_records(output, settings(**changes), QUERY, lambda *_: None))
 
 
 # ---- timestamps --------------------------------------------------------------------------------------------
@@ -117,7 +120,7 @@ def test_sequence_header_replaces_earlier_ones() -> None:
         [record] = read(output_of([{"headers": headers}], sequence=number), has_sequence_headers=True)
         headers = record[7]
 
-    assert headers == [("a", b"1"), ("zkconsumer.sequence", b"0_3:3")]
+    assert headers == [("a", b"1"), ("zkconsumer.sequence", b"6f1c2b9e:0_3:3")]
 
 
 def test_quarantined_record_has_only_the_newest_error_headers() -> None:
@@ -138,3 +141,58 @@ def test_quarantined_record_has_only_the_newest_error_headers() -> None:
         "zkconsumer.offset": b"2",
     }
     assert len(headers) == 9
+
+
+# ---- repeated records --------------------------------------------------------------------------------------
+
+
+def discard_repeats(log: dict[int, list[tuple[bytes, bytes]]]) -> list[bytes]:
+    """Apply the recipe of the documentation to the (header, value) pairs in each partition."""
+    kept: list[bytes] = []
+    for of_partition in log.values():
+        highest: dict[str, int] = {}
+        for header, value in of_partition:
+            prefix, _, number = header.decode().rpartition(":")
+            if int(number) > highest.get(prefix, -1):
+                highest[prefix] = int(number)
+                kept.append(value)
+    return kept
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_reader_of_sequence_numbers_keeps_each_record_once(seed: int) -> None:
+    random = Random(seed)
+    counts = {"out": random.randint(1, 5)}
+    log: dict[int, list[tuple[bytes, bytes]]] = {number: [] for number in range(counts["out"])}
+    values: list[bytes] = []
+    for run in range(2):  # the second run starts after ``clean_up()``, with sequence number 0
+        sequence = 0
+        for _ in range(3):
+            rows = [{"key": None, "value": b"%d/%d" % (run, sequence + n)} for n in range(random.randint(1, 400))]
+            output = output_of(rows, sequence)
+            for _ in range(random.choice([1, 1, 2])):  # a repeated batch follows one that was written in part
+                lost = {number for number in log if random.random() < 0.3}
+                records = list(
+                    read_records(
+                        output,
+                        settings(has_sequence_headers=True, partition_counts=counts),
+                        f"query-{run}",
+                        lambda *_: None,
+                    )
+                )
+                for record in records:
+                    if record[3] not in lost:
+                        log[record[3]].append((record[7][-1][1], record[1]))
+            for record in records:  # the last attempt writes everything
+                if record[3] in lost:
+                    log[record[3]].append((record[7][-1][1], record[1]))
+            values += [row["value"] for row in rows]
+            sequence += len(rows)
+
+    assert sorted(discard_repeats(log)) == sorted(values)
+
+
+def test_producer_chooses_partitions_of_records_with_keys() -> None:
+    rows = [{"key": b"k"}, {"key": b""}, {"key": None, "topic": "other"}, {"key": None, "partition": 2}, {"key": None}]
+
+    assert [record[3] for record in read(output_of(rows))] == [-1, -1, -1, 2, 0]

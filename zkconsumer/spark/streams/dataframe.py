@@ -122,6 +122,7 @@ def _create_sink_settings(plan: QueryPlan) -> SinkSettings:
         client=plan.cluster.client_settings(plan.brokers),
         producer=settings.producer if settings.is_transactional else {**_PRODUCER, **settings.producer},
         has_sequence_headers=not settings.is_transactional if has_headers is None else has_headers,
+        partition_counts=plan.application.partition_counts,
         internal_topics=plan.application.internal_topics,
         commits_to_kafka=settings.is_transactional,
         fails_on_changed_output=settings.fails_on_changed_output,

@@ -39,14 +39,15 @@ class OutputDelivery:
     Args:
         settings: sink settings.
         output: output of the task in a batch.
+        query: query id.
 
     Attributes:
         batch_bytes: maximum size of a batch, in bytes, that the brokers accept; None if they rejected no batch of
             several records for its size.
     """
 
-    def __init__(self, settings: SinkSettings, output: TaskOutput) -> None:
-        self._settings, self._output = settings, output
+    def __init__(self, settings: SinkSettings, output: TaskOutput, query: str) -> None:
+        self._settings, self._output, self._query = settings, output, query
         self._rejected = RejectedRecords(settings, output)
         self._log = get_logger("zkconsumer.spark")
         self._records: list[RecordFields] = []
@@ -66,7 +67,7 @@ class OutputDelivery:
         """Yield all records of the output, for the first attempt."""
         for topic, count in count_replaced_timestamps(self._output, self._settings).items():
             self._log.warning("timestamp_replaced", topic=topic, task=self._output.task, records=count, timestamp=1)
-        return read_records(self._output, self._settings, on_failure)
+        return read_records(self._output, self._settings, self._query, on_failure)
 
     def restart(self) -> None:
         """Mark all records except the rejected ones as not written, because the transaction was aborted."""
@@ -162,7 +163,7 @@ class OutputDelivery:
 
     def _load(self) -> None:
         if not self._records:
-            self._records = list(read_records(self._output, self._settings, _ignore))
+            self._records = list(read_records(self._output, self._settings, self._query, _ignore))
 
 
 def _ignore(*_: object) -> None:

@@ -25,9 +25,14 @@ from zkconsumer.topology.records import Header
 #: of the task metrics as JSON.
 OUTPUT_COLUMNS = "task string, sequence bigint, offsets string, blob binary, metrics string"
 
-#: Name of the header with the task id and the sequence number of a record, such as ``0_3:17``. One header is faster to
-#: send than two.
+#: Name of the header with the first characters of the query id, the task id, and the sequence number of a record, such
+#: as ``6f1c2b9e:0_3:17``. One header is faster to send than three.
 SEQUENCE_HEADER = "zkconsumer.sequence"
+
+#: Number of characters of the query id in ``SEQUENCE_HEADER``.
+_QUERY_CHARACTERS = 8
+#: Number of consecutive sequence numbers whose records without keys go to the same partition.
+_STICKY_RECORDS = 100
 
 #: Name of the header of internal topic records whose timestamp is 0; see ``restore_timestamps``.
 TIMESTAMP_HEADER = "zkconsumer.timestamp"
@@ -71,6 +76,7 @@ class SinkSettings:
         client: librdkafka connection settings.
         producer: additional librdkafka producer settings.
         has_sequence_headers: whether to add a header with the task id and sequence number to records.
+        partition_counts: number of partitions by topic when the application started.
         internal_topics: names of internal topics. Only the application reads them, so they get no sequence headers.
         commits_to_kafka: whether offsets are committed to Kafka.
         fails_on_changed_output: see ``QuerySettings``.
@@ -83,6 +89,7 @@ class SinkSettings:
     client: Mapping[str, Any]
     producer: Mapping[str, Any]
     has_sequence_headers: bool
+    partition_counts: Mapping[str, int]
     internal_topics: frozenset[str]
     commits_to_kafka: bool
     fails_on_changed_output: bool
@@ -110,12 +117,17 @@ RecordFields = tuple[str, bytes | None, bytes | None, int, Callable[[Any, Any], 
 OnFailure = Callable[[int, Any, Any], None]
 
 
-def read_records(output: TaskOutput, settings: SinkSettings, on_failure: OnFailure) -> Iterator[RecordFields]:
+def read_records(
+    output: TaskOutput, settings: SinkSettings, query: str, on_failure: OnFailure
+) -> Iterator[RecordFields]:
     """Yield the records of a task's output, with the header ``SEQUENCE_HEADER`` if the settings require it.
+
+    Records without keys get the partition that ``_choose_partitions`` returns.
 
     Args:
         output: output of the task in a batch.
         settings: sink settings.
+        query: query id, which the checkpoint contains.
         on_failure: called with the position of each record that is not written.
     """
     if output.blob is None:
@@ -124,6 +136,8 @@ def read_records(output: TaskOutput, settings: SinkSettings, on_failure: OnFailu
     topics = _read_dictionary(table.column("topic"))
     values, keys, timestamps = (table.column(name).to_pylist() for name in ("value", "key", "timestamp"))
     partitions = table.column("partition").fill_null(-1).to_pylist()
+    if None in keys:
+        partitions = _choose_partitions(output, settings.partition_counts, topics, keys, partitions)
     # Only the callback identifies a record: several can have the same topic, key, value and timestamp. Binding a method
     # is faster than ``functools.partial``.
     callbacks = map(types.MethodType, itertools.repeat(on_failure), range(table.num_rows))
@@ -133,7 +147,7 @@ def read_records(output: TaskOutput, settings: SinkSettings, on_failure: OnFailu
         pairs = map(_to_pairs, headers.to_pylist())
     internal = settings.internal_topics
     if settings.has_sequence_headers and not internal.issuperset(table.column("topic").unique().to_pylist()):
-        task = output.task.encode()
+        task = f"{query[:_QUERY_CHARACTERS]}:{output.task}".encode()
         numbered = zip(topics, pairs, range(output.sequence, output.sequence + table.num_rows), strict=True)
         # Use a generator, because Python's garbage collector would visit a list of all headers several times.
         pairs = (
@@ -187,6 +201,28 @@ def count_replaced_timestamps(output: TaskOutput, settings: SinkSettings) -> dic
     table = from_blob(output.blob).select(["topic", "timestamp"])
     topics = _read_dictionary(table.filter(pc.equal(table.column("timestamp"), 0)).column("topic"))
     return {topic: count for topic, count in Counter(topics).items() if topic not in settings.internal_topics}
+
+
+def _choose_partitions(
+    output: TaskOutput,
+    counts: Mapping[str, int],
+    topics: Sequence[str],
+    keys: Sequence[bytes | None],
+    partitions: Sequence[int],
+) -> list[int]:
+    """Choose the partitions of records without keys from their sequence numbers.
+
+    The producer would choose them randomly, so that a repeated batch would write the records to other partitions.
+    """
+    first = int(output.task.partition("_")[2])  # so that tasks with little output use different partitions
+    return [
+        (first + number // _STICKY_RECORDS) % counts[topic]
+        if key is None and partition < 0 and topic in counts
+        else partition
+        for number, topic, key, partition in zip(
+            itertools.count(output.sequence), topics, keys, partitions, strict=False
+        )
+    ]
 
 
 def with_callback(record: RecordFields, position: int, on_failure: OnFailure) -> RecordFields:

@@ -57,9 +57,9 @@ class PlainWriter:
         self._batch_bytes: int | None = None
         self._sender = RecordSender(settings)
 
-    def write(self, output: TaskOutput, marker: Marker) -> bool:  # noqa: ARG002
+    def write(self, output: TaskOutput, marker: Marker) -> bool:
         """See ``TaskWriter.write``."""
-        delivery = OutputDelivery(self._settings, output)
+        delivery = OutputDelivery(self._settings, output, marker.query)
         try:
             failures = self._sender.send(delivery.read_all(self._sender.on_failure))
             if failures:
@@ -153,7 +153,7 @@ class TransactionalWriter:
 
     def _write(self, output: TaskOutput, marker: Marker) -> None:
         """Write a batch. If records are rejected, find all of them in aborted transactions, and write the others."""
-        delivery = OutputDelivery(self._settings, output)
+        delivery = OutputDelivery(self._settings, output, marker.query)
         producer = self._sender.producer
         producer.begin_transaction()
         failures = self._sender.send(delivery.read_all(self._sender.on_failure))
