@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from zkconsumer.spark.streams import task_batch
 from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.failures import describe_error
+from zkconsumer.spark.streams.operator import TaskOperator
 from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, choose_keys, encode_keys, from_blob, hash_of_int
 from zkconsumer.spark.streams.pickling import check_picklable
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, list_tasks, select_subtopologies
@@ -480,6 +482,44 @@ def test_error_of_the_planning_process_is_described() -> None:
     assert describe_error(ValueError(text), "/data/c") == expected
     assert describe_error(ValueError("first\nsecond"), "/data/c") == "first"
     assert describe_error(ValueError(), "/data/c") == "ValueError()"
+
+
+@pytest.mark.parametrize(
+    ("trace", "expected"),
+    [
+        ('Traceback (most recent call last):\n  File "a.py", line 3, in f\n    g()\nEOFError\n', "EOFError"),
+        (
+            'Traceback (most recent call last):\n  File "a.py", line 3\n    g()\nKeyError: 1\n\nDuring handling of the '
+            "above exception, another exception occurred:\n\nTraceback (most recent call last):\n"
+            '  File "b.py", line 4, in h\nBrokenPipeError: [Errno 32] Broken pipe\n\tat org.apache.spark.Foo\n',
+            "BrokenPipeError: [Errno 32] Broken pipe",
+        ),
+    ],
+)
+def test_error_of_a_dead_worker_is_the_last_line_of_its_traceback(trace: str, expected: str) -> None:
+    text = "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: "
+
+    assert describe_error(ValueError(text + trace), "/data/c") == text + expected
+
+
+class ClosedState:
+    """The state of an operator whose server closed the connection."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def exists(self) -> bool:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [EOFError(), BrokenPipeError(32, "Broken pipe"), ConnectionResetError()])
+def test_task_whose_state_server_closed_the_connection_is_named(error: Exception) -> None:
+    plan: Any = SimpleNamespace(tasks={4: TaskNumber(0, 3)})
+    operator = TaskOperator(plan)
+    operator._saved, operator._done = ClosedState(error), set()
+
+    with pytest.raises(StreamsError, match=f"state of task 0_3 could not be read or written.*{type(error).__name__}"):
+        list(operator.handleInputRows((4,), iter(()), None))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ from typing import Any
 
 #: A zkconsumer exception at the end of a traceback.
 _OWN_ERROR = re.compile(r"^zkconsumer\.[\w.]+: .*$", re.MULTILINE)
+#: The first line of a Python traceback, and its last line, which contains the exception.
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(?P<error>\S.*)$", re.MULTILINE)
 #: A cause in a JVM stack trace.
 _CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 #: File system exceptions. A java.io.IOException can also be a connection error.
@@ -33,7 +35,7 @@ def describe_error(error: BaseException, checkpoint: str) -> str:
     own = _OWN_ERROR.findall(message) or _OWN_ERROR.findall("\n".join(traces))
     if own:
         return str(own[-1])
-    text, causes = message.splitlines()[0], _CAUSE.findall("\n".join(traces))
+    text, causes = _summarize(message), _CAUSE.findall("\n".join(traces))
     if causes:
         text += f"; caused by {causes[-1]}"
     # A stack trace begins with the exception class, which the message of a Spark exception does not contain.
@@ -43,6 +45,15 @@ def describe_error(error: BaseException, checkpoint: str) -> str:
             "and that the storage is not full"
         )
     return text
+
+
+def _summarize(message: str) -> str:
+    """Return the first line of a message; if a traceback begins there, the exception instead of its beginning."""
+    first = message.splitlines()[0]
+    traceback = list(_TRACEBACK.finditer(message))
+    if "Traceback (most recent call last):" not in first or not traceback:
+        return first
+    return f"{first.partition('Traceback (most recent')[0]}{traceback[-1]['error']}"
 
 
 def _list_stack_traces(error: BaseException) -> Iterator[str]:

@@ -74,6 +74,7 @@ class TaskOperator(StatefulProcessor):
         """Run a task for a batch.
 
         Raises:
+            StreamsError: the task failed, or its state could not be read or written.
             RuntimeError: Spark ran the task twice in one batch.
         """
         (number,) = key
@@ -81,11 +82,17 @@ class TaskOperator(StatefulProcessor):
         if number in self._done:
             raise RuntimeError(f"Spark ran task {task.task_id} twice in one batch")
         self._done.add(number)
-        saved = SavedTask(*self._saved.get()) if self._saved.exists() else None
-        if saved is not None:
-            saved = saved._replace(snapshot=bytes(saved.snapshot))
-        result = run_batch(self._plan, task, self._pages, saved, BatchInput.from_rows(rows))
-        self._saved.update(tuple(result.saved))
+        try:
+            saved = SavedTask(*self._saved.get()) if self._saved.exists() else None
+            if saved is not None:
+                saved = saved._replace(snapshot=bytes(saved.snapshot))
+            result = run_batch(self._plan, task, self._pages, saved, BatchInput.from_rows(rows))
+            self._saved.update(tuple(result.saved))
+        except (OSError, EOFError) as error:  # errors in application code are StreamsErrors
+            raise StreamsError(
+                f"state of task {task.task_id} could not be read or written: Spark closed the connection "
+                f"({type(error).__name__}: {error}); check the executor's log, for example for insufficient heap memory"
+            ) from error
         yield Row(**result.output._asdict(), metrics=json.dumps({task.task_id: result.metrics}))
 
     def close(self) -> None:
