@@ -18,7 +18,7 @@ from waiting import wait_for
 from zkconsumer.errors import ConfigurationError, ProducerFencedError, RecordRejectedError, RetriableError, StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams import task_writer
-from zkconsumer.spark.streams.markers import MarkedOffsets, Marker, OffsetCommitter, encode_offsets
+from zkconsumer.spark.streams.markers import NO_OUTPUT, MarkedOffsets, Marker, OffsetCommitter, encode_offsets
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import to_blob
 from zkconsumer.spark.streams.task_writer import PlainWriter, TaskWriter, TaskWriters, TransactionalWriter
@@ -188,6 +188,20 @@ def test_changed_output_of_a_repeated_batch_is_an_error(writer: Callable[..., Ta
     with pytest.raises(StreamsError, match="task 0_0: the output of the repeated batch 0 differs from the committed"):
         writer().write(changed, FIRST)
     assert writer(fails_on_changed_output=False).write(changed, FIRST)
+
+
+def test_output_of_a_repeated_batch_that_had_none_is_an_error(
+    writer: Callable[..., TaskWriter], settings: Settings, topic: Topics, group: str
+) -> None:
+    sink, source = topic(1), topic(1)
+    committer = OffsetCommitter()
+    try:
+        committer.commit(settings().client, group, {TopicPartition(source, 0): 5}, FIRST._replace(digest=NO_OUTPUT))
+    finally:
+        committer.close()
+
+    with pytest.raises(StreamsError, match="the output of the repeated batch 0 differs from the committed"):
+        writer().write(output_of(sink, [b"1"], source=source, next_offset=5), FIRST)
 
 
 def test_writer_that_was_fenced_is_replaced(settings: Settings, topic: Topics, read: Callable[..., list[Any]]) -> None:

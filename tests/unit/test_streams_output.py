@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from zkconsumer.spark.streams.markers import NO_OUTPUT
 from zkconsumer.spark.streams.output import (
     TIMESTAMP_HEADER,
     ProcessingGuarantee,
@@ -19,6 +20,7 @@ from zkconsumer.spark.streams.output import (
     restore_timestamps,
 )
 from zkconsumer.spark.streams.packing import to_blob
+from zkconsumer.spark.streams.task_writer import compute_digest
 from zkconsumer.topology.handlers import ErrorContext, fail, quarantine_record
 from zkconsumer.topology.records import Header, SourceRecord
 
@@ -196,3 +198,28 @@ def test_producer_chooses_partitions_of_records_with_keys() -> None:
     rows = [{"key": b"k"}, {"key": b""}, {"key": None, "topic": "other"}, {"key": None, "partition": 2}, {"key": None}]
 
     assert [record[3] for record in read(output_of(rows))] == [-1, -1, -1, 2, 0]
+
+
+# ---- digests -----------------------------------------------------------------------------------------------
+
+
+def test_digest_covers_topic_names_and_all_columns() -> None:
+    rows: list[dict[str, Any]] = [{"topic": "out"}, {"topic": "internal"}]
+    changes: list[dict[str, Any]] = [
+        {"topic": "other"},
+        {"key": b"K"},
+        {"key": None},
+        {"value": b""},
+        {"value": None},
+        {"timestamp": 6},
+        {"partition": 0},
+        {"headers": [("h", None)]},
+    ]
+    changed = [output_of([{**rows[0], **change}, rows[1]]) for change in changes]
+    swapped = output_of(rows[::-1])
+
+    digests = [compute_digest(output) for output in (output_of(rows), swapped, *changed)]
+
+    assert len(set(digests)) == len(digests)
+    assert compute_digest(output_of(rows)) == digests[0]
+    assert min(digests) > NO_OUTPUT

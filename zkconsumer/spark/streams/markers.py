@@ -30,13 +30,18 @@ TASK_TIMEOUT_S = 300.0
 _ATTEMPT_S = 30.0
 
 
+#: Digest of a task without output in a batch, if the guarantee is ``exactly_once_v2``.
+NO_OUTPUT = 1
+
+
 class Marker(NamedTuple):
     """The batch that committed an offset.
 
     Attributes:
         query: query id, which the checkpoint contains.
         batch: batch number.
-        digest: checksum of the task's output in the batch; 0 if the driver committed the offset.
+        digest: checksum of the task's output in the batch; ``NO_OUTPUT`` if there was none; 0 if the guarantee was
+            ``at_least_once``.
     """
 
     query: str

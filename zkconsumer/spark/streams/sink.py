@@ -13,8 +13,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Data
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.garbage import freeze_modules
-from zkconsumer.spark.streams.markers import Marker, OffsetCommitter, decode_offsets
-from zkconsumer.spark.streams.output import SinkSettings, TaskOutput
+from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker, OffsetCommitter, decode_offsets
+from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import SINK_FORMAT
 from zkconsumer.spark.streams.requirements import CONFLUENT_KAFKA, check_modules
 
@@ -72,7 +72,9 @@ class TopicWriter(DataSourceStreamArrowWriter):
         found = [message for message in messages if isinstance(message, WrittenOffsets) and message.offsets]
         if settings.commits_to_kafka and found:
             merged = {partition: offset for message in found for partition, offset in message.offsets.items()}
-            _committer.commit(settings.client, settings.application_id, merged, Marker(found[0].query, batchId))
+            digest = NO_OUTPUT if settings.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else 0
+            marker = Marker(found[0].query, batchId, digest)
+            _committer.commit(settings.client, settings.application_id, merged, marker)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing, because Spark repeats the batch."""

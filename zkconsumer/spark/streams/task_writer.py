@@ -6,12 +6,13 @@ import zlib
 from collections import OrderedDict
 from typing import Protocol
 
+import pyarrow as pa
 from confluent_kafka import KafkaException
 
 from zkconsumer.errors import ProducerFencedError, StreamsError
 from zkconsumer.log import get_logger
 from zkconsumer.spark.streams.delivery import OutputDelivery
-from zkconsumer.spark.streams.markers import MarkedOffsets, Marker, decode_offsets, to_commits
+from zkconsumer.spark.streams.markers import NO_OUTPUT, MarkedOffsets, Marker, decode_offsets, to_commits
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import from_blob
 from zkconsumer.spark.streams.producer_errors import to_error
@@ -140,8 +141,7 @@ class TransactionalWriter:
         The stores then contain results that were not written to the output topics.
         """
         assert self._last is not None
-        # The driver commits markers without a digest: for tasks without output, and for all tasks if the guarantee is
-        # ``at_least_once``.
+        # Markers have no digest if the guarantee was ``at_least_once`` when the batch was committed.
         if self._last.digest and self._last.digest != marker.digest:
             text = (
                 f"task {output.task}: the output of the repeated batch {marker.batch} differs from the committed "
@@ -193,14 +193,19 @@ class TransactionalWriter:
 
 
 def compute_digest(output: TaskOutput) -> int:
-    """Return a checksum of the records in a task's output."""
+    """Return a checksum of the records in a task's output, which is neither 0 nor ``NO_OUTPUT``."""
     digest = 0
     if output.blob is not None:
-        for column in from_blob(output.blob).combine_chunks().columns:
+        table = from_blob(output.blob)
+        # The numbers of topics in the dictionary depend on their order.
+        table = table.set_column(
+            table.schema.get_field_index("topic"), "topic", table.column("topic").cast(pa.string())
+        )
+        for column in table.combine_chunks().columns:
             for chunk in column.chunks:
                 for buffer in chunk.buffers():
                     digest = zlib.crc32(b"-" if buffer is None else buffer, digest)
-    return digest
+    return digest if digest > NO_OUTPUT else NO_OUTPUT + 1
 
 
 class TaskWriters:
