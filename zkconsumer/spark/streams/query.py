@@ -78,8 +78,8 @@ class TopologyQuery:
         self._query: Any = None
         self._listener: QueryListener | None = None
         self._last_batch = -1
-        #: Partition counts of the topics that the query reads.
-        self._read_counts: Mapping[str, int] = {}
+        #: Partition counts of the topics that the query reads and writes.
+        self._watched_counts: Mapping[str, int] = {}
         self._tasks_by_partition: Mapping[int, Sequence[str]] = {}
         self._next_check = 0.0
         self._new_topics: list[str] = []
@@ -111,7 +111,7 @@ class TopologyQuery:
         settings, state = self._settings, self._create_internal_topics(cluster, directory)
         counts = state.partition_counts
         resolved = self._topology.resolve(counts)
-        self._read_counts = {topic: counts.get(topic, 0) for topic in resolved.source_topics}
+        self._watched_counts = {topic: counts.get(topic, 0) for topic in _list_topics(resolved)}
         self._next_check = time.monotonic() + cluster.config.metadata_max_age_s
         subtopologies = select_subtopologies(resolved, self._config, counts)
         global_stores = plan_global_stores(resolved.subtopologies.values(), self._config, self._properties, state)
@@ -266,7 +266,7 @@ class TopologyQuery:
             self._owner = None
 
     def find_new_topics(self, *, is_due: bool = False) -> list[str]:
-        """Return the topics that, at the last check, had new partitions that the query does not read.
+        """Return the topics that, at the last check, had new partitions that the query does not read or write.
 
         Args:
             is_due: whether to check immediately, and repeat a failed check; otherwise, topics are checked every
@@ -281,12 +281,14 @@ class TopologyQuery:
         try:
             state = retrying(_TOPICS_TIMEOUT_S)(cluster.describe) if is_due else cluster.describe()
             counts = state.partition_counts
-            topics = self._topology.resolve(counts).source_topics
+            topics = _list_topics(self._topology.resolve(counts))
         except (RetriableError, TopologyError) as error:
             self._log.warning("streams_topics_not_checked", group=self._config.application_id, error=str(error))
             return self._new_topics
         self._next_check = time.monotonic() + cluster.config.metadata_max_age_s
-        self._new_topics = sorted(topic for topic in topics if counts.get(topic, 0) > self._read_counts.get(topic, 0))
+        self._new_topics = sorted(
+            topic for topic in topics if counts.get(topic, 0) > self._watched_counts.get(topic, 0)
+        )
         return self._new_topics
 
     def health_reasons(self) -> list[HealthReason]:
@@ -376,3 +378,8 @@ class TopologyQuery:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+
+
+def _list_topics(topology: ResolvedTopology) -> frozenset[str]:
+    """Return the source topics, and the sink topics, whose partition counts partitioners use."""
+    return topology.source_topics.union(*(one.sink_topics for one in topology.subtopologies.values()))
