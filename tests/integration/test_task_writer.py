@@ -386,7 +386,7 @@ class Handled:
     """A production handler that skips records, and remembers their values."""
 
     def __init__(self) -> None:
-        self.values: list[bytes | None] = []
+        self.values: list[Any] = []
 
     def __call__(self, context: ErrorContext, error: Exception) -> Any:
         assert context.failed is not None
@@ -452,7 +452,7 @@ def test_exactly_the_rejected_records_are_skipped(
     for number in range(count):
         sink, key = random.choice([small, compacted]), b"%d" % random.randrange(20)
         value = b"%d " % number + b"v" * random.choice([1, 1, 500, 4_000])
-        record = sink, key, value, 1_000
+        record: tuple[str, bytes | None, bytes, int] = sink, key, value, 1_000
         if random.random() < share:
             large = b"%d " % number + b"x" * random.choice([20_100, 30_000])
             bad = [(small, key, large, 1_000), (compacted, None, value, 1_000), (compacted, key, value, late)]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pytest
@@ -24,10 +24,12 @@ from zkconsumer.spark.streams import task_batch
 from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.failures import describe_error
+from zkconsumer.spark.streams.markers import decode_offsets
 from zkconsumer.spark.streams.operator import TaskOperator
 from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, choose_keys, encode_keys, from_blob, hash_of_int
 from zkconsumer.spark.streams.pickling import check_picklable
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, list_tasks, select_subtopologies
+from zkconsumer.spark.streams.query import TopologyQuery
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
 from zkconsumer.topology import (
@@ -117,14 +119,14 @@ def test_records_are_packed_into_one_row(headers: Any) -> None:
     [values] = row.to_pylist()
     records = from_blob(values.pop("blob"))
 
-    assert values == {"task": 9, "topic": "a", "partition": 1, "first_offset": 5, "lag": None}
+    assert values == {"task": 9, "topic": "a", "partition": 1, "first_offset": 5, "lag": None, "until": None}
     assert records.column("offset").to_pylist() == [5, 6, 9]
     assert ("headers" in records.schema.names) is (headers is not None)
     assert packer.decode(fetched("a", 1, [])) is None
     planned = packer.decode_range(PlannedRange(TopicPartition("a", 0), 8, 3, 1_000))
     assert planned is not None
     assert planned.to_pylist() == [
-        {"task": 7, "topic": "a", "partition": 0, "first_offset": 1_000, "lag": 3, "blob": None}
+        {"task": 7, "topic": "a", "partition": 0, "first_offset": 1_000, "lag": 3, "blob": None, "until": 8}
     ]
     with pytest.raises(StreamsError, match="topic 'a' has new partition 2, which the running query does not read"):
         packer.decode(fetched("a", 2, [0]))
@@ -169,6 +171,7 @@ class Row(NamedTuple):
     first_offset: int
     lag: int | None
     blob: bytes | None
+    until: int | None = None
 
 
 def outputs(blob: bytes | None) -> list[Any]:
@@ -315,6 +318,36 @@ def test_output_that_is_too_large_names_setting(monkeypatch: pytest.MonkeyPatch)
     batches = Batches(CONFIG)
     with pytest.raises(StreamsError, match=r"task 0_0: .* at most 1000 bytes, got \d+ bytes in 110 records; reduce"):
         batches.run(1, lags={}, a=range(100))
+
+
+def test_committed_offset_is_the_end_of_the_range() -> None:
+    """The range can end with a transaction marker, or contain no records at all."""
+    plan, state = create_plan(counting(), {"a": 1, "b": 1}), Pages()
+    [(key, number)] = plan.tasks.items()
+    packer = RecordPacker()
+    packer.open({KEYS_OPTION: encode_keys(plan.keys_by_topic)})
+
+    def run(saved: SavedTask | None, *rows: Row) -> tuple[SavedTask, dict[TopicPartition, int]]:
+        result = run_batch(plan, number, state, saved, BatchInput.from_rows(rows))
+        return result.saved, decode_offsets(result.output.offsets)
+
+    def range_to(until: int, topic: str = "a") -> Row:
+        return Row(key, topic, 0, 1_000, 0, None, until)
+
+    first, other = TopicPartition("a", 0), {TopicPartition("b", 0): 7}
+    packed = packer.decode(fetched("a", 0, [60, 61]))
+    assert packed is not None
+    tick = Row(key, None, None, 5, None, None)
+
+    saved, offsets = run(None, tick)
+    assert offsets == {}
+    saved, offsets = run(saved, tick, range_to(50), range_to(7, "b"))
+    assert offsets == {first: 50, **other}
+    saved, offsets = run(saved, Row(*packed.to_pylist()[0].values()), range_to(63))
+    assert offsets == {first: 63, **other}
+    saved, offsets = run(saved, tick)
+    assert offsets == {first: 63, **other}
+    assert run(saved, range_to(70))[1] == {first: 70, **other}
 
 
 def test_store_has_pages_although_it_is_not_persistent() -> None:
@@ -616,3 +649,23 @@ def test_pauses_between_restarts_grow_until_records_are_processed() -> None:
     app._lifecycle.set_state(ApplicationState.REBALANCING)
     assert str(app._supervise()) == "planned"
     assert pauses.seconds == [1, 2, 4, 8, 16, 32, 60, 60, 60] * 2
+
+
+def test_widened_sink_topic_restarts_the_query() -> None:
+    counts = {"in": 1, "out": 2}
+    builder = Topology()
+    builder.add_source("source", "in")
+    builder.add_sink("sink", "out", "source")
+    query = TopologyQuery(builder, CONFIG, None, "/data/c", {}, QuerySettings())
+    query._cluster = cast(
+        "Any",
+        SimpleNamespace(
+            describe=lambda: SimpleNamespace(partition_counts=dict(counts)),
+            config=SimpleNamespace(metadata_max_age_s=300.0),
+        ),
+    )
+    query._watched_counts = dict(counts)
+
+    assert query.find_new_topics(is_due=True) == []
+    counts["out"] = 3
+    assert query.find_new_topics(is_due=True) == ["out"]

@@ -104,7 +104,9 @@ def test_timestamp_zero_is_restored_in_internal_topics(kind: pa.DataType) -> Non
 
 
 def test_awkward_records_are_passed_unchanged() -> None:
-    rows = [{"key": key, "value": value} for key in (None, b"", b"k") for value in (None, b"", b"v")]
+    rows: list[dict[str, Any]] = [
+        {"key": key, "value": value} for key in (None, b"", b"k") for value in (None, b"", b"v")
+    ]
     rows[0]["headers"] = [("", None), ("h", b""), ("h", None)]
 
     sent = read(output_of(rows))
@@ -148,7 +150,7 @@ def test_quarantined_record_has_only_the_newest_error_headers() -> None:
 # ---- repeated records --------------------------------------------------------------------------------------
 
 
-def discard_repeats(log: dict[int, list[tuple[bytes, bytes]]]) -> list[bytes]:
+def discard_repeats(log: dict[int, list[Any]]) -> list[bytes]:
     """Apply the recipe of the documentation to the (header, value) pairs in each partition."""
     kept: list[bytes] = []
     for of_partition in log.values():
@@ -165,8 +167,8 @@ def discard_repeats(log: dict[int, list[tuple[bytes, bytes]]]) -> list[bytes]:
 def test_reader_of_sequence_numbers_keeps_each_record_once(seed: int) -> None:
     random = Random(seed)
     counts = {"out": random.randint(1, 5)}
-    log: dict[int, list[tuple[bytes, bytes]]] = {number: [] for number in range(counts["out"])}
-    values: list[bytes] = []
+    log: dict[int, list[Any]] = {number: [] for number in range(counts["out"])}
+    values: list[Any] = []
     for run in range(2):  # the second run starts after ``clean_up()``, with sequence number 0
         sequence = 0
         for _ in range(3):
@@ -174,7 +176,7 @@ def test_reader_of_sequence_numbers_keeps_each_record_once(seed: int) -> None:
             output = output_of(rows, sequence)
             for _ in range(random.choice([1, 1, 2])):  # a repeated batch follows one that was written in part
                 lost = {number for number in log if random.random() < 0.3}
-                records = list(
+                records: list[Any] = list(
                     read_records(
                         output,
                         settings(has_sequence_headers=True, partition_counts=counts),
@@ -195,7 +197,13 @@ def test_reader_of_sequence_numbers_keeps_each_record_once(seed: int) -> None:
 
 
 def test_producer_chooses_partitions_of_records_with_keys() -> None:
-    rows = [{"key": b"k"}, {"key": b""}, {"key": None, "topic": "other"}, {"key": None, "partition": 2}, {"key": None}]
+    rows: list[dict[str, Any]] = [
+        {"key": b"k"},
+        {"key": b""},
+        {"key": None, "topic": "other"},
+        {"key": None, "partition": 2},
+        {"key": None},
+    ]
 
     assert [record[3] for record in read(output_of(rows))] == [-1, -1, -1, 2, 0]
 

@@ -42,7 +42,7 @@ def open_query(max_age_s: float) -> tuple[TopologyQuery, ChangingCluster]:
     topology = Topology().add_source("source", "a").add_sink("sink", "out", "source")
     query: Any = TopologyQuery(topology, ApplicationConfig(application_id="app"), None, "c", {}, QuerySettings())
     cluster = query._cluster = ChangingCluster(max_age_s)
-    query._read_counts = {"a": 1}
+    query._watched_counts = {"a": 1}
     return query, cluster
 
 

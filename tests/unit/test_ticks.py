@@ -68,7 +68,7 @@ def test_tick_has_row_for_each_task(query: Query) -> None:
     start = query.offset
     end = query.reader.latestOffset(start, query.reader.getDefaultReadLimit())
     [partition] = query.reader.partitions(start, end)
-    assert list(query.reader.read(partition)) == [(key, None, None, START_MS, None, None) for key in (3, 5)]
+    assert list(query.reader.read(partition)) == [(key, None, None, START_MS, None, None, None) for key in (3, 5)]
     assert query.reader.partitions(end, end) == []
 
 

@@ -177,6 +177,11 @@ class RecordQueue:
             self._size -= count
         self._advance()
 
+    def skip_to(self, offset: int) -> None:
+        """Set the next offset if the queue is empty, unless it is already higher."""
+        if self.is_empty:
+            self._end = max(offset, self._end or 0)
+
     def state(self) -> QueueState:
         """Return the state from which another task can resume."""
         batch, head = self.batch, self._head
@@ -359,8 +364,13 @@ class PartitionGroup:
         """Return the highest timestamp processed in each partition, in milliseconds."""
         return {partition: queue.time_ms for partition, queue in self.queues.items()}
 
+    def skip_to(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set the next offsets of empty queues; see ``StreamTask.skip_to``."""
+        for partition, offset in offsets.items():
+            self.queues[partition].skip_to(offset)
+
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """Return the next offset of each partition that has received a record."""
+        """Return the next offset of each partition that has one; see ``RecordQueue.next_offset``."""
         offsets = ((partition, queue.next_offset) for partition, queue in self.queues.items())
         return {partition: offset for partition, offset in offsets if offset is not None}
 

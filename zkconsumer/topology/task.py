@@ -5,7 +5,7 @@ Source: Kafka 3.9 StreamTask, ProcessorContextImpl and RecordCollectorImpl.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, ClassVar, NoReturn
@@ -172,10 +172,23 @@ class StreamTask:
     def committable(self) -> dict[TopicPartition, int]:
         """Return the offset of the next record to process in each partition, to be saved with the store commit.
 
-        Partitions without records so far are omitted. Source: Kafka 3.9 StreamTask.committableOffsetsAndMetadata.
+        Partitions without records so far are omitted, unless ``skip_to`` set their offset.
+        Source: Kafka 3.9 StreamTask.committableOffsetsAndMetadata.
         """
         self._lifecycle.require("committable", TaskState.RUNNING, TaskState.SUSPENDED)
         return self._group.next_offsets()
+
+    def skip_to(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set the next offsets of partitions whose records have all been processed.
+
+        Offsets that contain no record, such as transaction markers, aborted records and deleted records, are skipped.
+        Source: KAFKA-6607.
+
+        Args:
+            offsets: offset by partition up to which all records were added.
+        """
+        self._lifecycle.require("skip_to", TaskState.RUNNING)
+        self._group.skip_to(offsets)
 
     def snapshot(self) -> bytes:
         """Return the task state outside the stores, from which ``Subtopology.task`` can resume.

@@ -21,9 +21,10 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.decoders import BatchDecoder, PlannedRange
 
 #: Columns of the rows that the operator receives; ``task`` is the key. There are three kinds of rows. Record rows
-#: contain records in ``blob``, partition rows contain the partition's lag after the batch, and tick rows have no topic.
-#: In rows without records, ``first_offset`` is the tick time or the planning time.
-COLUMNS = "task int, topic string, partition int, first_offset bigint, lag bigint, blob binary"
+#: contain records in ``blob``, partition rows contain the partition's lag after the batch and the end of its range
+#: (``until``), and tick rows have no topic. In rows without records, ``first_offset`` is the tick time or the planning
+#: time.
+COLUMNS = "task int, topic string, partition int, first_offset bigint, lag bigint, blob binary, until bigint"
 
 #: Format name of the sink.
 SINK_FORMAT = "zkconsumer-topics"
@@ -120,13 +121,13 @@ class RecordPacker(BatchDecoder):
         return _create_row(key, partition, first, blob=to_blob(packed))
 
     def decode_range(self, planned: PlannedRange) -> pa.RecordBatch | None:
-        """Return one row with the lag of a partition; None if its topic was removed."""
+        """Return one row with the lag of a partition and the end of its range; None if its topic was removed."""
         key = self._find_key(planned.partition)
         if key is None:
             topic, number = planned.partition
             self._log.warning("removed_topic_skipped", topic=topic, partition=number, offset=planned.until)
             return None
-        return _create_row(key, planned.partition, planned.planned_ms, lag=planned.lag)
+        return _create_row(key, planned.partition, planned.planned_ms, lag=planned.lag, until=planned.until)
 
     def _find_key(self, partition: TopicPartition) -> int | None:
         """Return the key of the task that reads a partition; None if no task reads its topic."""
@@ -140,7 +141,13 @@ class RecordPacker(BatchDecoder):
 
 
 def _create_row(
-    key: int, partition: TopicPartition, first_offset: int, *, lag: int | None = None, blob: bytes | None = None
+    key: int,
+    partition: TopicPartition,
+    first_offset: int,
+    *,
+    lag: int | None = None,
+    blob: bytes | None = None,
+    until: int | None = None,
 ) -> pa.RecordBatch:
     row = {
         "task": key,
@@ -149,5 +156,6 @@ def _create_row(
         "first_offset": first_offset,
         "lag": lag,
         "blob": blob,
+        "until": until,
     }
     return pa.RecordBatch.from_pylist([row])

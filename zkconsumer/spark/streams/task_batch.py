@@ -57,6 +57,7 @@ class BatchInput:
     Attributes:
         blobs: first offset and blob of each chunk, by partition.
         lags: number of unread records after the batch, by partition.
+        ends: end of the range of each partition in the batch.
         planned_ms: time when the batch was planned, in milliseconds; 0 if the batch contains no partition of the task.
         tick_ms: time of the newest tick, in milliseconds; None if there is no tick.
         global_ends: end offsets of the global store topics in the newest tick; see ``markers.TopicEnds``.
@@ -64,6 +65,7 @@ class BatchInput:
 
     blobs: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
     lags: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
     planned_ms: int = 0
     tick_ms: int | None = None
     global_ends: str | None = None
@@ -78,6 +80,7 @@ class BatchInput:
                 found.add_tick(row)
             elif row.blob is None:
                 found.lags[partition] = row.lag
+                found.ends[partition] = row.until
                 found.planned_ms = row.first_offset
             else:
                 found.blobs.setdefault(partition, []).append((row.first_offset, row.blob))
@@ -158,6 +161,7 @@ def run_batch(
         task.run(_find_limit(plan))
         if batch.tick_ms is not None or not plan.has_ticks:
             task.punctuate_wall_clock()
+        task.skip_to(batch.ends)
         task.commit()
         output, looped = _take_output(task, plan.source_topics)
         after = SavedTask(task.snapshot(), now_ms, pages.to_json(), encode_offsets(lags), global_ends)
@@ -191,11 +195,12 @@ def _open_global_stores(plan: ApplicationPlan, ends: str) -> Mapping[str, StateS
 
 def _take_output(task: StreamTask, source_topics: Collection[str]) -> tuple[TaskOutput, int]:
     """Return the output of a task, and the number of its records in topics that the application reads."""
-    # A task that has not read a record has no position yet, but its output needs one for the marker of the batch.
-    offsets = task.committable() or {min(task.partitions): 0}
+    offsets = task.committable()
     sequence, records = task.sequence, task.take_output()
     if not len(records):
         return TaskOutput(task.task_id, sequence, encode_offsets(offsets), None), 0
+    # The output of a task before its first batch with records needs an offset for the marker of the batch.
+    offsets = offsets or {min(task.partitions): 0}
     batch = records.to_arrow()
     if batch.nbytes > _MAX_OUTPUT_BYTES:
         raise StreamsError(

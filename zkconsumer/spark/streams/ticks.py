@@ -159,7 +159,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield one row for each task."""
         if isinstance(partition, TickPartition):
             for key in self._keys:
-                yield key, None, None, partition.time_ms, None, partition.ends
+                yield key, None, None, partition.time_ms, None, partition.ends, None
 
     def stop(self) -> None:
         """Close the connections."""
