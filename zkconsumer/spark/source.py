@@ -115,8 +115,8 @@ class ZkConsumerDataSource(DataSource):
         if self._has_an_end is None:
             check_not_table(self.options)
             raise ConfigurationError(
-                "format('zkconsumer') does not accept a schema; remove schema(...). The options 'columns', "
-                "'includeHeaders' and 'decoder' determine the columns"
+                "format('zkconsumer') does not accept a schema; remove schema(...), or create a view instead of a "
+                "table. The options 'columns', 'includeHeaders' and 'decoder' determine the columns"
             )
 
 
