@@ -47,10 +47,11 @@ class InstalledDistribution:
             ToolError: the distribution is not installed, or has no metadata.
         """
         self.name = canonicalize_name(name)
-        try:
-            self._found = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            raise ToolError(f"distribution {self.name!r} is not installed; install it with pip") from None
+        candidates = list(importlib.metadata.distributions(name=name))
+        if not candidates:
+            raise ToolError(f"distribution {self.name!r} is not installed; install it with pip")
+        # A checkout in the working directory has an .egg-info directory, which does not list the installed files.
+        self._found = next((one for one in candidates if one.read_text(_RECORD)), candidates[0])
         if not (self._found.read_text("METADATA") or self._found.read_text("PKG-INFO")):
             raise self._incomplete("METADATA")
 
