@@ -8,7 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 
+from zkconsumer.errors import StreamsError
 from zkconsumer.spark.streams.markers import NO_OUTPUT
 from zkconsumer.spark.streams.output import (
     TIMESTAMP_HEADER,
@@ -20,6 +22,7 @@ from zkconsumer.spark.streams.output import (
     restore_timestamps,
 )
 from zkconsumer.spark.streams.packing import to_blob
+from zkconsumer.spark.streams.rejected_records import RejectedRecords
 from zkconsumer.spark.streams.task_writer import compute_digest
 from zkconsumer.topology.handlers import ErrorContext, fail, quarantine_record
 from zkconsumer.topology.records import Header, SourceRecord
@@ -145,6 +148,16 @@ def test_quarantined_record_has_only_the_newest_error_headers() -> None:
         "zkconsumer.offset": b"2",
     }
     assert len(headers) == 9
+
+
+def test_handler_of_rejected_record_must_return_a_response() -> None:
+    [record] = read(output_of([{}]))
+    rejected = RejectedRecords(settings(handler=lambda *_: None), output_of([{}]))
+
+    with pytest.raises(StreamsError, match="the error handler must return an ErrorResponse, got None"):
+        rejected.handle(0, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), record)
+
+    assert not rejected.is_rejected(0)
 
 
 # ---- repeated records --------------------------------------------------------------------------------------

@@ -106,9 +106,7 @@ class ErrorHandling:
 
     def _handler_drops(self, handler: ErrorHandler, context: ErrorContext, error: Exception) -> bool:
         try:
-            response = handler(context, error)
-            if not isinstance(response, ErrorResponse):
-                raise StreamsError(f"the error handler must return an ErrorResponse, got {response!r}")
+            response = handlers.call_handler(handler, context, error)
             if response is ErrorResponse.QUARANTINE:
                 self._quarantine(context, error)
         except Exception as second:

@@ -10,6 +10,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from zkconsumer.errors import StreamsError
 from zkconsumer.topology.records import Header, Record, SinkRecord, SourceRecord
 
 #: Names of the headers that describe the error of a quarantined record.
@@ -60,6 +61,18 @@ class ErrorContext:
 
 #: Function that decides how to handle an error. If the handler itself raises an error, the task ends.
 ErrorHandler = Callable[[ErrorContext, Exception], ErrorResponse]
+
+
+def call_handler(handler: ErrorHandler, context: ErrorContext, error: Exception) -> ErrorResponse:
+    """Return the response of an error handler.
+
+    Raises:
+        StreamsError: the handler returned something else.
+    """
+    response = handler(context, error)
+    if not isinstance(response, ErrorResponse):
+        raise StreamsError(f"the error handler must return an ErrorResponse, got {response!r}")
+    return response
 
 
 def fail(_context: ErrorContext, _error: Exception) -> ErrorResponse:

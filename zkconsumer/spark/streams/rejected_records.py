@@ -10,7 +10,7 @@ from zkconsumer.errors import RecordRejectedError
 from zkconsumer.log import get_logger
 from zkconsumer.spark.streams.output import RecordFields, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.producer_errors import to_error
-from zkconsumer.topology.handlers import ErrorContext, ErrorResponse, quarantine_record
+from zkconsumer.topology.handlers import ErrorContext, ErrorResponse, call_handler, quarantine_record
 from zkconsumer.topology.records import Record
 
 
@@ -57,7 +57,7 @@ class RejectedRecords:
             raise error
         failed = Record(key, value, timestamp, tuple(headers or ()))
         context = ErrorContext("production", self._output.task, topic, None, timestamp, failed)
-        response = self._settings.handler(context, error)
+        response = call_handler(self._settings.handler, context, error)
         if response is ErrorResponse.FAIL or (response is ErrorResponse.QUARANTINE and quarantine is None):
             raise error
         self._positions.add(position)
