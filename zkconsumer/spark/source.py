@@ -258,7 +258,12 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             joined = None
             if self._join is not None:
                 joined = self._join.take(is_new=not BatchOffset.from_json(seen).ends)
-            planner = Planner(self._options, seen, application=os.getppid(), joined=joined)
+            try:
+                planner = Planner(self._options, seen, application=os.getppid(), joined=joined)
+            except BaseException:
+                if joined is not None:
+                    joined.close()
+                raise
             if self._is_bounded:
                 planner.prepare_for_available_now()
             self._planner = planner
