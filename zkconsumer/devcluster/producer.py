@@ -11,6 +11,7 @@ from typing import TypeAlias
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
+from zkconsumer.config.types import split_list
 from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
 
 #: Maximum seconds to wait for metadata, and for pending records on exit.
@@ -54,7 +55,7 @@ class Producer:
         self._partitions = itertools.cycle(partitions)
         try:
             self._producer = KafkaProducer(
-                bootstrap_servers=bootstrap_servers.split(","),
+                bootstrap_servers=split_list(bootstrap_servers),
                 acks="all",
                 enable_idempotence=False,  # brokers before 0.11 do not support it
                 max_block_ms=int(_TIMEOUT_S * 1000),

@@ -47,9 +47,9 @@ from zkconsumer.message import MessageAndMetadata, TopicPartition
 MAX_ROWS = 65_536
 MAX_BYTES = 2 << 20
 
-#: Layout of a control record's key: version and type.
 _log = get_logger("zkconsumer.fetcher")
 
+#: Layout of a control record's key: version and type.
 _CONTROL_KEY = struct.Struct(">hh")
 _ABORT = 0
 
