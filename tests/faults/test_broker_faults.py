@@ -133,12 +133,12 @@ def test_slow_link_makes_progress(cluster: DevCluster, member: Members, topic: T
         one.leave()
 
 
-def test_new_leader_is_found_after_broker_death(
+def test_new_leader_is_found_after_death_of_only_configured_broker(
     cluster: DevCluster, member: Members, load: Loads, topic: Topics, group: str, zk: KazooClient
 ) -> None:
     name = topic(partitions=4, replication=2)
     writer = load(name, 4)
-    one = member({name: 2})
+    one = member({name: 2}, bootstrap_servers=str(cluster.brokers[0].endpoint))
     one.wait_for_more(500)
     writer.stop()
     wait_until_all_is_read(cluster, name, 4, [one])  # consumed records are replicated

@@ -15,7 +15,6 @@ from producing import numbers, produce
 from waiting import wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
-from zkconsumer.broker.leaders import MAX_LOOKUP_TIMEOUT_S
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import Health, HealthReason, HealthState
@@ -257,7 +256,7 @@ def test_ordinary_rebalances_do_not_stall(
 
 
 @pytest.mark.parametrize("max_age_ms", [300_000, 200])
-def test_member_without_metadata_releases_partitions(
+def test_unreachable_bootstrap_server_does_not_stall_member(
     max_age_ms: int, cluster: DevCluster, member: Members, topic: Topics, load: Loads
 ) -> None:
     """The rival joins after the cut; with the short poll interval, a lookup is always in progress."""
@@ -272,13 +271,8 @@ def test_member_without_metadata_releases_partitions(
         )
         one.wait_for_more(100)
         cable.cut()
-        cut_at = time.time()
         two = member({name: 1}, consumer_id="b")
         assert (len(one.connector.assignment), len(two.connector.assignment)) == (1, 1)
         one.wait_for_more(100)
         two.wait_for_more(100)
-        found = reason(one, "rebalance_failed", 15)
-        assert found.state is HealthState.STALLED
-        assert time.time() - cut_at < MAX_LOOKUP_TIMEOUT_S + 6
-        cable.mend()
         wait_until_healthy(one)

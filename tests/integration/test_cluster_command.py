@@ -344,7 +344,7 @@ def test_port_in_use_is_an_error(run: Run, environment: dict[str, str]) -> None:
         port = server.getsockname()[1]
         done = run("up", "--broker-port", str(port - 1), timeout=30)
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"port {port} is already in use; select another port" in done.stderr
     assert left(environment) == []
 
@@ -406,7 +406,7 @@ def test_directory_that_cannot_be_written_is_named(variable: str, environment: d
         [*TOOL, "up", "--detach"], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
 
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "Traceback" not in done.stderr
     first = done.stderr.splitlines()[0]
     assert first.startswith("zkconsumer cluster: cannot write to the directory /dev/null/home/zkconsumer")

@@ -151,7 +151,7 @@ def test_tick_has_the_end_offsets(names: Names, zkconsumer_cluster: Cluster, gro
     try:
         end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
         [partition] = reader.partitions(reader.initialOffset(), end)
-        [(key, *_, ends)] = reader.read(partition)
+        [(key, *_, ends, _)] = reader.read(partition)
 
         found = TopicEnds.decode(ends.decode())
         assert key == 7

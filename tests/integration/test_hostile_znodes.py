@@ -83,7 +83,7 @@ def test_tools_report_random_znodes(
     ]:
         started = time.monotonic()
         code, out, errors = run(*tool)
-        assert code in (0, 1), tool
+        assert code in (0, 1, 3), tool
         assert all(line.isprintable() for line in (out + errors).split("\n")), tool
         assert len(out + errors) < 500_000, tool
         assert time.monotonic() - started < MAX_TOOL_SECONDS, tool

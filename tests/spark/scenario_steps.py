@@ -154,7 +154,7 @@ def create_rows(key: int, partition: int, step: Step) -> list[tuple[Any, ...]]:
     """
     rows: list[tuple[Any, ...]] = []
     if step.tick_ms is not None:
-        rows.append((key, None, None, step.tick_ms, None, None))
+        rows.append((key, None, None, step.tick_ms, None, None, None))
     packer = RecordPacker()
     packer.open({KEYS_OPTION: encode_keys({topic: [key] * PARTITIONS for topic in (*step.by_topic(), *step.lags)})})
     for topic, lag in step.lags.items():

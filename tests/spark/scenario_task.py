@@ -52,6 +52,7 @@ class TaskInMemory:
 
     def __init__(self, subtopology: Subtopology, partition: int) -> None:
         self._now_ms = self._batches = 0
+        self._partition = partition
         self._lags: dict[str, int] = {}
         self._fingerprint = subtopology.fingerprint
         runtime = TaskRuntime(
@@ -86,6 +87,8 @@ class TaskInMemory:
         task.run()
         if step.tick_ms is not None:
             task.punctuate_wall_clock()
+        # As in the rows for the operator, each range ends at offset 0, unless it has records.
+        task.skip_to({TopicPartition(topic, self._partition): 0 for topic in step.lags})
         task.commit()
         task._stores.clear_caches()  # a task on Spark starts each batch with empty record caches
         return sent_records(task.take_output().records())

@@ -447,7 +447,7 @@ def test_lag_of_running_query_is_reported(zkconsumer_cluster: Cluster, query: Qu
 
 
 def test_batch_read_of_empty_range_is_empty(spark: Any, topic: Topics, options: Callable[..., dict[str, str]]) -> None:
-    for settings in ({}, {"startingOffsets": "latest"}, {"subscribe": None, "subscribePattern": "no-such-topic"}):
+    for settings in ({}, {"endingOffsets": "latest"}, {"subscribe": None, "subscribePattern": "no-such-topic"}):
         frame = spark.read.format("zkconsumer").options(**options(topic(), **settings)).load()
         assert frame.count() == 0
 

@@ -122,7 +122,7 @@ def test_exit_code_depends_on_class_of_error(kind: type[ZkConsumerError]) -> Non
     problems = {
         *("ZkConsumerError", "OwnershipLostError", "RegistrationError", "AssignmentError", "CorruptRecordError"),
         *("MessageStreamsExistError", "OffsetOutOfRangeError", "MessageSizeTooLargeError", "ConsumerTimeoutError"),
-        *("TopologyError", "StreamsError", "RecordRejectedError", "ProducerFencedError"),
+        *("TopologyError", "StreamsError", "RecordRejectedError", "ProducerFencedError", "ProducerFailedError"),
     }
     expected = ExitCode.PROBLEM if kind.__name__ in problems else ExitCode.UNDETERMINED
     if kind is errors.ConfigurationError:
