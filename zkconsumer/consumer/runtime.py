@@ -150,8 +150,7 @@ class ConsumerRuntime:
         reasons = self.member.health_reasons()
         if self._is_closed:
             return Health.of(reason for reason in reasons if reason.state is HealthState.FAILED)
-        has_queued = any(map(len, self._streams.queues.values()))
-        stalled = self._fetch_progress.find_stalled(self.fetchers.infos, has_queued=has_queued)
+        stalled = self._fetch_progress.find_stalled(self.fetchers.infos)
         return Health.of([*reasons, *stalled_partitions([*self.fetchers.problems, *stalled])])
 
     # ---- offsets ----
