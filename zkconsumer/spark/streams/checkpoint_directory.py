@@ -93,8 +93,13 @@ class CheckpointDirectory:
         return self._call(lambda: bool(self._files.exists(self._find(""))))
 
     def delete(self) -> None:
-        """Delete the directory."""
-        self._call(lambda: self._files.delete(self._find(""), True))
+        """Delete the directory.
+
+        Raises:
+            StreamsError: the file system did not delete it.
+        """
+        if not self._call(lambda: bool(self._files.delete(self._find(""), True))) and self.exists():
+            raise StreamsError(f"{self} was not deleted by its file system; delete it")
 
     def read(self) -> str | None:
         """Return the content of the application file, or None if there is no file."""
