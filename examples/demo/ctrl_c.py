@@ -6,6 +6,9 @@ import signal
 
 from zkconsumer.signals import END_SIGNALS
 
+#: Signals that end the demo. Those that are ignored at its start, for example by nohup, stay ignored.
+_HANDLED = [number for number in END_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
 
 class CtrlC:
     """Raises KeyboardInterrupt on the first signal. Later ones are ignored, so they cannot interrupt the clean-up.
@@ -20,7 +23,7 @@ class CtrlC:
     def handle(self) -> None:
         """Install the signal handlers. Call this again after a library replaced a handler."""
         if self.number is None:
-            for number in END_SIGNALS:
+            for number in _HANDLED:
                 signal.signal(number, self._on_signal)
 
     def check(self) -> None:
