@@ -409,3 +409,15 @@ def test_control_characters_are_escaped(text: str, printed: str, capfd: pytest.C
     output.echo(text)
 
     assert capfd.readouterr().out == printed + "\n"
+
+
+def test_closed_pipe_of_earlier_call_is_forgotten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with (tmp_path / "output").open("w") as file, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", file)
+        with output.writing():
+            raise BrokenPipeError
+        assert output.is_closed()
+
+    main([])
+
+    assert not output.is_closed()

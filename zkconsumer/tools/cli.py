@@ -71,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: command-line arguments; None for ``sys.argv[1:]``.
     """
     name = "zkconsumer"
+    output.reset()
     try:
         options = _parse(arguments)
         name = " ".join(filter(None, (name, options.tool)))

@@ -67,6 +67,11 @@ def is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
+def reset() -> None:
+    """Assume that standard output has a reader; called before a tool runs, because ``main`` may be called again."""
+    _closed.clear()
+
+
 def is_closed() -> bool:
     """Return whether the reader of standard output has exited; all further output is discarded."""
     return _closed.is_set()
