@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
@@ -29,19 +30,20 @@ Unions = Callable[..., Query]
 #: The pairs that the batches of the streaming contexts have read.
 FOUND: list[tuple[Any, str]] = []
 
-#: The number of these pairs after each batch.
-SIZES: list[int] = []
-
 
 def collect(rdd: Any) -> None:
     """Add the pairs of a batch to ``FOUND``. Checkpoints contain the name of this function."""
     FOUND.extend(rdd.collect())
-    SIZES.append(len(FOUND))
 
 
 def has_read(count: int) -> bool:
     """Return whether the batches have read at least ``count`` records."""
     return len(FOUND) >= count
+
+
+def has_checkpoint_after(folder: Path, time_s: float) -> bool:
+    """Return whether Spark has written the checkpoint of a batch after ``time_s`` (Unix time)."""
+    return any(int(path.name.removeprefix("checkpoint-")) > time_s * 1_000 for path in folder.glob("checkpoint-*[0-9]"))
 
 
 @pytest.fixture
@@ -119,7 +121,6 @@ def test_streams_of_context_read_each_record_once(
         return context
 
     FOUND.clear()
-    SIZES.clear()
     for end in (50, 100):
         if end > 50:
             filled(end - 50, end)
@@ -130,7 +131,7 @@ def test_streams_of_context_read_each_record_once(
             assert len(members(zk, group)) == streams
             wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(PARTITIONS), str(end)))
             # Spark runs batches again that had not finished when it wrote the checkpoint.
-            wait_for(lambda: len(SIZES) > 4 and SIZES[-4] == SIZES[-1], 60, what="four batches without records")
+            wait_for(partial(has_checkpoint_after, folder, time.time()), 60, what="a checkpoint after these batches")
         finally:
             context.stop(stopSparkContext=False)
         wait_until_equal(lambda: members(zk, group), [])
