@@ -67,7 +67,7 @@ def check_methods(name: str, value: Any, *methods: str) -> None:
     missing = [method for method in methods if not callable(getattr(value, method, None))]
     if missing:
         raise ConfigurationError(
-            f"{name} must have the methods {' and '.join(methods)}; {describe(value)} has no {missing[0]}"
+            f"{name} must have the methods {' and '.join(methods)}, got {describe(value)} without {missing[0]}"
         )
 
 

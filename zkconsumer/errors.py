@@ -29,7 +29,7 @@ Packages define more specific subclasses, such as ``JarsUnavailableError`` in th
       StreamsError                  a task failed; names the task, node, topic, partition and offset if known
         RecordRejectedError         the producer or the brokers rejected a record
         ProducerFencedError         another producer uses the transactional id
-        ProducerFailedError         the producer failed for a reason that concerns no single record
+        ProducerFailedError         the producer failed for a reason other than a rejected record
 
 ``zookeeper/connection.py`` maps kazoo's errors to these classes, ``broker/channel.py`` those of sockets and of
 kafka-python's decoders, and ``fetcher/decode.py`` those of the record decoder.
@@ -174,4 +174,4 @@ class ProducerFencedError(StreamsError):
 
 
 class ProducerFailedError(StreamsError):
-    """The producer failed for a reason that concerns no single record, so the production handler is not called."""
+    """The producer failed for a reason other than a rejected record, so the production handler is not called."""

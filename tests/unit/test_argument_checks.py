@@ -33,11 +33,11 @@ class HalfListener:
         (lambda _: ZK.create_consumer({"sasl.password": "hidden"}), "got a value of type dict"),
         (
             lambda one: one.set_consumer_rebalance_listener("x"),
-            "listener must have the methods before_releasing_partitions and before_starting_fetchers; 'x' has no",
+            "listener must have the methods before_releasing_partitions and before_starting_fetchers, got 'x' without",
         ),
         (
             lambda one: one.set_consumer_rebalance_listener(HalfListener()),
-            "before_starting_fetchers; a value of type HalfListener has no before_starting_fetchers",
+            "before_starting_fetchers, got a value of type HalfListener without before_starting_fetchers",
         ),
         (
             lambda one: one.set_consumer_rebalance_listener(ZK.ConsumerRebalanceListener),

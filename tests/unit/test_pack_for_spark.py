@@ -208,7 +208,7 @@ def test_distribution_without_record_is_rejected(install: Install, tmp_path: Pat
     code, _, errors = run("pack-for-spark", tmp_path / "p.tar.gz", "--include", "system")
 
     assert code == 1
-    assert "the files of distribution 'system' are not known, because it has no RECORD" in errors
+    assert "the files of distribution 'system' are unknown, because it has no RECORD" in errors
 
 
 def test_files_outside_site_packages_are_named(install: Install, site: Path, tmp_path: Path, run: Run) -> None:

@@ -52,7 +52,7 @@ class LeaderLookup:
     Args:
         connecting: connection settings. The timeout limits a whole lookup, across all brokers, and is capped at
             ``MAX_LOOKUP_TIMEOUT_S``.
-        known: brokers named by the last response; they are tried as well as the brokers of a call.
+        known: brokers named by the last response; they are tried in addition to the brokers of a call.
 
     Attributes:
         timeout_s: the effective timeout in seconds.

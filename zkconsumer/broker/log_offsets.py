@@ -53,7 +53,7 @@ class LogOffsets:
             the previous requests to all leaders timed out.
         min_silent_timeout_s: minimum seconds for a leader whose previous request timed out, capped at the shared
             timeout.
-        max_age_s: maximum seconds before the leaders are looked up again, to learn about new brokers while the
+        max_age_s: maximum seconds before the leaders are looked up again, to find new brokers while the
             previously known ones still respond.
 
     Attributes:

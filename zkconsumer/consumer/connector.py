@@ -144,7 +144,7 @@ class ZookeeperConsumerConnector:
         try:
             if self._is_closed:  # shutdown() was called before _runtime was set
                 raise ClosedError("the consumer has been shut down; create a new one")
-            if self._is_stopping:  # likewise stop()
+            if self._is_stopping:  # stop() was called before _runtime was set
                 runtime.stop()
             runtime.start()
         except BaseException:

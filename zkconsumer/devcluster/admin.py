@@ -109,7 +109,7 @@ class Admin:
         try:
             self._on_controller_once(request, lambda reply: reply.topics, (0,))
         except TopicExistsError as error:
-            if all(self._count_leaders(topic)):  # no broker has heard of its deletion
+            if all(self._count_leaders(topic)):  # no broker reports its deletion
                 raise ZkConsumerError(str(error)) from None
             raise
 

@@ -161,14 +161,14 @@ def find_rejection(error: BaseException | None, peer: str, properties: TlsProper
 
 
 def find_missing_tls(received: bytes, peer: str, properties: TlsProperties) -> Rejection | None:
-    """Return a rejection if a server responded to a client without TLS with a TLS alert; otherwise, return None."""
+    """Return a rejection if a server sent a TLS alert to a client that does not use TLS; otherwise, return None."""
     if not received.startswith(_ALERT_RECORD):
         return None
     return Rejection(f"{peer} requires TLS on this port", f"check the port and {properties.enabled_by}")
 
 
 def read_alert(sock: socket.socket | None) -> ssl.SSLError | None:
-    """Return the error for an alert that has arrived on a connection that cannot be written; None if there is none.
+    """Read a received alert after a write failed, and return it as an error; return None if there is no alert.
 
     A server sends the alert before it closes the connection, so a write may fail before the alert is read.
     """

@@ -18,7 +18,7 @@ from zkconsumer.tools.common import ToolError
 #: Package of the formatters of Kafka 3.9, which print JSON.
 _JSON_PACKAGE = "org.apache.kafka.tools.consumer."
 
-#: Text for a record of a version that is not known.
+#: Text for a record of an unknown version.
 _UNKNOWN = "UNKNOWN"
 
 _TRANSACTION_STATES = (

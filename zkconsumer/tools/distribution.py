@@ -83,7 +83,7 @@ class InstalledDistribution:
             The ``Path`` or ``zipfile.Path`` of the file, and its path relative to site-packages.
 
         Raises:
-            ToolError: the files are not known or not in site-packages, or a file is missing.
+            ToolError: the files are unknown or not in site-packages, or a file is missing.
         """
         self._check_not_editable()
         for name in self._recorded():
@@ -116,7 +116,7 @@ class InstalledDistribution:
         text = self._found.read_text(_RECORD)
         if not text:
             raise ToolError(
-                f"the files of {self} are not known, because it has no {_RECORD}; install it with pip in a virtual "
+                f"the files of {self} are unknown, because it has no {_RECORD}; install it with pip in a virtual "
                 "environment"
             )
         return [row[0] for row in csv.reader(text.splitlines()) if row]

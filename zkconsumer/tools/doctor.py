@@ -26,7 +26,8 @@ The first line, `health`, reports whether the group makes progress, according to
 rebalancing, stalled, or failed (the group has no members). The reason codes are the same as in a consumer's
 health report.
 
-The tool is read-only. The exit code is 0 if there is no problem, and 1 otherwise.
+The tool is read-only. The exit code is 0 if there is no problem, 1 if there are problems, and 3 if the group could
+not be examined, for example because ZooKeeper is unreachable.
 """
 
 #: Seconds to wait before a group is checked again if its problems may be caused by a rebalance.
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lines(state: GroupState, health: Health, findings: Sequence[Finding]) -> Iterator[str | Line]:
-    """Yield the verdict and then the findings. Findings that prevent progress are errors, others are warnings."""
+    """Yield the health and then the findings. Findings that prevent progress are errors, others are warnings."""
     yield Line(f"health: {_describe(health)}", _SEVERITIES.get(health.state, Severity.ERROR))
     yield (
         f"group {state.group}: {state.members_text}, {output.count(len(state.owners), 'partition')} owned: "

@@ -18,7 +18,7 @@ from zkconsumer.tools import output
 #: Type of the error object for arguments that the command-line parser rejects.
 USAGE_ERROR = "UsageError"
 
-#: Errors after which the result is unknown, because a server did not answer.
+#: Errors after which the result is unknown, for example because a server did not respond.
 _UNDETERMINED = (
     RetriableError,
     AuthenticationError,
@@ -34,7 +34,7 @@ class ExitCode(enum.IntEnum):
     SUCCESS = 0
     #: A problem was found, for example a group that does not exist, or the output could not be written.
     PROBLEM = 1
-    #: An argument, a property or a properties file is invalid.
+    #: An argument or a property is invalid, or a properties file is invalid or cannot be read.
     USAGE = 2
     #: The result could not be determined: a server was unreachable, timed out, or denied access.
     UNDETERMINED = 3

@@ -1,6 +1,6 @@
 """Checks of the arguments of public functions, by the annotations of their parameters.
 
-A wrong argument is rejected by the call that takes it, not by ``StreamsBuilder.build`` or by a task.
+An invalid argument is rejected by the call that takes it, not by ``StreamsBuilder.build`` or by a task.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class Rule(NamedTuple):
     """Rule for the arguments of an annotation.
 
     Attributes:
-        accepts: returns whether an argument is valid, given its name and value.
-        describe: returns a description of valid arguments, which follows "must be" in messages, given the same.
+        accepts: function that returns whether an argument is valid, given its name and value.
+        describe: function that describes the valid arguments, given the name and value of an argument. The
+            description follows "must be" in messages.
     """
 
     accepts: Callable[[str, Any], bool]

@@ -48,7 +48,7 @@ class TopologyTestDriver:
         config: settings of the application; ``emit_interval_ms`` is always 0.
         now_ms: initial wall-clock time in milliseconds; None uses the last time saved in ``state_file``, or 0.
         state_file: file for the persistent stores and the task state. A later driver with the same file and topology
-            resumes with the saved entries, times, schedules and queued records. Records that were on their way between
+            resumes with the saved entries, times, schedules and queued records. In-flight records between
             sub-topologies are processed before the next record. Schedules created outside ``init`` must call a method
             of the processor. None keeps all stores in memory.
 

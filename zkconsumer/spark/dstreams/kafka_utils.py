@@ -86,7 +86,7 @@ class KafkaDStream(TransformedDStream[Any]):
         """Call ``func(time, rdd)`` for each KafkaRDD, or ``func(rdd)`` if it takes one argument.
 
         Raises:
-            ConfigurationError: ``func`` can be called with neither.
+            ConfigurationError: ``func`` cannot be called with one or two arguments.
         """
         jfunc = TransformFunction(self._sc, with_two_arguments(func), self._jrdd_deserializer).rdd_wrapper(_kafka_rdd)
         assert self._ssc._jvm is not None

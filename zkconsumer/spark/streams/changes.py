@@ -23,7 +23,7 @@ _CODE = (
 
 
 class AllowedChange(enum.Enum):
-    """A change since the checkpoint was written: of the topology, or of the committed offsets."""
+    """A change of the topology or of the committed offsets since the checkpoint was written."""
 
     #: A sub-topology without stores was added after all existing sub-topologies.
     ADDED_SUBTOPOLOGY = "added sub-topology"

@@ -27,7 +27,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class QueryProgress:
-    """How far the query of a checkpoint has come.
+    """Progress of the query to which a checkpoint belongs.
 
     Attributes:
         query: query id; "" if no query was started with the checkpoint.
@@ -77,7 +77,7 @@ class CheckpointDirectory:
         return self._call(lambda: bool(self._files.exists(self._find("offsets"))))
 
     def read_progress(self) -> QueryProgress:
-        """Return how far the query has come."""
+        """Return the progress of the query."""
         return self._call(self._read_progress)
 
     def find_local_file(self) -> str | None:
@@ -99,7 +99,7 @@ class CheckpointDirectory:
             StreamsError: the file system did not delete it.
         """
         if not self._call(lambda: bool(self._files.delete(self._find(""), True))) and self.exists():
-            raise StreamsError(f"{self} was not deleted by its file system; delete it")
+            raise StreamsError(f"the file system did not delete {self}; delete the directory manually")
 
     def read(self) -> str | None:
         """Return the content of the application file, or None if there is no file."""

@@ -23,7 +23,7 @@ from zkconsumer.topology.subtopology import Subtopology
 #: Name of the observed metrics in progress reports, and names of their columns.
 METRICS, METRICS_COLUMN, OFFSETS_COLUMN = "zkconsumer_tasks", "metrics", "offsets"
 
-#: Default settings of non-transactional producers. The delivery timeout of others is that of their transactions.
+#: Default settings of non-transactional producers. Transactional producers use the transaction timeout instead.
 _PRODUCER = {"delivery.timeout.ms": int(TASK_TIMEOUT_S * 1_000)}
 
 _DECODER = "zkconsumer.spark.streams.packing:RecordPacker"

@@ -136,7 +136,7 @@ class OutputDelivery:
             self._suspects = self._suspects_before
 
     def _classify(self, failures: Sequence[Failure]) -> tuple[list[Failure], list[Failure]]:
-        """Return the rejected records, and the records of batches that contain unknown rejected ones."""
+        """Return the rejected records, and all records of batches whose rejected record the broker did not name."""
         culprits, groups = [], defaultdict(list)
         for failure in failures:
             code = failure.error.code()

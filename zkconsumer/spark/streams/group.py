@@ -1,4 +1,4 @@
-"""The consumer group that an application id names, in ZooKeeper and in Kafka. It is checked before anything changes.
+"""The consumer group of an application, in ZooKeeper and in Kafka. It is checked before any change.
 
 Only the application may use the group: live members would read the same partitions, and their committed offsets would
 be lowered or deleted. The committed offsets must also match the checkpoint. If the checkpoint has no batches, the group

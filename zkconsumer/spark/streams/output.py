@@ -36,7 +36,7 @@ _STICKY_RECORDS = 100
 
 #: Name of the header of internal topic records whose timestamp is 0; see ``restore_timestamps``.
 TIMESTAMP_HEADER = "zkconsumer.timestamp"
-#: Timestamp that is sent instead of 0, which librdkafka replaces by the current time. Source: librdkafka 2.16
+#: Timestamp that is sent instead of 0, which librdkafka replaces with the current time. Source: librdkafka 2.16
 #: rd_kafka_msg_new0.
 _REPLACED_TIMESTAMP = 1
 

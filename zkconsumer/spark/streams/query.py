@@ -148,7 +148,8 @@ class TopologyQuery:
         """Check the group, create the missing internal topics, and return the cluster state that includes them.
 
         Raises:
-            StreamsError: the group or an internal topic is used by others, or a topic could not be created.
+            StreamsError: another application or consumer uses the group, an internal topic has records although the
+                checkpoint has no batches, or a topic could not be created.
             TopologyError: a source topic does not exist, co-partitioned topics have different partition counts, or a
                 part of the topology cannot be pickled.
             RetriableError: ZooKeeper or the brokers did not respond.

@@ -22,7 +22,7 @@ from zkconsumer.spark.streams.producer_errors import UNKNOWN_TOPIC, UNSENT
 _DELIVERY_TIMEOUT_MS = 120_000
 #: Milliseconds to wait for further records before a batch is sent. ``flush`` does not wait.
 _LINGER_MS = 50
-#: The same if all records that are sent together must be in the same batch.
+#: Milliseconds to wait for further records if all records of a ``send`` call must be in the same batch.
 _SEGMENT_LINGER_MS = 5_000
 #: Seconds between two checks for delivery errors in ``flush``.
 _FLUSH_INTERVAL_S = 0.5

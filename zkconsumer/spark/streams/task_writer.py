@@ -36,7 +36,7 @@ class TaskWriter(Protocol):
 
         Raises:
             RecordRejectedError: a record was rejected, and the production handler returned FAIL.
-            ProducerFailedError: the producer failed for a reason that concerns no single record.
+            ProducerFailedError: the producer failed for a reason other than a rejected record.
             AuthorizationError: the application may not write to a topic or use the transactional id.
             StreamsError: the output was not written, or another application uses the same application id.
             RetriableError: the brokers did not respond.

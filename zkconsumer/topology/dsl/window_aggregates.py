@@ -170,7 +170,7 @@ class TimeWindowAggregate(WindowedAggregate[TimeWindows]):
         """Forward the windows that have ended by ``close_ms``.
 
         Kafka Streams searches after the record was put. The put hides windows in a store without a cache, but not in a
-        cached one. This method is called before the put, and leaves out the windows that the put will hide.
+        cached one. This method is called before the put, and omits the windows that the put will hide.
         """
         assert self._closed is not None
         size, last_close_ms = self._windows.size_ms, self._closed.last_close_ms
