@@ -31,18 +31,18 @@ Members = Callable[..., Member]
 
 
 class OwnZooKeeper:
-    """A ZooKeeper for groups alone: the brokers are registered in another one.
+    """A ZooKeeper server for groups; the brokers are registered in another one.
 
     Args:
-        folder: directory of the server.
+        directory: directory of the server.
         chroot: chroot of its clients, which is created by ``start``.
     """
 
-    def __init__(self, folder: Path, chroot: str) -> None:
-        self._data = folder / "zookeeper-data"
-        self._backup = folder / "backup"
+    def __init__(self, directory: Path, chroot: str) -> None:
+        self._data = directory / "zookeeper-data"
+        self._backup = directory / "backup"
         self._chroot = chroot
-        self._server = ZooKeeperServer(folder)
+        self._server = ZooKeeperServer(directory)
         self.connect = self._server.connect + chroot
 
     def start(self) -> None:

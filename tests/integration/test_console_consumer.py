@@ -340,7 +340,7 @@ def settled(look: Callable[[], object]) -> bool:
         (signal.SIGTERM, signal.SIGINT, 0.05),
     ],
 )
-def test_repeated_signal_does_not_disturb_leaving(
+def test_repeated_signal_does_not_interrupt_shutdown(
     first: signal.Signals,
     second: signal.Signals,
     delay_s: float,

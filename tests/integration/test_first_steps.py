@@ -35,7 +35,7 @@ _PYTHON = re.compile(r"^\.\. code-block:: python\n\n((?:    .*\n|\n)+)", re.MULT
 
 
 class User(NamedTuple):
-    """A user who has pasted the commands of a document: environment, interpreter, folder, programs of the document."""
+    """A user who has pasted the commands of a document: environment, interpreter, directory and programs."""
 
     environment: dict[str, str]
     python: Path
@@ -84,7 +84,7 @@ def create_environment(folder: Path) -> Path:
 
 @pytest.fixture(scope="module", params=DOCUMENTS)
 def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
-    """Run the commands of a document up to the stop of the cluster, with a home folder of its own."""
+    """Run the commands of a document up to the stop of the cluster, with its own home directory."""
     folder, home = tmp_path_factory.mktemp("first-steps"), tmp_path_factory.mktemp("home")
     is_checkout, python = request.param == "README.rst", Path(sys.executable)
     if is_checkout:

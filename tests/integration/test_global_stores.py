@@ -113,7 +113,7 @@ def test_store_that_is_ahead_is_built_again(names: Names, opened: Open) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3], ids=["fewer records", "more records"])
-def test_store_of_recreated_topic_is_built_again(names: Names, opened: Open, admin: Admin, count: int) -> None:
+def test_store_of_recreated_topic_is_rebuilt(names: Names, opened: Open, admin: Admin, count: int) -> None:
     names.add(0, b"a1", b"b1")
     names.topic_ids = {names.topic: "id-1"}
     assert values_of(opened(2, 0)) == [b"a1", b"b1"]

@@ -435,7 +435,7 @@ def read_partitions(cluster: Cluster, topic: str, count: int) -> list[list[bytes
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] if seed else []) for seed in range(12)])
-def test_exactly_the_rejected_records_are_skipped(
+def test_only_rejected_records_are_skipped(
     writer: Callable[..., TaskWriter],
     zkconsumer_cluster: Cluster,
     topic: Topics,

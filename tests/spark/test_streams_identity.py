@@ -51,7 +51,7 @@ def read_offset(zk: KazooClient, group: str, topic: str) -> bytes:
     return bytes(zk.get(f"/consumers/{group}/offsets/{topic}/0")[0])
 
 
-def test_offsets_of_living_group_are_kept(
+def test_offsets_of_group_with_members_are_kept(
     app: Apps, plain: Callable[..., Plain], topic: Topics, admin: Admin, zk: KazooClient, group: str, store: Store
 ) -> None:
     source = topic(1)

@@ -94,7 +94,7 @@ class HalfListener:
         ),
     ],
 )
-def test_wrong_argument_is_named(call: Callable[[Any], object], message: str) -> None:
+def test_invalid_argument_is_named(call: Callable[[Any], object], message: str) -> None:
     with ZK.create_consumer(CONFIG) as consumer, pytest.raises(ConfigurationError) as raised:
         call(consumer)
 

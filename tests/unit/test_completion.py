@@ -16,7 +16,7 @@ pytest.importorskip("shtab")
 
 
 def complete(script: str, line: str, tmp_path: Path) -> list[str]:
-    """Return what bash offers at the end of a line; a program that knows two groups replaces ``zkconsumer``."""
+    """Return the completions of bash at the end of a line; ``zkconsumer`` is replaced by a program with two groups."""
     program = tmp_path / "zkconsumer"
     program.write_text('#!/bin/sh\n[ "$1 $2" = "list-names groups" ] && echo billing orders-group\n')
     program.chmod(0o755)

@@ -36,7 +36,7 @@ def claims(*partitions: TopicPartition, offset: int = 7) -> dict[TopicPartition,
 
 @pytest.mark.parametrize("seen", [INITIAL, offset_json({PARTITIONS[0]: (3, 9), PARTITIONS[1]: (0, 2)})])
 @pytest.mark.parametrize("seed", range(20))
-def test_partitions_of_early_member_are_those_of_late_one(seed: int, seen: dict[str, Any]) -> None:
+def test_early_and_late_members_get_same_partitions(seed: int, seen: dict[str, Any]) -> None:
     rng = random.Random(seed)
     early = QueryMember(OPTIONS, None)
     owned: set[TopicPartition] = set()
@@ -75,7 +75,7 @@ def test_checkpoint_of_another_group_is_rejected() -> None:
         Planner(OPTIONS, {**offset_json({PARTITIONS[0]: (0, 1)}), "group": "other"}, joined=QueryMember(OPTIONS, None))
 
 
-def test_failed_join_is_the_error_of_new_query() -> None:
+def test_new_query_raises_error_of_failed_join() -> None:
     join = EarlyJoin(OPTIONS, 1)
     join.start()
     with pytest.raises(ZooKeeperUnavailableError):

@@ -35,7 +35,7 @@ CONNECTING = {
     "simple-consumer-shell": "--broker-list 127.0.0.1:1 --topic t",
 }
 
-#: Wrong command lines: of the parser, and of checks that a tool makes before it connects.
+#: Invalid command lines: of the parser, and of checks that a tool makes before it connects.
 WRONG = [
     "watch",
     "watch --group g --count 0",
@@ -94,7 +94,7 @@ def test_unreachable_server_has_its_own_exit_code(tool: str, run: Run) -> None:
 
 
 @pytest.mark.parametrize("arguments", WRONG)
-def test_wrong_arguments_are_a_usage_error(arguments: str, run_any: Callable[..., tuple[int, str, str]]) -> None:
+def test_invalid_arguments_are_usage_errors(arguments: str, run_any: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = run_any(*arguments.split())
     assert (code, out) == (ExitCode.USAGE, "")
 

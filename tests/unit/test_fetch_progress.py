@@ -56,7 +56,7 @@ def test_interval_of_fetches_is_considered(clock: Clock) -> None:
     assert found == [[], [], [info.partition]]
 
 
-def test_records_that_wait_for_application_are_no_problem(clock: Clock) -> None:
+def test_queued_records_are_not_reported_as_stalled(clock: Clock) -> None:
     progress, info = FetchProgress(0.1), info_of(0, 3, 7)
     assert find(progress, info) == []
     clock.now += 100
@@ -75,7 +75,7 @@ def test_known_problem_is_not_reported_again(clock: Clock) -> None:
     assert find(progress, info) == []
 
 
-def test_partition_that_is_assigned_again_starts_anew(clock: Clock) -> None:
+def test_reassigned_partition_restarts_stall_timer(clock: Clock) -> None:
     progress, info = FetchProgress(0.1), info_of(0, 3, 7)
     find(progress, info)
     clock.now += 50

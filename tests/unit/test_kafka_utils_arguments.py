@@ -1,4 +1,4 @@
-"""Tests that ``KafkaUtils`` rejects wrong arguments in the call that takes them, and names the argument."""
+"""Tests that ``KafkaUtils`` rejects invalid arguments in the call that takes them, and names the argument."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SC: Any = object.__new__(SparkContext)
 _UNREACHABLE: dict[Any, Any] = {"metadata.broker.list": "127.0.0.1:1"}
 _PARTITION = TopicAndPartition("t", 0)
 
-#: Wrong values of every type of argument.
+#: Invalid values of each argument type.
 _NEVER = [object(), 5, 1.5, b"t", ("t",), {1, 2}, True]
 _NO_DICT = [*_NEVER, "t", ["t"]]
 _NO_LIST = [*_NEVER, "t", {"t": 1}]
@@ -37,7 +37,7 @@ _NO_PARAMS: list[dict[Any, Any]] = [
     {"socket.timeout.ms": -1},
 ]
 
-#: For each call, its valid arguments and the wrong values of each argument.
+#: For each call, its valid arguments and the invalid values of each argument.
 CALLS: dict[Callable[..., Any], tuple[dict[str, Any], dict[str, list[Any]]]] = {
     KafkaUtils.createStream: (
         {"ssc": SSC, "zkQuorum": "127.0.0.1:1", "groupId": "g", "topics": {"t": 1}},
@@ -89,21 +89,21 @@ CALLS: dict[Callable[..., Any], tuple[dict[str, Any], dict[str, list[Any]]]] = {
 
 
 def wrong_calls() -> Iterator[Any]:
-    """Yield each call with each wrong argument."""
+    """Yield each call with each invalid argument."""
     for call, (valid, wrong) in CALLS.items():
         for name, values in wrong.items():
             yield pytest.param(call, valid, name, values, id=f"{call.__name__}-{name}")
 
 
 @pytest.mark.parametrize(("call", "valid", "name", "values"), list(wrong_calls()))
-def test_wrong_argument_is_named(call: Any, valid: dict[str, Any], name: str, values: list[Any]) -> None:
+def test_invalid_argument_is_named(call: Any, valid: dict[str, Any], name: str, values: list[Any]) -> None:
     for value in values:
         with pytest.raises(ConfigurationError, match=rf"\b{name}\b"):
             call(**valid | {name: value})
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_one_of_several_wrong_arguments_is_named(seed: int) -> None:
+def test_one_of_several_invalid_arguments_is_named(seed: int) -> None:
     rng = random.Random(seed)
     call, (valid, wrong) = rng.choice(list(CALLS.items()))
     chosen = {name: rng.choice(wrong[name]) for name in rng.sample(sorted(wrong), 2)}
@@ -111,7 +111,7 @@ def test_one_of_several_wrong_arguments_is_named(seed: int) -> None:
         call(**valid | chosen)
 
 
-def test_wrong_arguments_leave_params_unchanged() -> None:
+def test_invalid_arguments_leave_params_unchanged() -> None:
     params = {"auto.offset.reset": "x"}
     with pytest.raises(ConfigurationError, match=re.escape("'auto.offset.reset'")):
         KafkaUtils.createStream(SSC, "127.0.0.1:1", "g", {"t": 1}, params)

@@ -1,4 +1,4 @@
-"""Brokers that vanish after the first Metadata response, including all configured ones, from brokers on sockets."""
+"""Removal of brokers, including all configured ones, after the first Metadata response; with fake brokers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_listed_brokers_precede_named_ones() -> None:
     assert known.added_to([]) != []
 
 
-def test_brokers_vanish_in_any_order(record_property: Callable[[str, object], None]) -> None:
+def test_brokers_can_be_removed_in_any_order(record_property: Callable[[str, object], None]) -> None:
     """After the first response, at least one broker of the last response is always running."""
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
@@ -120,7 +120,7 @@ def _replace_brokers(rng: random.Random, label: str) -> None:
                 try:
                     uses[name]()
                 except BrokerUnavailableError:
-                    # A leader or coordinator that was found earlier may be gone; the next call looks it up again.
+                    # A leader or coordinator may have been removed; the next call looks it up again.
                     try:
                         uses[name]()
                     except BrokerUnavailableError as error:
@@ -141,14 +141,14 @@ def test_configured_broker_is_used_if_named_ones_are_unreachable() -> None:
                 cluster._leaders._disconnect()
 
 
-def test_tasks_are_given_the_named_brokers(fakes: FakeCluster) -> None:
+def test_tasks_use_brokers_of_last_response(fakes: FakeCluster) -> None:
     with closing(BootstrapCluster([fakes.brokers[0].endpoint], plaintext(5))) as cluster:
         assert len(cluster.brokers()) == 1
         cluster.partitions(["t"])
         assert {*addresses(cluster.brokers())} == {broker.endpoint[:2] for broker in fakes.brokers}
 
 
-def test_leaders_are_looked_up_again_after_a_while(fakes: FakeCluster) -> None:
+def test_leaders_are_looked_up_again_after_max_age(fakes: FakeCluster) -> None:
     """Otherwise, a client whose leaders never fail would not learn about the brokers that replace all others."""
     brokers = [fakes.brokers[0].endpoint]
     for max_age_s, expected in (0.0, 3), (60.0, 1):

@@ -1,4 +1,4 @@
-"""Tests that all lists in properties, options and arguments are split alike."""
+"""Tests that all lists in properties, options and arguments are split in the same way."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ def test_reported_batch_waits_for_running_commit(alone: Planner, monkeypatch: py
 
 
 def test_problem_of_running_commit_is_kept(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch without offsets to commit says nothing about the commit that another thread is running."""
+    """A batch without offsets to commit does not change the problem of a commit that is running in another thread."""
     claimed(alone, p0=0)
     commits = SlowCommits(monkeypatch)
     commits.error = ZooKeeperUnavailableError("not connected")

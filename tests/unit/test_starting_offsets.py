@@ -42,7 +42,7 @@ def test_deeply_nested_json_is_rejected(name: str) -> None:
 
 @pytest.mark.parametrize("name", [f"{prefix}{kind}" for prefix in ("starting", "ending") for kind in KINDS])
 @pytest.mark.parametrize("key", ["a.*", "a|b", "", "é", "(.|..)+" + "b" * 60 + "[.]", "a" * 10_000])
-def test_key_that_is_no_topic_name_is_rejected(name: str, key: str) -> None:
+def test_key_with_invalid_topic_name_is_rejected(name: str, key: str) -> None:
     text = json.dumps({key: "earliest"})
     with pytest.raises(ConfigurationError, match=f"option '{name}' must be .*: topic name must consist of") as raised:
         StartingOffsets.parse(OptionReader({name: text}), prefix=name.partition("Offsets")[0], default="latest")

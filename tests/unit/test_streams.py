@@ -141,7 +141,7 @@ def test_records_of_removed_topics_are_dropped(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("policy", ["raise", "skip", "quarantine"])
-def test_error_of_packer_is_no_invalid_record(policy: str) -> None:
+def test_packer_error_fails_instead_of_rejecting_record(policy: str) -> None:
     schema = pa.schema(
         [
             ("task", pa.int32()),
@@ -529,7 +529,7 @@ def test_error_of_the_planning_process_is_described() -> None:
         ),
     ],
 )
-def test_error_of_a_dead_worker_is_the_last_line_of_its_traceback(trace: str, expected: str) -> None:
+def test_worker_error_is_last_line_of_its_traceback(trace: str, expected: str) -> None:
     text = "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: "
 
     assert describe_error(ValueError(text + trace), "/data/c") == text + expected
@@ -651,7 +651,7 @@ def test_pauses_between_restarts_grow_until_records_are_processed() -> None:
     assert pauses.seconds == [1, 2, 4, 8, 16, 32, 60, 60, 60] * 2
 
 
-def test_widened_sink_topic_restarts_the_query() -> None:
+def test_new_sink_partitions_restart_the_query() -> None:
     counts = {"in": 1, "out": 2}
     builder = Topology()
     builder.add_source("source", "in")

@@ -106,7 +106,7 @@ def test_timestamp_zero_is_restored_in_internal_topics(kind: pa.DataType) -> Non
     assert restore_timestamps(restored) == restored
 
 
-def test_awkward_records_are_passed_unchanged() -> None:
+def test_unusual_records_are_passed_unchanged() -> None:
     rows: list[dict[str, Any]] = [
         {"key": key, "value": value} for key in (None, b"", b"k") for value in (None, b"", b"v")
     ]

@@ -236,7 +236,7 @@ def test_port_without_tls_is_authentication_error(
 @pytest.mark.parametrize("number", [10, 40, 70, 80])
 @both
 def test_port_with_tls_is_authentication_error(peer: str, number: int, serve: Callable[[Serve], Server]) -> None:
-    """A TLS server responds to a plaintext request with an alert, whatever its number."""
+    """A TLS server responds to a plaintext request with an alert of any number."""
     server = serve(send(alert(number)))
     with pytest.raises(AuthenticationError, match=r"requires TLS on this port; check the port and (\S*)") as raised:
         PEERS[peer](server.port, {})

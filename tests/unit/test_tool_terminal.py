@@ -61,7 +61,7 @@ def test_numbers_are_not_folded_if_there_is_space(capfd: pytest.CaptureFixture[s
 
 
 @pytest.mark.usefixtures("screen")
-def test_text_of_znodes_is_no_markup(capfd: pytest.CaptureFixture[str]) -> None:
+def test_text_of_znodes_is_not_markup(capfd: pytest.CaptureFixture[str]) -> None:
     output.print_table(("[red]T",), [("[red]x[/nothing]\x1b[2J",)])
 
     assert plain(capfd.readouterr().out).split() == ["[red]T", r"[red]x[/nothing]\x1b[2J"]

@@ -1,4 +1,4 @@
-"""Wrong arguments of the topology API are rejected by the call that takes them, with their name and value.
+"""Invalid arguments of the topology API are rejected by the call that takes them, with their name and value.
 
 The calls are generated from the signatures, so that a new parameter is tested, too.
 """
@@ -278,7 +278,7 @@ def test_valid_arguments_are_accepted(call: Call) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=[call.where for call in CALLS])
-def test_wrong_arguments_are_rejected(call: Call) -> None:
+def test_invalid_arguments_are_rejected(call: Call) -> None:
     for name, value in wrong_arguments(call):
         try:
             call_with(call, name, value)
@@ -303,7 +303,7 @@ def check_message(call: Call, name: str, value: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["join", "left_join", "outer_join"])
-def test_wrong_join_arguments_are_rejected(kind: str) -> None:
+def test_invalid_join_arguments_are_rejected(kind: str) -> None:
     for name, reference in JoinArguments.__annotations__.items():
         annotation = reference.__forward_arg__.removesuffix(" | None")
         invalid = INVALID.get(annotation, OBJECTS)
@@ -338,7 +338,7 @@ def test_objects_of_another_builder_are_rejected(seed: int) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["a b", "a,b", "(", "[", "*", "'a'"])
-def test_wrong_patterns_are_rejected(pattern: str) -> None:
+def test_invalid_patterns_are_rejected(pattern: str) -> None:
     world = World()
     for read in (world.builder.stream, partial(world.topology.add_source, "new")):
         with pytest.raises(TopologyError, match="pattern|regex"):
@@ -373,7 +373,7 @@ def test_store_settings_must_fit_windows() -> None:
         *(("state_file", value) for value in (5, FOREIGN, [])),
     ],
 )
-def test_wrong_driver_arguments_are_rejected(name: str, value: Any) -> None:
+def test_invalid_driver_arguments_are_rejected(name: str, value: Any) -> None:
     arguments: dict[str, Any] = {"topology": World().topology, name: value}
     with pytest.raises(ZkConsumerError, match=f"{name} must be"):
         TopologyTestDriver(**arguments)
@@ -393,7 +393,7 @@ def test_wrong_driver_arguments_are_rejected(name: str, value: Any) -> None:
         *(("get_state_store", [value], "name") for value in (5, None, FOREIGN)),
     ],
 )
-def test_wrong_arguments_of_driver_methods_are_rejected(method: str, arguments: list[Any], name: str) -> None:
+def test_invalid_arguments_of_driver_methods_are_rejected(method: str, arguments: list[Any], name: str) -> None:
     with TopologyTestDriver(World().topology) as driver, pytest.raises(ZkConsumerError, match=f"{name} must"):
         getattr(driver, method)(*arguments)
 

@@ -43,7 +43,7 @@ class Copy(Processor):
 
 
 def supply(rejected: str | None) -> Callable[[], Processor]:
-    """Return a supplier, which is the same for the topology's fingerprint whatever it rejects."""
+    """Return a supplier; the topology's fingerprint does not depend on ``rejected``."""
     return lambda: Copy(rejected)
 
 

@@ -134,7 +134,7 @@ def test_windows_with_timestamps(module: Any) -> None:
 
 
 @BOTH
-def test_wrong_arguments_are_rejected(module: Any) -> None:
+def test_invalid_arguments_are_rejected(module: Any) -> None:
     entries, objects = create(module, (BYTES, LONG))
     with pytest.raises(ValueError, match="second_bytes must be 4 or 8, got 3"):
         create(module, (BYTES, LONG), 3)

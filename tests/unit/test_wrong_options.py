@@ -1,4 +1,4 @@
-"""Wrong values of every option of the data source: the error names the option."""
+"""Invalid values of every data source option: the error names the option."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _JSON = ["", "x", "5", "[]", "null", '"t"', "{", '{"t":null}', '{"t":[1.5]}', '{
 _JSON += ['{"a b":{"0":1}}', '{"t":{"0":null}}', '{"t":true}', "[" * 10_000]
 _JSON += [f'{{"t":{{"{number}":1}}}}' for number in ("1_0", " 0", "+1", "-1", "00", "\u0660", "9" * 11, "")]
 
-#: Wrong values of each type of option.
+#: Invalid values of each option type.
 WRONG: dict[type, list[str]] = {
     Integer: [*_NEVER_A_NUMBER, "0", "-1", str(1 << 63)],
     Boolean: ["", "yes", "1", "None", "truefalse"],
@@ -46,12 +46,12 @@ def settings(name: str, value: Any) -> tuple[dict[str, Any], bool]:
     return {**given, name: value}, name.startswith("ending")
 
 
-def test_every_option_has_wrong_values() -> None:
+def test_every_option_has_invalid_values() -> None:
     assert {option.name for option in OPTIONS} - set(NAMES) == {"decoder", "decoder.*"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_wrong_value_is_rejected_with_name_of_option(name: str) -> None:
+def test_invalid_value_is_rejected_with_option_name(name: str) -> None:
     for value in WRONG[type(BY_NAME[name.lower()].type)]:
         given, batch = settings(name, value)
         with pytest.raises(ConfigurationError) as refusal:
@@ -61,7 +61,7 @@ def test_wrong_value_is_rejected_with_name_of_option(name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_every_wrong_option_is_named(seed: int) -> None:
+def test_every_invalid_option_is_named(seed: int) -> None:
     """Options can have other types than strings if Spark is not involved."""
     rng = random.Random(seed)
     names = rng.sample([name for name in NAMES if not name.startswith(("ending", "subscribe"))], 3)
