@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from producing import numbers, produce
 from reading import by_partition, take
 from threads import in_thread
-from waiting import wait_for
+from waiting import wait_for, wait_until_equal
 from znodes import owners
 
 from zkconsumer import TopicPartition, ZkConsumerError
@@ -178,7 +178,7 @@ def test_deleted_topic_is_released_and_read_when_recreated(
 
     admin.delete_topic(name)
     wait_for(lambda: not connector.assignment, what="the partitions are released")
-    assert owners(zk, group, name) == {}
+    wait_until_equal(lambda: owners(zk, group, name), {})  # after commits in progress have ended
     assert connector.lag == {}
 
     wait_for(lambda: not zk.exists(f"/brokers/topics/{name}"), what="the topic is deleted")

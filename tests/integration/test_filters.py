@@ -57,7 +57,7 @@ def test_deleted_topic_is_released(
     admin.delete_topic(gone)
 
     wait_until_equal(lambda: set(connector.assignment), {TopicPartition(kept, 0)})
-    assert owners(zk, group, gone) == {}
+    wait_until_equal(lambda: owners(zk, group, gone), {})  # after commits in progress have ended
     wait_until_equal(lambda: [p.topic for p in connector.lag], [kept])
 
 
