@@ -110,7 +110,8 @@ def test_streams_of_context_read_each_record_once(
     name = filled(0, 50)
 
     def create() -> StreamingContext:
-        context = StreamingContext(spark.sparkContext, 0.5)
+        # On a busy machine, a batch of all streams takes longer than half a second, and later batches wait for it.
+        context = StreamingContext(spark.sparkContext, 2)
         context.checkpoint(str(folder))
         settings = {"auto.offset.reset": "smallest", "zookeeper.sync.time.ms": "200"}
         kafka = [
