@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import batches
@@ -105,8 +106,13 @@ def walk(node: ast.AST, include_types: bool) -> Iterator[ast.AST]:
             yield from walk(child, include_types)
 
 
-def imported(path: Path, include_types: bool = True) -> Iterator[str]:
-    """Yield the absolute names of the modules that a file imports, at any place in it."""
+@cache
+def imported(path: Path, include_types: bool = True) -> frozenset[str]:
+    """Return the absolute names of the modules that a file imports, at any place in it."""
+    return frozenset(_imported(path, include_types))
+
+
+def _imported(path: Path, include_types: bool) -> Iterator[str]:
     for node in walk(ast.parse(path.read_text()), include_types):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
