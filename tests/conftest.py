@@ -37,17 +37,27 @@ def pytest_configure() -> None:
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
     logging.getLogger("zkconsumer").setLevel(logging.INFO)
     logging.getLogger("zkconsumer.zookeeper.kazoo").setLevel(logging.WARNING)
+    # A background job of a shell ignores SIGINT, and one of nohup SIGHUP. So would its children, which tests interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A background job of a shell ignores SIGINT, and so would its children, which some tests interrupt.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     settings.register_profile("zkconsumer", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("zkconsumer")
 
 
 def _split_scope(nodeid: str) -> str:
-    """Run the tests of a file in one process, and all fault tests in one process, because they depend on timing."""
+    """Return the name of the tests that run in one process, one after another.
+
+    Fault tests depend on timing. Spark tests share a session, because the JVM of a new one compiles all of Spark again.
+    Other tests are divided by file.
+    """
     file, _, _ = nodeid.partition("::")
-    return "faults" if "faults" in file else file
+    if "faults" in file:
+        return "faults"
+    if "spark" in file.split("/"):
+        return "topologies on Spark" if "test_streams" in file else "sources on Spark"
+    return file
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -30,6 +30,9 @@ def start_spark(folder: Path, master: str = "local[2]", conf: Mapping[str, str] 
         "spark.jars": ",".join(str(jar) for coordinate in SPARKS_OWN for jar in resolve(coordinate, transitive=False)),
         "spark.local.dir": str(folder),
         "spark.log.level": "ERROR",
+        # Batches of a few records take less time to interpret than to compile.
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.codegen.wholeStage": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
