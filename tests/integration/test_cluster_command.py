@@ -23,6 +23,7 @@ from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import ExistingCluster
 from zkconsumer.devcluster.java import cache_folder, java_home
 from zkconsumer.devcluster.process import free_port
+from zkconsumer.tools.cli import main
 
 TOOL = (str(Path(sys.executable).with_name("zkconsumer")), "cluster")
 
@@ -331,11 +332,22 @@ def test_exit_of_one_server_stops_cluster(
         (["up", "--chroot", "kafka"], "argument --chroot: must be a path such as /kafka, got 'kafka'"),
     ],
 )
-def test_wrong_usage_starts_nothing(arguments: list[str], said: str, run: Run, environment: dict[str, str]) -> None:
-    done = run(*arguments, timeout=30)
+def test_wrong_usage_starts_nothing(
+    arguments: list[str],
+    said: str,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("XDG_STATE_HOME", "TMPDIR"):
+        monkeypatch.setenv(name, environment[name])
 
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    with pytest.raises(SystemExit) as exit_:
+        main(["cluster", *arguments])
+
+    output, error = capsys.readouterr()
+    assert (exit_.value.code, output) == (2, "")
+    assert said in error
     assert left(environment) == []
 
 
@@ -386,16 +398,23 @@ def test_folder_of_others_is_not_deleted(pid: str | None, run: Run, state_file: 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"supervisor":"x"}', "[" * 100_000, '{"supervisor":1,"logs":5}'])
 @pytest.mark.parametrize("action", ["status", "down"])
-def test_malformed_state_file_is_reported_in_one_line(content: str, action: str, run: Run, state_file: Path) -> None:
+def test_malformed_state_file_is_reported_in_one_line(
+    content: str,
+    action: str,
+    state_file: Path,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     state_file.write_text(content)
+    monkeypatch.setenv("XDG_STATE_HOME", environment["XDG_STATE_HOME"])
 
-    done = run(action)
+    status = main(["cluster", action])
 
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(
-        f"zkconsumer cluster: {state_file} does not contain the state of a development cluster"
-    )
-    assert len(done.stderr.splitlines()) == 1
+    output, error = capsys.readouterr()
+    assert (status, output) == (1, "")
+    assert error.startswith(f"zkconsumer cluster: {state_file} does not contain the state of a development cluster")
+    assert len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize("variable", ["XDG_STATE_HOME", "XDG_CACHE_HOME"])

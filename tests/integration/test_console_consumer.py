@@ -243,7 +243,10 @@ def test_signal_commits_printed_messages(
     assert (members(zk, group), owners(zk, group, name)) == ([], {})
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(other, marks=pytest.mark.slow) for other in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_signal_ends_blocked_first_rebalance(
     number: signal.Signals, topic: Topics, group: str, console: Callable[..., Tool], zk: KazooClient
 ) -> None:
@@ -335,9 +338,9 @@ def settled(look: Callable[[], object]) -> bool:
     ("first", "second", "delay_s"),
     [
         (signal.SIGINT, signal.SIGINT, 0.0),
-        (signal.SIGTERM, signal.SIGTERM, 0.005),
+        pytest.param(signal.SIGTERM, signal.SIGTERM, 0.005, marks=pytest.mark.slow),
         (signal.SIGHUP, signal.SIGTERM, 0.0),
-        (signal.SIGTERM, signal.SIGINT, 0.05),
+        pytest.param(signal.SIGTERM, signal.SIGINT, 0.05, marks=pytest.mark.slow),
     ],
 )
 def test_repeated_signal_does_not_interrupt_shutdown(
@@ -386,7 +389,7 @@ def test_ctrl_c_ends_tool_with_slow_reader(
 # ---- generated groups ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGHUP])
 def test_generated_group_is_deleted_at_end(
     number: signal.Signals,
     zkconsumer_cluster: Cluster,

@@ -280,8 +280,14 @@ def assert_exit_code(process: subprocess.Popen[str], expected: int, errors: str)
 SENDS = [send_twice, send_two_different, send_like_timeout, press_ctrl_c_repeatedly]
 
 
-@pytest.mark.parametrize("handler", HANDLERS)
-@pytest.mark.parametrize("send", SENDS)
+@pytest.mark.parametrize(
+    ("send", "handler"),
+    [
+        pytest.param(send, handler, marks=[] if handler == "stop" else pytest.mark.slow)
+        for send in SENDS
+        for handler in HANDLERS
+    ],
+)
 def test_second_signal_does_not_interrupt_shutdown(
     handler: str,
     send: Callable[[subprocess.Popen[str]], None],

@@ -82,7 +82,9 @@ def create_environment(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-@pytest.fixture(scope="module", params=DOCUMENTS)
+@pytest.fixture(
+    scope="module", params=[DOCUMENTS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in DOCUMENTS[1:])]
+)
 def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     """Run the commands of a document up to the stop of the cluster, with its own home directory."""
     folder, home = tmp_path_factory.mktemp("first-steps"), tmp_path_factory.mktemp("home")

@@ -140,7 +140,9 @@ def test_sigterm_ends_joining(topic: Topics, group: str, service: Services, zk: 
         zk.delete(f"/consumers/{group}/owners/{name}/0")
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.01, 0.02, 0.04])
+@pytest.mark.parametrize(
+    "delay_s", [0.0, 0.02, *(pytest.param(delay_s, marks=pytest.mark.slow) for delay_s in (0.01, 0.04))]
+)
 def test_sigterm_is_handled_at_any_time(
     delay_s: float, topic: Topics, group: str, service: Services, zk: KazooClient
 ) -> None:

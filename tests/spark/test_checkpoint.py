@@ -60,6 +60,7 @@ def sparks_own(spark: Any, cluster: Cluster, topic: str, checkpoint: Path) -> li
     return seen
 
 
+@pytest.mark.slow
 def test_offsets_move_through_json_to_new_checkpoint(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, migrate: Migrate, folder: Path
 ) -> None:

@@ -56,6 +56,7 @@ def test_decoder_returns_any_number_of_rows(
     assert stored(zk, group, name) == {0: "3"}
 
 
+@pytest.mark.slow
 def test_decoder_in_archive_added_after_registration_is_found(
     zkconsumer_cluster: Cluster, spark: Any, query: Queries, topic: Topics, tmp_path: Path
 ) -> None:
@@ -92,7 +93,7 @@ def test_failing_decoder_fails_query_with_position(
     assert stored(zk, group, name) == {0: "0"}
 
 
-@pytest.mark.parametrize("policy", ["skip", "quarantine"])
+@pytest.mark.parametrize("policy", [pytest.param("skip", marks=pytest.mark.slow), "quarantine"])
 def test_undecodable_records_are_skipped_or_quarantined(
     policy: str, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
@@ -120,7 +121,7 @@ def test_undecodable_records_are_skipped_or_quarantined(
     assert {each["topic"] for each in found} == {name}
 
 
-@pytest.mark.parametrize("policy", ["raise", "skip", "quarantine"])
+@pytest.mark.parametrize("policy", ["raise", "skip", pytest.param("quarantine", marks=pytest.mark.slow)])
 def test_batch_decoder_isolates_failing_record(
     policy: str, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
@@ -165,6 +166,7 @@ def test_end_of_stream_ends_query_after_batch(
     assert column(again, "word") == []
 
 
+@pytest.mark.slow
 def test_records_after_end_of_stream_are_discarded(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=6), zkconsumer_cluster.admin
     for partition in range(6):

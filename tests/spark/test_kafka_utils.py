@@ -109,6 +109,7 @@ def test_kafka_rdd_with_leaders(spark: Any, letters: str, params: dict[str, str]
     assert rdd.collect() == pairs()
 
 
+@pytest.mark.slow
 def test_kafka_rdd_get_offset_ranges(spark: Any, letters: str, params: dict[str, str]) -> None:
     ranges = [OffsetRange(letters, 0, 0, 3), OffsetRange(letters, 0, 3, 8)]
     rdd = KafkaUtils.createRDD(spark.sparkContext, params, ranges)
@@ -153,6 +154,7 @@ def test_kafka_rdd_message_handler(spark: Any, letters: str, params: dict[str, s
     assert rdd.collect() == [(letters, 0, 2, None, "a"), (letters, 0, 3, None, "b")]
 
 
+@pytest.mark.slow
 def test_kafka_direct_stream_message_handler(ssc: StreamingContext, letters: str, params: dict[str, str]) -> None:
     stream = KafkaUtils.createDirectStream(ssc, [letters], params, messageHandler=lambda m: (m.offset, m.message))
     found = collected(stream)
@@ -452,6 +454,7 @@ def test_example_scripts_of_spark_2_run_unchanged(
         zk.delete(of_group, recursive=True)
 
 
+@pytest.mark.slow
 def test_stream_stops_reading_after_failed_batch(
     ssc: StreamingContext, spark: Any, zkconsumer_cluster: Cluster, topic: Topics, group: str, zk: KazooClient
 ) -> None:
@@ -488,7 +491,7 @@ def test_stream_stops_reading_after_failed_batch(
         restarted.stop(stopSparkContext=False)
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_batches_completed_before_the_follower_are_committed(
     ssc: StreamingContext,
     letters: str,

@@ -53,6 +53,7 @@ def test_query_reads_from_kraft_and_commits_to_zookeeper(
     wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 45)
 
 
+@pytest.mark.slow
 def test_corrupt_batch_fails_query_with_position(
     zkconsumer_cluster: DevCluster, query: Callable[..., Query], topic: Callable[..., str], group: str, zk: KazooClient
 ) -> None:

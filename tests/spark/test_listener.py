@@ -37,6 +37,7 @@ pytestmark = pytest.mark.timeout(120)
 Queries = Callable[..., Query]
 
 
+@pytest.mark.slow
 def test_batch_of_once_trigger_is_committed(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
 ) -> None:
@@ -48,6 +49,7 @@ def test_batch_of_once_trigger_is_committed(
     wait_until_equal(lambda: stored(zk, group, name), {0: "100"})
 
 
+@pytest.mark.slow
 def test_batch_of_two_sources_is_committed_for_both(
     zkconsumer_cluster: Cluster,
     spark: Any,
@@ -270,6 +272,7 @@ def test_progress_figures_become_metrics(
     wait_for(lambda: math.isnan(value("Lag")), what="the query is forgotten")
 
 
+@pytest.mark.slow
 def test_stopped_sessions_leave_no_threads_and_ports(folder: Path) -> None:
     done = run_module("spark.sessions_driver", str(folder), "3", timeout=100)
     sessions = json.loads(done.stdout.splitlines()[-1])

@@ -57,6 +57,7 @@ def test_available_now_reads_and_commits_to_end(
     wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}))
 
 
+@pytest.mark.slow
 def test_stopped_idle_query_leaves_group_at_once(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
@@ -95,7 +96,7 @@ def test_idle_query_runs_no_batch_for_a_minute(
     one.wait_for_records(20)
 
 
-@pytest.mark.parametrize("fault", ["sink", "source"])
+@pytest.mark.parametrize("fault", ["sink", pytest.param("source", marks=pytest.mark.slow)])
 def test_failed_query_leaves_group_at_once(
     fault: str, zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
@@ -117,6 +118,7 @@ def test_failed_query_leaves_group_at_once(
     wait_until_equal(lambda: (members(zk, group), owners(zk, group, name)), ([], {}), 5)
 
 
+@pytest.mark.slow
 def test_num_streams_sets_number_of_threads(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
@@ -180,7 +182,7 @@ def test_query_without_commits_resumes_from_checkpoint(
     assert stored(zk, group, name) == {}
 
 
-@pytest.mark.parametrize(("reset", "start"), [("smallest", 0), ("largest", 100)])
+@pytest.mark.parametrize(("reset", "start"), [("smallest", 0), pytest.param("largest", 100, marks=pytest.mark.slow)])
 def test_auto_offset_reset_start_is_committed_at_once(
     zkconsumer_cluster: Cluster,
     query: Queries,
@@ -205,6 +207,7 @@ def test_auto_offset_reset_start_is_committed_at_once(
     assert one.count == 160 - start
 
 
+@pytest.mark.slow
 def test_checkpoint_contains_ranges_of_batches(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=12), zkconsumer_cluster.admin
     one = query(name)
@@ -222,6 +225,7 @@ def test_checkpoint_contains_ranges_of_batches(zkconsumer_cluster: Cluster, quer
     assert [int(number) for number in offset["ranges"][name]] == list(range(12))
 
 
+@pytest.mark.slow
 def test_offset_below_log_start_fails_query(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient, store: Callable[..., None]
 ) -> None:

@@ -57,6 +57,7 @@ def wait_until_all_is_read(
     return ends
 
 
+@pytest.mark.slow
 def test_partitions_move_to_consumer_and_back_exactly_once(
     zkconsumer_cluster: Cluster,
     query: Queries,
@@ -124,6 +125,7 @@ def test_batch_beyond_handover_is_counted_and_lost_nothing(
     wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(4), "60"))
 
 
+@pytest.mark.slow
 def test_finished_batch_is_released_before_next_trigger(
     zkconsumer_cluster: Cluster, query: Queries, plain: Plains, topic: Topics, group: str, zk: KazooClient
 ) -> None:
@@ -140,6 +142,7 @@ def test_finished_batch_is_released_before_next_trigger(
     assert other.offsets == {(number, offset): 1 for offset in range(50, 60)}
 
 
+@pytest.mark.slow
 def test_join_waits_for_replayed_batch(
     zkconsumer_cluster: Cluster,
     query: Queries,
@@ -200,6 +203,7 @@ def test_three_members_share_topic_under_load(
     assert repetitions([one.offsets, first.offsets, second.offsets], ends) == 0
 
 
+@pytest.mark.slow
 def test_two_queries_of_group_share_topic(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient, folder: Any
 ) -> None:

@@ -123,6 +123,7 @@ def test_rows_contain_produced_records(
     assert rows(one)[: len(others)] == others
 
 
+@pytest.mark.slow
 def test_log_append_time_has_its_timestamp_type(
     zkconsumer_cluster: DevCluster | ExistingCluster, query: Queries, topic: Callable[..., str]
 ) -> None:
@@ -181,6 +182,7 @@ def test_record_larger_than_fetch_is_read(
     assert one.batches[0].column("value") == values
 
 
+@pytest.mark.slow
 def test_workers_keep_connections_between_batches(
     zkconsumer_cluster: DevCluster | ExistingCluster, query: Queries, topic: Callable[..., str]
 ) -> None:

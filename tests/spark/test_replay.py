@@ -261,6 +261,7 @@ def test_replay_ignores_new_owner(
     check_union([batch.spans for batch in again.batches], {(name, 0): (0, 110), (name, 1): (0, 110)})
 
 
+@pytest.mark.slow
 def test_added_partitions_are_read_after_replay(
     zkconsumer_cluster: Cluster, query: Queries, checkpoint: Path, topic: Topics, group: str, zk: KazooClient
 ) -> None:

@@ -426,9 +426,9 @@ FROM_GROUP = {**MEMBER, "resumeFrom": "group"}
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param(MEMBER, WITH_BROKERS, id="bootstrap servers added"),
+        pytest.param(MEMBER, WITH_BROKERS, id="bootstrap servers added", marks=pytest.mark.slow),
         pytest.param(WITH_BROKERS, MEMBER, id="bootstrap servers removed", marks=pytest.mark.slow),
-        pytest.param(MEMBER, ALONE, id="without group and ZooKeeper"),
+        pytest.param(MEMBER, ALONE, id="without group and ZooKeeper", marks=pytest.mark.slow),
         pytest.param(MEMBER, FROM_GROUP, id="from the group"),
     ],
 )
@@ -447,19 +447,15 @@ def test_resume_from_group_follows_the_group(
     check(restart(Case(MEMBER, FROM_GROUP, interrupted, situation)), spark)
 
 
+@pytest.mark.slow
 def test_second_restart_continues_below_the_first_replay(restart: Callable[[Case], Restart], spark: Any) -> None:
     """The first new batch ends before the replayed one starts."""
     large = {**MEMBER, "maxOffsetsPerTrigger": 100}
     check(restart(Case(large, FROM_GROUP, 1, "moved back", again=True)), spark)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param(MEMBER, ALONE, id="to brokers"),
-        pytest.param(ALONE, MEMBER, id="to ZooKeeper", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(MEMBER, ALONE), (ALONE, MEMBER)], ids=["to brokers", "to ZooKeeper"])
 def test_re_created_topic_is_detected_after_option_change(
     before: dict[str, object], after: dict[str, object], restart: Callable[[Case], Restart], spark: Any
 ) -> None:

@@ -31,6 +31,7 @@ def gauges(spark: Any, query: Query, name: str) -> dict[tuple[str, ...], float]:
     }
 
 
+@pytest.mark.slow
 def test_expired_records_are_counted_by_partition(
     spark: Any, zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:

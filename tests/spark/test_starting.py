@@ -81,6 +81,7 @@ def test_time_after_last_record_is_end_or_error(
     assert lenient.count == 0
 
 
+@pytest.mark.slow
 def test_new_partition_is_read_from_beginning_despite_latest(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics
 ) -> None:
@@ -126,6 +127,7 @@ def test_resume_from_selects_checkpoint_or_group(
     assert planned(again.checkpoint)[1] == {(name, 0): (start, 30)}
 
 
+@pytest.mark.slow
 def test_checkpoint_of_other_group_or_topics_is_rejected(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, unique: Callable[[str], str]
 ) -> None:
@@ -236,6 +238,7 @@ def test_max_offsets_per_trigger_is_shared_fairly(zkconsumer_cluster: Cluster, q
     }
 
 
+@pytest.mark.slow
 def test_largest_limit_takes_everything(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for number in range(2):
@@ -321,6 +324,7 @@ def test_records_deleted_after_planning_are_reported(
         assert again.count == len(again.offsets), "no record may be read twice"
 
 
+@pytest.mark.slow
 def test_byte_limit_is_kept_within_factor_two(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     for _ in range(10):
@@ -348,6 +352,7 @@ def test_byte_rate_is_kept(zkconsumer_cluster: Cluster, query: Queries, topic: T
 # ---- columns, batch reads, names -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_columns_option_selects_and_orders(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 10))
@@ -431,6 +436,7 @@ def test_partitions_of_leaving_member_keep_offsets(
     assert one.count == len(one.offsets) == 20
 
 
+@pytest.mark.slow
 def test_lag_of_running_query_is_reported(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 100))

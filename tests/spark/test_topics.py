@@ -54,6 +54,7 @@ def test_created_and_widened_topic_is_read_from_beginning(
     admin.delete_topic(coming)
 
 
+@pytest.mark.slow
 def test_replay_includes_unsubscribed_topic(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, group: str, zk: KazooClient
 ) -> None:
@@ -236,6 +237,7 @@ def test_replay_excludes_re_created_topic(zkconsumer_cluster: Cluster, query: Qu
     assert [batch.spans for batch in one.batches] == [{(other, 0): (0, 50, 50)}, {(name, 0): (0, 80, 80)}]
 
 
+@pytest.mark.slow
 def test_offset_of_deleted_topic_is_not_used(
     zkconsumer_cluster: Cluster,
     spark: Any,

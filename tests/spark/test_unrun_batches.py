@@ -88,6 +88,7 @@ def read(file: Path) -> list[int]:
     return [int(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
+@pytest.mark.slow
 def test_batch_that_was_not_run_is_read_later(
     ssc: StreamingContext,
     streams: Streams,
@@ -112,7 +113,10 @@ def test_batch_that_was_not_run_is_read_later(
     assert "batch_failed" not in caplog.text
 
 
-@pytest.mark.parametrize("planned", [[2], [2, 3, 4]], ids=["not_rescheduled", "rescheduled"])
+@pytest.mark.parametrize(
+    "planned",
+    [pytest.param([2], id="not_rescheduled", marks=pytest.mark.slow), pytest.param([2, 3, 4], id="rescheduled")],
+)
 def test_recovered_context_reads_batch_that_was_not_run(
     spark: Any,
     streams: Streams,
@@ -152,6 +156,7 @@ def test_recovered_context_reads_batch_that_was_not_run(
         context.stop(stopSparkContext=False)
 
 
+@pytest.mark.slow
 def test_stream_of_windows_reads_each_record_once(
     ssc: StreamingContext,
     streams: Streams,

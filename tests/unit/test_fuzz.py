@@ -51,7 +51,7 @@ def match(pattern: str, text: str) -> re.Match[str]:
 
 @pytest.mark.timeout(120)
 def test_decoder_survives_mutated_batches() -> None:
-    done = fuzz("--seconds", "5")
+    done = fuzz("--seconds", "3")
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(match(r"(\d+) executions", done.stdout)[1]) > 100
@@ -70,10 +70,10 @@ def test_compiled_module_equals_its_twin(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "checks"),
     [
-        pytest.param("decoder", ["entry-size", "row-room", "message-rows", "topic-reference"], id="decoder-sample"),
-        pytest.param("pages", ["lengths", "index-room", "joined-page", "busy"], id="pages-sample"),
-        pytest.param("loop", ["row-end", "row-room", "node-reference"], id="loop-sample"),
-        pytest.param("cache", ["added-twice", "value-reference", "changed-topic"], id="cache-sample"),
+        pytest.param("decoder", ["entry-size", "topic-reference"], id="decoder-sample"),
+        pytest.param("pages", ["joined-page"], id="pages-sample"),
+        pytest.param("loop", ["node-reference"], id="loop-sample"),
+        pytest.param("cache", ["changed-topic"], id="cache-sample"),
         *(pytest.param(name, [], id=f"{name}-all", marks=pytest.mark.slow) for name in TARGETS),
     ],
 )
@@ -148,7 +148,7 @@ def test_undetected_self_test_check_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 def test_changed_responses_give_error_or_all_records() -> None:
-    done = fuzz("--seconds", "6", module=("tests.fuzz.wire",))
+    done = fuzz("--seconds", "4", module=("tests.fuzz.wire",))
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     executions, reported = map(int, match(r"(\d+) executions, (\d+) with a reported error", done.stdout).groups())
