@@ -106,8 +106,9 @@ def test_ticks_continue_while_clock_is_behind(query: Query, caplog: pytest.LogCa
     assert caplog.text.count("clock_went_back") == 1
 
 
-def test_time_of_ticks_increases_with_any_clock(query: Query) -> None:
-    seed = secrets.randbits(32)
+@pytest.mark.parametrize("seed", [2994877903, None])
+def test_time_of_ticks_increases_with_any_clock(query: Query, seed: int | None) -> None:
+    seed = secrets.randbits(32) if seed is None else seed
     print(f"seed {seed}")
     rng = random.Random(seed)
     last, without_tick = -1, 0

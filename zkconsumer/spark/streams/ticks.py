@@ -97,7 +97,9 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _is_due(self, tick_ms: int, last_ms: int) -> bool:
         if self._last_at is None or tick_ms > last_ms:
             return True
-        return tick_ms < last_ms and time.monotonic() - self._last_at >= self._interval_ms / 1_000
+        # With a steady clock, an interval ends within two intervals after its tick.
+        intervals = 1 if tick_ms < last_ms else 2
+        return time.monotonic() - self._last_at >= intervals * self._interval_ms / 1_000
 
     def _find_ends(self, before: str | None) -> str:
         """Return the end offsets of the global store topics; if the brokers do not respond, the previous end offsets.
