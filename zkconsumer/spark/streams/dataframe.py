@@ -23,9 +23,6 @@ from zkconsumer.topology.subtopology import Subtopology
 #: Name of the observed metrics in progress reports, and names of their columns.
 METRICS, METRICS_COLUMN, OFFSETS_COLUMN = "zkconsumer_tasks", "metrics", "offsets"
 
-#: Default settings of non-transactional producers. Transactional producers use the transaction timeout instead.
-_PRODUCER = {"delivery.timeout.ms": int(TASK_TIMEOUT_S * 1_000)}
-
 _DECODER = "zkconsumer.spark.streams.packing:RecordPacker"
 
 
@@ -120,7 +117,7 @@ def _create_sink_settings(plan: QueryPlan) -> SinkSettings:
         application_id=config.application_id,
         guarantee=settings.guarantee,
         client=plan.cluster.client_settings(plan.brokers),
-        producer=settings.producer if settings.is_transactional else {**_PRODUCER, **settings.producer},
+        producer=settings.producer,
         has_sequence_headers=not settings.is_transactional if has_headers is None else has_headers,
         partition_counts=plan.application.partition_counts,
         internal_topics=plan.application.internal_topics,

@@ -15,11 +15,10 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.spark.streams.markers import TASK_TIMEOUT_S
 from zkconsumer.spark.streams.output import RecordFields, SinkSettings
 from zkconsumer.spark.streams.producer_errors import UNKNOWN_TOPIC, UNSENT
 
-#: Default ``delivery.timeout.ms`` of non-transactional producers.
-_DELIVERY_TIMEOUT_MS = 120_000
 #: Milliseconds to wait for further records before a batch is sent. ``flush`` does not wait.
 _LINGER_MS = 50
 #: Milliseconds to wait for further records if all records of a ``send`` call must be in the same batch.
@@ -92,7 +91,7 @@ class RecordSender:
         if transactional_id is not None:  # ``delivery.timeout.ms`` defaults to the transaction timeout
             config["transactional.id"] = transactional_id
         else:
-            config = {"delivery.timeout.ms": _DELIVERY_TIMEOUT_MS, **config}
+            config = {"delivery.timeout.ms": int(TASK_TIMEOUT_S * 1_000), **config}
             if not sends_segments:
                 config |= {"enable.gapless.guarantee": True, "logger": _log}
         if sends_segments:
