@@ -10,13 +10,13 @@ from contextlib import ExitStack, closing
 
 import pytest
 from configurations import plaintext
-from fake_broker import FakeBroker
+from fake_broker import API_VERSIONS, FIND_COORDINATOR, METADATA, FakeBroker
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.known_brokers import KnownBrokers
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, UnsupportedBrokerError
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metadata.bootstrap import BootstrapCluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
@@ -164,3 +164,41 @@ def test_failed_refresh_keeps_known_leaders(fakes: FakeCluster) -> None:
         leader = fakes.brokers[0]
         logs.leaders[PARTITION] = (0, leader.endpoint)
         assert logs.offsets([PARTITION], protocol.LATEST) == {PARTITION: 0}
+
+
+def _require_tls(broker: FakeBroker) -> None:
+    broker.change_frame = lambda _key, _frame: b"\x15\x03\x03\x00\x02\x02\x46\0"
+
+
+def _drop_requests(broker: FakeBroker) -> None:
+    broker.newest = {API_VERSIONS: 2}
+
+
+#: How a broker fails, and the error if all brokers fail in this way.
+FAILURES = {
+    "stopped": (FakeBroker.close, BrokerUnavailableError),
+    "requires TLS": (_require_tls, AuthenticationError),
+    "other versions": (_drop_requests, UnsupportedBrokerError),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("request_key", [METADATA, FIND_COORDINATOR])
+def test_brokers_that_fail_are_skipped(request_key: int, failure: str, fakes: FakeCluster) -> None:
+    fail, expected = FAILURES[failure]
+    brokers = [broker.endpoint for broker in fakes.brokers]
+
+    def look_up() -> object:
+        if request_key == METADATA:
+            with closing(LeaderLookup(plaintext(5))) as lookup:
+                return lookup.metadata(brokers, ["t"])
+        with closing(GroupCoordinator("g", lambda: brokers, plaintext(5))) as coordinator:
+            return coordinator.fetch_offsets([PARTITION])
+
+    for broker in fakes.brokers[:-1]:
+        fail(broker)
+    assert look_up()
+    fail(fakes.brokers[-1])
+    with pytest.raises(expected) as raised:
+        look_up()
+    assert type(raised.value) is expected

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
@@ -28,6 +28,10 @@ from zkconsumer.message import Endpoint, TopicPartition
 
 #: Maximum seconds for a lookup, even if ``socket.timeout.ms`` is longer. Brokers answer these requests from memory.
 MAX_LOOKUP_TIMEOUT_S = 10.0
+#: Errors after which a request is sent to another broker.
+BROKER_ERRORS = (RetriableError, AuthenticationError, UnsupportedBrokerError)
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +133,17 @@ class LeaderLookup:
 
     def metadata_from(self, brokers: Sequence[Endpoint], topics: Sequence[str] | None, timeout_s: float) -> Any:
         """Send a Metadata request only to ``brokers``, in this order, until one responds; see ``metadata``."""
-        failures: dict[Endpoint, Exception] = {}
-        for endpoint, share_s in divide_timeout(timeout_s, brokers):
+
+        def request(endpoint: Endpoint, share_s: float) -> Any:
             try:
-                response = self._channel_to(endpoint).request(protocol.metadata_request(topics), share_s)
-                self._known.record(brokers_of(response, brokers).values())
-                return response
-            except (RetriableError, AuthenticationError, UnsupportedBrokerError) as error:
-                failures[endpoint] = error
+                return self._channel_to(endpoint).request(protocol.metadata_request(topics), share_s)
+            except BROKER_ERRORS:
                 self._disconnect()
-        fatal = [error for error in failures.values() if not isinstance(error, RetriableError)]
-        if fatal and len(fatal) == len(failures):
-            raise fatal[0]
-        raise BrokerUnavailableError(_no_broker_message(failures))
+                raise
+
+        response = request_any(brokers, timeout_s, request)
+        self._known.record(brokers_of(response, brokers).values())
+        return response
 
     def _channel_to(self, endpoint: Endpoint) -> BrokerChannel:
         channel = self._channel
@@ -183,11 +185,40 @@ def divide_timeout(timeout_s: float, brokers: Sequence[Endpoint]) -> Iterator[tu
         yield endpoint, max(0.0, deadline - time.monotonic()) / (len(brokers) - number)
 
 
-def _no_broker_message(failures: Mapping[Endpoint, Exception]) -> str:
+def request_any(
+    brokers: Sequence[Endpoint], timeout_s: float, request: Callable[[Endpoint, float], Found], failure: str = ""
+) -> Found:
+    """Send a request to one broker after another, in this order, until one responds, and return the response.
+
+    A broker that rejects the client is skipped as well: it may have other listeners, credentials or request versions
+    than the others, for example during a rolling upgrade. Source: Kafka 1.1 kafka.client.ClientUtils.
+
+    Args:
+        brokers: brokers to which the request may be sent.
+        timeout_s: maximum total seconds, across all brokers.
+        request: function that sends the request to a broker, given a timeout in seconds, and returns the response.
+        failure: start of the error message, which ends with ``": "``.
+
+    Raises:
+        BrokerUnavailableError: none of the brokers responded.
+        AuthenticationError, UnsupportedBrokerError: every broker failed with one of these errors.
+    """
+    failures: list[Exception] = []
+    for endpoint, share_s in divide_timeout(timeout_s, brokers):
+        try:
+            return request(endpoint, share_s)
+        except BROKER_ERRORS as error:
+            failures.append(error)
+    if failures and not any(isinstance(error, RetriableError) for error in failures):
+        raise failures[0]
+    raise BrokerUnavailableError(failure + _no_broker_message(failures))
+
+
+def _no_broker_message(failures: Sequence[Exception]) -> str:
     if not failures:
         return "no broker is registered in ZooKeeper; set bootstrap.servers if the cluster does not use ZooKeeper"
-    message = "no broker is available: " + "; ".join(map(str, failures.values()))
-    if any(type(error) is not BrokerUnavailableError for error in failures.values()):
+    message = "no broker is available: " + "; ".join(map(str, failures))
+    if any(type(error) is not BrokerUnavailableError for error in failures):
         return message  # the other errors contain their remedies
     return (
         f"{message}; check that the brokers are running, and that their addresses (bootstrap.servers, or the broker "

@@ -19,12 +19,9 @@ from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.error_codes import broker_error, denied_topic_error
-from zkconsumer.broker.leaders import LeaderLookup
+from zkconsumer.broker.leaders import BROKER_ERRORS, LeaderLookup
 from zkconsumer.errors import (
-    AuthenticationError,
     NotLeaderError,
-    RetriableError,
-    UnsupportedBrokerError,
     ZkConsumerError,
 )
 from zkconsumer.message import Endpoint
@@ -196,7 +193,7 @@ class TopicLookup:
         try:
             candidates = [endpoint.with_versions_from(self._brokers()) for endpoint in brokers.values()]
             answer = self._parse_topics(self._lookup.metadata_from(candidates, names, timeout_s))
-        except (RetriableError, AuthenticationError, UnsupportedBrokerError):
+        except BROKER_ERRORS:
             return None
         brokers.pop(str(self._lookup.endpoint), None)
         return answer

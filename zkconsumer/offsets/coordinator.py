@@ -15,7 +15,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.error_codes import broker_error, error_name
-from zkconsumer.broker.leaders import divide_timeout
+from zkconsumer.broker.leaders import request_any
 from zkconsumer.broker.protocol import CommittedOffset
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, RetriableError, ZkConsumerError
 from zkconsumer.message import Endpoint, TopicPartition
@@ -95,7 +95,7 @@ class GroupCoordinator:
 
         Raises:
             RetriableError: the coordinator is unavailable; the offsets may have been committed nevertheless.
-            ZkConsumerError: a broker rejected the coordinator lookup; no offsets were committed.
+            ZkConsumerError: the brokers rejected the coordinator lookup; no offsets were committed.
         """
         response = self._request(protocol.offset_commit_request(self.group, offsets, metadata))
         return {
@@ -172,20 +172,15 @@ class GroupCoordinator:
 
     def _find_coordinator(self, timeout_s: float) -> Endpoint:
         brokers = self._brokers()
-        failures = []
-        for endpoint, share_s in divide_timeout(timeout_s, brokers):
-            channel = self._open_channel(endpoint)
+
+        def request(endpoint: Endpoint, share_s: float) -> Any:
             try:
-                response = channel.request(protocol.find_coordinator_request(self.group), share_s)
-            except RetriableError as error:
-                failures.append(str(error))
-                continue
+                return self._open_channel(endpoint).request(protocol.find_coordinator_request(self.group), share_s)
             finally:
                 self._disconnect()
-            if response.error_code:
-                raise self._error("find the coordinator", response.error_code)
-            return Endpoint(response.host, response.port).with_versions_from(brokers)
-        raise BrokerUnavailableError(
-            f"could not find the coordinator for group {self.group!r}: "
-            + ("; ".join(failures) or "no broker is available")
-        )
+
+        failure = f"could not find the coordinator for group {self.group!r}: "
+        response = request_any(brokers, timeout_s, request, failure)
+        if response.error_code:
+            raise self._error("find the coordinator", response.error_code)
+        return Endpoint(response.host, response.port).with_versions_from(brokers)
