@@ -7,6 +7,7 @@ partitions that nobody requested.
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import struct
 import threading
@@ -290,3 +291,46 @@ class FakeBroker(FrameServer):
         return MetadataResponse(
             version=version, throttle_time_ms=0, brokers=brokers, cluster_id="c", controller_id=0, topics=topics
         )
+
+
+class FakeCluster:
+    """Brokers of which each names the running ones, and of which the first one leads the partition.
+
+    Args:
+        count: number of brokers.
+        prepare: called with each new broker.
+    """
+
+    def __init__(self, count: int, prepare: Callable[[FakeBroker], object] = lambda _broker: None) -> None:
+        self._prepare = prepare
+        self.brokers: list[FakeBroker] = []
+        for _ in range(count):
+            self.add()
+
+    def _name_all(self) -> None:
+        for broker in self.brokers:
+            broker.peers = [peer.endpoint for peer in self.brokers]
+
+    def add(self) -> None:
+        self.brokers.append(FakeBroker())
+        self._prepare(self.brokers[-1])
+        self._name_all()
+
+    def remove(self, broker: FakeBroker) -> None:
+        self.brokers.remove(broker)
+        broker.close()
+        self._name_all()
+
+    def replace_some(self, rng: random.Random, refresh: Callable[[], object]) -> None:
+        """Remove up to two brokers, but not the last one, and add some. ``refresh`` sends a Metadata request."""
+        for _ in range(rng.randint(0, 2)):
+            if len(self.brokers) > 1:
+                self.remove(rng.choice(self.brokers))
+        refresh()
+        while len(self.brokers) < 3 and rng.random() < 0.7:
+            self.add()
+        refresh()
+
+    def close(self) -> None:
+        for broker in self.brokers:
+            broker.close()

@@ -42,7 +42,7 @@ class Group(ApplicationGroup):
 
     def delete(self) -> None:
         """Delete the group from Kafka."""
-        delete_group(self.cluster.client_settings(self.access.cluster.brokers()), self._name)
+        delete_group(self.cluster.client_settings(), self._name)
 
     def read(self) -> dict[TopicPartition, tuple[int, str]]:
         """Return the offsets in Kafka with their metadata."""
@@ -55,6 +55,7 @@ def application_group(zkconsumer_cluster: Cluster, group: str, request: pytest.F
     if request.param:
         properties = zkconsumer_cluster.consumer_properties
     cluster = ApplicationCluster({**properties, "group.id": group})
+    cluster.describe()
     with cluster.open() as access:
         yield Group(cluster, access, commits_to_kafka=not request.param)
 

@@ -29,7 +29,7 @@ def authorizing() -> Iterator[DevCluster]:
 
 
 def open_topics(cluster: DevCluster, *names: str) -> InternalTopics:
-    return InternalTopics({"bootstrap.servers": cluster.bootstrap_servers}, "app", names, 0)
+    return InternalTopics(lambda: {"bootstrap.servers": cluster.bootstrap_servers}, "app", names, 0)
 
 
 def allow_only(cluster: DevCluster, resource: ResourcePattern, operations: Iterable[ACLOperation]) -> None:
@@ -73,7 +73,8 @@ def test_topics_can_be_created_again_at_once(zkconsumer_cluster: Cluster, unique
     names = [unique(f"app-{number}") for number in range(2)]
     properties = {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers, "group.id": "app"}
     application = ApplicationCluster(properties)
-    topics = InternalTopics({"bootstrap.servers": zkconsumer_cluster.bootstrap_servers}, "app", names, 0)
+    application.describe()
+    topics = InternalTopics(application.client_settings, "app", names, 0)
     for _ in range(3):
         while missing := {name: 2 for name in names if name not in application.describe().partition_counts}:
             topics.create(missing)

@@ -211,7 +211,7 @@ def test_writer_that_was_fenced_is_replaced(settings: Settings, topic: Topics, r
     try:
         for batch in range(4):
             output = output_of(sink, [b"%d" % batch], source=source, next_offset=batch + 1)
-            assert workers[batch % 2].write(encoded, output, Marker("query", batch))
+            assert workers[batch % 2].write(encoded, output, Marker("query", batch), None)
     finally:
         for worker in workers:
             worker.close()

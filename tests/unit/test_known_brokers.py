@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 from configurations import plaintext
-from fake_broker import API_VERSIONS, FIND_COORDINATOR, METADATA, FakeBroker
+from fake_broker import API_VERSIONS, FIND_COORDINATOR, METADATA, FakeBroker, FakeCluster
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.known_brokers import KnownBrokers
@@ -23,31 +23,6 @@ from zkconsumer.offsets.coordinator import GroupCoordinator
 
 PARTITION = TopicPartition("t", 0)
 ONE, TWO, THREE, FOUR = (Endpoint("127.0.0.1", port) for port in range(1, 5))
-
-
-class FakeCluster:
-    """Brokers of which each names the running ones, and of which the first one leads the partition."""
-
-    def __init__(self, count: int) -> None:
-        self.brokers = [FakeBroker() for _ in range(count)]
-        self._name_all()
-
-    def _name_all(self) -> None:
-        for broker in self.brokers:
-            broker.peers = [peer.endpoint for peer in self.brokers]
-
-    def add(self) -> None:
-        self.brokers.append(FakeBroker())
-        self._name_all()
-
-    def remove(self, broker: FakeBroker) -> None:
-        self.brokers.remove(broker)
-        broker.close()
-        self._name_all()
-
-    def close(self) -> None:
-        for broker in self.brokers:
-            broker.close()
 
 
 @pytest.fixture
@@ -109,13 +84,7 @@ def _replace_brokers(rng: random.Random, label: str) -> None:
         for use in uses.values():
             use()
         for _ in range(8):
-            for _ in range(rng.randint(0, 2)):
-                if len(fakes.brokers) > 1:
-                    fakes.remove(rng.choice(fakes.brokers))
-            cluster.partitions(["t"])  # the members poll the metadata
-            while len(fakes.brokers) < 3 and rng.random() < 0.7:
-                fakes.add()
-            cluster.partitions(["t"])
+            fakes.replace_some(rng, lambda: cluster.partitions(["t"]))  # the members poll the metadata
             for name in rng.sample(sorted(uses), len(uses)):
                 try:
                     uses[name]()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+from contextlib import closing
 from random import Random
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.spark.streams.markers import NO_OUTPUT
+from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker
 from zkconsumer.spark.streams.output import (
     TIMESTAMP_HEADER,
     ProcessingGuarantee,
@@ -23,7 +25,9 @@ from zkconsumer.spark.streams.output import (
 )
 from zkconsumer.spark.streams.packing import to_blob
 from zkconsumer.spark.streams.rejected_records import RejectedRecords
-from zkconsumer.spark.streams.task_writer import compute_digest
+from zkconsumer.spark.streams.servers_file import ServersFile
+from zkconsumer.spark.streams.sink import TopicSink
+from zkconsumer.spark.streams.task_writer import TaskWriters, compute_digest
 from zkconsumer.topology.handlers import ErrorContext, fail, quarantine_record
 from zkconsumer.topology.records import Header, SourceRecord
 
@@ -62,6 +66,21 @@ def output_of(rows: list[dict[str, Any]], sequence: int = 0) -> TaskOutput:
         }
     )
     return TaskOutput("0_3", sequence, json.dumps([]), to_blob(batch))
+
+
+NO_RECORDS = pa.RecordBatch.from_pylist(
+    [],
+    pa.schema(
+        [
+            ("topic", pa.dictionary(pa.int32(), pa.string())),
+            ("partition", pa.int32()),
+            ("timestamp", pa.int64()),
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("headers", HEADERS),
+        ]
+    ),
+)
 
 
 def read(output: TaskOutput, **changes: Any) -> list[Any]:
@@ -244,3 +263,27 @@ def test_digest_covers_topic_names_and_all_columns() -> None:
     assert len(set(digests)) == len(digests)
     assert compute_digest(output_of(rows)) == digests[0]
     assert min(digests) > NO_OUTPUT
+
+
+# ---- brokers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("guarantee", ProcessingGuarantee)
+def test_clients_of_a_batch_use_the_current_brokers(guarantee: ProcessingGuarantee) -> None:
+    encoded = settings(guarantee=guarantee, client={"bootstrap.servers": "127.0.0.1:1", "client.id": "c"}).encode()
+    with closing(ServersFile()) as file:
+        sink = TopicSink({"settings": encoded, "serversFile": file.open("127.0.0.1:1")})
+        for servers in ("127.0.0.1:2", "127.0.0.1:3"):
+            file.write(servers)
+            sent: Any = pickle.loads(pickle.dumps(sink.streamWriter(None, False)))
+            found = SinkSettings.decode(sent._settings).with_servers(sent._servers)
+            assert found.client == {"bootstrap.servers": servers, "client.id": "c"}
+
+
+def test_kept_writer_uses_the_current_brokers() -> None:
+    encoded = settings(client={"bootstrap.servers": "127.0.0.1:1"}).encode()
+    with closing(TaskWriters()) as writers:
+        for servers in ("127.0.0.1:2", "127.0.0.1:3", None):
+            writers.write(encoded, TaskOutput("0_3", 0, "[]", to_blob(NO_RECORDS)), Marker(QUERY, 1), servers)
+            [writer] = writers._writers.values()
+            assert writer.settings.client == {"bootstrap.servers": servers or "127.0.0.1:1"}

@@ -76,6 +76,10 @@ class LeaderLookup:
         channel = self._channel
         return None if channel is None else channel.endpoint
 
+    def brokers(self, listed: Sequence[Endpoint]) -> list[Endpoint]:
+        """Return the listed brokers and those named by the last response; see ``KnownBrokers.added_to``."""
+        return self._known.added_to(listed)
+
     def leaders(
         self, brokers: Sequence[Endpoint], partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, Endpoint]]:
@@ -126,7 +130,7 @@ class LeaderLookup:
             AuthenticationError, UnsupportedBrokerError: every broker failed with one of these errors.
         """
         last = self.endpoint
-        endpoints = self._known.added_to(brokers)
+        endpoints = self.brokers(brokers)
         if last is not None and any(broker[:2] == last[:2] for broker in brokers):
             endpoints.sort(key=lambda broker: broker[:2] != last[:2])
         return self.metadata_from(endpoints, topics, self.timeout_s if timeout_s is None else timeout_s)

@@ -95,6 +95,10 @@ class LogOffsets:
             max_age_s=config.metadata_max_age_s,
         )
 
+    def brokers(self) -> list[Endpoint]:
+        """Return the brokers to which requests may be sent; see ``LeaderLookup.brokers``."""
+        return self._lookup.brokers(self._brokers())
+
     def find_leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, Endpoint]]:
         """Return the leaders of partitions that have one, as ``(broker id, endpoint)``, from the cache if possible."""
         return self._find_leaders(partitions)[0]

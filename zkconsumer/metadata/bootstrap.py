@@ -30,16 +30,22 @@ class BootstrapCluster:
         servers: bootstrap servers.
         connecting: connection settings; the timeout limits a whole lookup, across all brokers.
         poll_interval_s: metadata polling interval in seconds.
+        known: brokers named by the last Metadata response, if other clients of the cluster share them.
     """
 
     def __init__(
-        self, servers: Sequence[Endpoint], connecting: Connecting, *, poll_interval_s: float | None = 30.0
+        self,
+        servers: Sequence[Endpoint],
+        connecting: Connecting,
+        *,
+        poll_interval_s: float | None = 30.0,
+        known: KnownBrokers | None = None,
     ) -> None:
         self.poll_interval_s = poll_interval_s
         self.topic_ids: Mapping[str, str] = {}
         self.problems: Mapping[str, Problem] = {}
         self._servers = list(servers)
-        self._known = KnownBrokers()
+        self._known = known or KnownBrokers()
         self._leaders = LeaderLookup(connecting, self._known)
         self._topics = TopicLookup(self._leaders, self.brokers)
         self._id_leaders = LeaderLookup(connecting, self._known)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
 from zkconsumer.broker.connect import Connecting
+from zkconsumer.broker.known_brokers import KnownBrokers
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.config import ConsumerConfig
@@ -28,18 +29,25 @@ class Access:
         connecting: connection settings for brokers; methods can override the timeout.
         closing: exit stack that receives the ``close`` methods of all connections.
         has_session: whether to open a ZooKeeper session immediately.
+        known: see ``create_cluster``.
 
     Attributes:
         cluster: cluster metadata.
     """
 
     def __init__(
-        self, config: ConsumerConfig, connecting: Connecting, closing: contextlib.ExitStack, *, has_session: bool
+        self,
+        config: ConsumerConfig,
+        connecting: Connecting,
+        closing: contextlib.ExitStack,
+        *,
+        has_session: bool,
+        known: KnownBrokers | None = None,
     ) -> None:
         self._config = config
         self._connecting = connecting
         self._closing = closing
-        self.cluster: Cluster = create_cluster(config, self.session if has_session else None, connecting)
+        self.cluster: Cluster = create_cluster(config, self.session if has_session else None, connecting, known)
         closing.callback(self.cluster.close)
 
     @cached_property
@@ -100,13 +108,16 @@ class Access:
 
 
 @contextlib.contextmanager
-def open_access(config: ConsumerConfig, connecting: Connecting, *, has_session: bool = True) -> Iterator[Access]:
+def open_access(
+    config: ConsumerConfig, connecting: Connecting, *, has_session: bool = True, known: KnownBrokers | None = None
+) -> Iterator[Access]:
     """Context manager that connects to ZooKeeper, and to brokers on demand, and closes the connections on exit.
 
     Args:
         config: consumer configuration.
         connecting: connection settings for brokers; methods of ``Access`` can override the timeout.
         has_session: whether to open a ZooKeeper session immediately; must be true if ``bootstrap.servers`` is not set.
+        known: brokers named by the last Metadata response, which later connections to the same cluster can reuse.
     """
     with contextlib.ExitStack() as closing:
-        yield Access(config, connecting, closing, has_session=has_session)
+        yield Access(config, connecting, closing, has_session=has_session, known=known)

@@ -46,7 +46,7 @@ def _delete_all(
     deleted, group = [], cluster.config.group_id
     with cluster.open() as access:
         # First, because the broker rejects the request if a member has joined in the meantime.
-        if delete_group(cluster.client_settings(access.cluster.brokers()), group):
+        if delete_group(cluster.client_settings(), group):
             deleted.append(f"committed offsets in Kafka, group {group!r}")
         if cluster.has_zookeeper:
             path = f"{GroupPaths(group).root}/offsets"

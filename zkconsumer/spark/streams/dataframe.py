@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from zkconsumer.message import Endpoint
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning import splitting
 from zkconsumer.spark.streams import packing, ticks
@@ -32,16 +31,12 @@ class QueryPlan(NamedTuple):
     Attributes:
         application: the tasks and the application settings.
         settings: query settings.
-        properties: consumer properties.
         cluster: the Kafka cluster.
-        brokers: brokers of the cluster.
     """
 
     application: ApplicationPlan
     settings: QuerySettings
-    properties: Mapping[str, str]
     cluster: ApplicationCluster
-    brokers: Collection[Endpoint]
 
     @property
     def commits_beside_batches(self) -> bool:
@@ -77,6 +72,7 @@ def start_query(session: Any, plan: QueryPlan, checkpoint: CheckpointDirectory) 
         output.writeStream.format(packing.SINK_FORMAT)
         .queryName(plan.application.config.application_id)
         .option("settings", _create_sink_settings(plan).encode())
+        .option("serversFile", plan.cluster.open_servers_file())
         .option("checkpointLocation", checkpoint.path)
         .outputMode("append")
         .trigger(**trigger)
@@ -116,7 +112,7 @@ def _create_sink_settings(plan: QueryPlan) -> SinkSettings:
     return SinkSettings(
         application_id=config.application_id,
         guarantee=settings.guarantee,
-        client=plan.cluster.client_settings(plan.brokers),
+        client=plan.cluster.client_settings(),
         producer=settings.producer,
         has_sequence_headers=not settings.is_transactional if has_headers is None else has_headers,
         partition_counts=plan.application.partition_counts,
@@ -134,7 +130,7 @@ def load_records(session: Any, plan: QueryPlan) -> Any:
     topics = max(len(one.source_topics) for one in application.subtopologies.values())
     options = {
         "clusterUnavailableTimeout": f"{TASK_TIMEOUT_S:g}s",
-        **plan.properties,
+        **plan.cluster.properties,
         "subscribe": ",".join(sorted(application.keys_by_topic)),
         "membership": "none",
         "resumeFrom": "checkpoint",
@@ -160,8 +156,8 @@ def load_ticks(session: Any, plan: QueryPlan) -> Any:
     if plan.application.global_stores is not None:
         options["global"] = json.dumps(
             {
-                "properties": plan.cluster.complete(plan.properties),
-                "brokers": [[broker.host, broker.port] for broker in plan.brokers],
+                "properties": plan.cluster.complete(plan.cluster.properties),
+                "brokers": [[broker.host, broker.port] for broker in plan.cluster.brokers],
                 "partitions": plan.application.global_stores.partitions,
             }
         )

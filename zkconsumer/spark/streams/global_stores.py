@@ -19,7 +19,7 @@ from pyspark import SparkFiles
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.topic_id import is_same_topic
-from zkconsumer.spark.streams.markers import TopicEnds
+from zkconsumer.spark.streams.markers import GlobalTick, TopicEnds
 from zkconsumer.spark.streams.plan import GlobalPlan
 from zkconsumer.topology.global_task import GlobalTask
 from zkconsumer.topology.stores.base import StateStore
@@ -135,12 +135,14 @@ class GlobalStoresOfWorker:
     def __init__(self) -> None:
         self._opened: GlobalStores | None = None
 
-    def open(self, plan: GlobalPlan, ends: TopicEnds) -> Mapping[str, StateStore]:
-        """Open the global stores, up to the end offsets ``ends``; return the stores by name."""
-        opened = self._opened
+    def open(self, plan: GlobalPlan, tick: GlobalTick) -> Mapping[str, StateStore]:
+        """Open the global stores, up to the end offsets of a tick; return the stores by name."""
+        opened, ends = self._opened, tick.ends
         if opened is None or opened.ends != ends or opened.plan.file_name != plan.file_name:
             self.close()
-            opened = self._opened = GlobalStores(plan, ends, Path(SparkFiles.getRootDirectory()))
+            opened = self._opened = GlobalStores(
+                plan.with_brokers(tick.brokers), ends, Path(SparkFiles.getRootDirectory())
+            )
         return opened.by_name
 
     def close(self) -> None:

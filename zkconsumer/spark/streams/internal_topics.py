@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from functools import cached_property
 from typing import Any
 
 from zkconsumer.errors import BrokerUnavailableError, StreamsError
@@ -33,27 +32,32 @@ class InternalTopics:
     """Creates internal topics, and deletes processed records from them. Runs in the driver; not thread-safe.
 
     Args:
-        client: librdkafka client configuration.
+        client: function that returns the librdkafka client configuration. If it changes, the next request uses a new
+            client.
         application: application id, for log events.
         names: names of the internal topics.
         purge_interval_ms: minimum interval between two deletions, in milliseconds.
     """
 
     def __init__(
-        self, client: Mapping[str, Any], application: str, names: Collection[str], purge_interval_ms: int
+        self, client: Callable[[], Mapping[str, Any]], application: str, names: Collection[str], purge_interval_ms: int
     ) -> None:
         self._client, self._names = client, frozenset(names)
+        self._opened: tuple[Mapping[str, Any], Any] | None = None
         self._interval_s, self._next_purge = purge_interval_ms / 1_000, 0.0
         self._pending: Mapping[Any, Future[Any]] = {}
         self._reported: set[tuple[str, str]] = set()
         self._log = get_logger("zkconsumer.spark").bind(group=application)
 
-    @cached_property
+    @property
     def _admin(self) -> Any:
         """The admin client, which is created on first use: applications without internal topics do not need it."""
         from confluent_kafka.admin import AdminClient  # requires the ``topology`` extra
 
-        return AdminClient(dict(self._client))
+        client = dict(self._client())
+        if self._opened is None or self._opened[0] != client:
+            self._opened = client, AdminClient(client)
+        return self._opened[1]
 
     def create(self, topics: Mapping[str, int]) -> None:
         """Create topics with the brokers' default replication factor; existing topics are not changed.

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zkconsumer.errors import BrokerUnavailableError, StreamsError
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.retry import retrying
 
 if TYPE_CHECKING:
@@ -262,6 +262,30 @@ class TopicEnds(NamedTuple):
         if isinstance(content, list):
             return cls(decode_offsets(text), {})
         return cls(decode_offsets(content["offsets"]), content["ids"])
+
+
+class GlobalTick(NamedTuple):
+    """The part of a tick that tasks with global stores use, and save for batches without a tick.
+
+    Attributes:
+        ends: end offsets of the global store topics.
+        brokers: brokers from which the topics can be read; empty in states of earlier versions.
+    """
+
+    ends: TopicEnds
+    brokers: Sequence[Endpoint]
+
+    def encode(self) -> str:
+        """Return the tick as JSON, with the keys of ``TopicEnds.encode``. Equal brokers result in equal JSON."""
+        brokers = sorted([host, port] for host, port, *_ in self.brokers)
+        return json.dumps({**json.loads(self.ends.encode()), "brokers": brokers}, sort_keys=True)
+
+    @classmethod
+    def decode(cls, text: str) -> GlobalTick:
+        """Parse the result of ``encode``, or of ``TopicEnds.encode``."""
+        content = json.loads(text)
+        brokers = content.get("brokers", ()) if isinstance(content, dict) else ()
+        return cls(TopicEnds.decode(text), [Endpoint(host, port) for host, port in brokers])
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> str:

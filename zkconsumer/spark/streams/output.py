@@ -10,7 +10,7 @@ import pickle
 import types
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -95,6 +95,12 @@ class SinkSettings:
     fails_on_changed_output: bool
     handler: ErrorHandler
     quarantine_topic: str | None
+
+    def with_servers(self, servers: str | None) -> SinkSettings:
+        """Return the settings with other brokers; with the same ones if ``servers`` is None."""
+        if servers is None or servers == self.client.get("bootstrap.servers"):
+            return self
+        return replace(self, client={**self.client, "bootstrap.servers": servers})
 
     def encode(self) -> str:
         """Return the settings as an option value for the sink."""

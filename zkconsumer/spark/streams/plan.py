@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.streams.internal_topics import format_creation_command
 from zkconsumer.spark.streams.packing import choose_keys
 from zkconsumer.topology.config import ApplicationConfig
@@ -62,6 +62,11 @@ class GlobalPlan:
             for topic in sorted(one.source_topics)
             for number in range(one.partition_counts[topic])
         ]
+
+    def with_brokers(self, brokers: Sequence[Endpoint]) -> GlobalPlan:
+        """Return the plan with brokers that are used in addition to those known when the query started."""
+        known = dict.fromkeys((*brokers, *self.fetch.brokers))
+        return replace(self, fetch=replace(self.fetch, brokers=tuple(known)))
 
     @property
     def file_name(self) -> str:

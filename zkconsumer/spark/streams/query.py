@@ -83,7 +83,7 @@ class TopologyQuery:
         self._tasks_by_partition: Mapping[int, Sequence[str]] = {}
         self._next_check = 0.0
         self._new_topics: list[str] = []
-        self._cluster: ApplicationCluster | None = None
+        self._cluster: ApplicationCluster | None = None  # kept across restarts of the query
         self._owner: ApplicationOwner | None = None
         self._commits: OffsetCommits | None = None
         self._internal_topics: InternalTopics | None = None
@@ -105,7 +105,7 @@ class TopologyQuery:
         """
         check_modules(PROTOBUF, CONFLUENT_KAFKA)
         self._new_topics = []
-        cluster = self._cluster = ApplicationCluster(self._properties)
+        cluster = self._open_cluster()
         self._acquire(cluster)
         directory = CheckpointDirectory(self._spark, self._checkpoint)
         settings, state = self._settings, self._create_internal_topics(cluster, directory)
@@ -137,12 +137,17 @@ class TopologyQuery:
         self._check_markers(cluster, directory, stored, plan)
         self._close_listener()
         session, self._listener = create_session(self._spark, plan.partitions)
-        query = QueryPlan(plan, settings, self._properties, cluster, state.brokers)
+        query = QueryPlan(plan, settings, cluster)
         with translating_errors(name, self._checkpoint), activated(session):
             self._query = start_query(session, query, directory)
         if query.commits_beside_batches and self._commits is None:
             self._commits = OffsetCommits(cluster)
             self._commits.start()
+
+    def _open_cluster(self) -> ApplicationCluster:
+        if self._cluster is None:
+            self._cluster = ApplicationCluster(self._properties)
+        return self._cluster
 
     def _create_internal_topics(self, cluster: ApplicationCluster, directory: CheckpointDirectory) -> ClusterState:
         """Check the group, create the missing internal topics, and return the cluster state that includes them.
@@ -163,7 +168,7 @@ class TopologyQuery:
         # Check before creating topics, because their partition counts cannot be corrected later.
         resolved.check_partition_counts(state.partition_counts)
         check_picklable(resolved.subtopologies, config)
-        topics = self._internal_topics = self._open_internal_topics(cluster, state, resolved)
+        topics = self._internal_topics = self._open_internal_topics(cluster, resolved)
         # The brokers reject the creation of a topic whose deletion has not finished, so it is repeated (KAFKA-6928).
         deadline = time.monotonic() + _TOPICS_TIMEOUT_S
         while (
@@ -174,11 +179,9 @@ class TopologyQuery:
             state = cluster.describe()
         return state  # ``select_subtopologies`` reports topics that are still missing
 
-    def _open_internal_topics(
-        self, cluster: ApplicationCluster, state: ClusterState, resolved: ResolvedTopology
-    ) -> InternalTopics:
-        client, names = cluster.client_settings(state.brokers), self._name_internal_topics(resolved)
-        return InternalTopics(client, self._config.application_id, names, self._settings.purge_interval_ms)
+    def _open_internal_topics(self, cluster: ApplicationCluster, resolved: ResolvedTopology) -> InternalTopics:
+        names, interval_ms = self._name_internal_topics(resolved), self._settings.purge_interval_ms
+        return InternalTopics(cluster.client_settings, self._config.application_id, names, interval_ms)
 
     def _name_internal_topics(self, resolved: ResolvedTopology) -> frozenset[str]:
         return frozenset(name_internal_topic(self._config.application_id, topic) for topic in resolved.internal_topics)
@@ -329,9 +332,9 @@ class TopologyQuery:
 
     def clean_up(self) -> list[str]:
         """Delete the data of a query that is not running; see ``clean_up.clean_up``."""
-        cluster = ApplicationCluster(self._properties)
+        cluster = self._open_cluster()
         state = cluster.describe()
-        internal = self._open_internal_topics(cluster, state, self._topology.resolve(state.partition_counts))
+        internal = self._open_internal_topics(cluster, self._topology.resolve(state.partition_counts))
         return clean_up(CheckpointDirectory(self._spark, self._checkpoint), cluster, internal)
 
     def stop(self, timeout_s: float, *, keeps_owner: bool = False) -> None:
@@ -359,6 +362,8 @@ class TopologyQuery:
         commits, self._commits = self._commits, None
         if commits is not None:
             commits.close(_COMMIT_TIMEOUT_S)
+        if self._cluster is not None:
+            self._cluster.close()
 
     def _wait_for_end_of_batch(self, timeout_s: float) -> None:
         end, batch = time.monotonic() + timeout_s, self._find_last_batch()

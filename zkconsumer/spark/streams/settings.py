@@ -10,7 +10,15 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.streams.output import ProcessingGuarantee
 
 #: Producer settings that users cannot change, because the processing guarantees depend on them.
-_RESERVED = {"acks", "bootstrap.servers", "enable.idempotence", "on_delivery", "partitioner", "transactional.id"}
+_RESERVED = {
+    "acks",
+    "bootstrap.servers",
+    "enable.idempotence",
+    "on_delivery",
+    "partitioner",
+    "topic.metadata.refresh.interval.ms",
+    "transactional.id",
+}
 
 _POSITIVE = (
     "trigger_ms",

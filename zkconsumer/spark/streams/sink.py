@@ -17,6 +17,7 @@ from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker, OffsetCommitter,
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import SINK_FORMAT
 from zkconsumer.spark.streams.requirements import CONFLUENT_KAFKA, check_modules
+from zkconsumer.spark.streams.servers_file import read_servers
 
 if TYPE_CHECKING:
     from zkconsumer.spark.streams.task_writer import TaskWriters
@@ -43,10 +44,11 @@ class TopicWriter(DataSourceStreamArrowWriter):
 
     Args:
         settings: encoded sink settings; see ``SinkSettings.encode``.
+        servers: current brokers, as in ``bootstrap.servers``; None for those in the settings.
     """
 
-    def __init__(self, settings: str) -> None:
-        self._settings = settings
+    def __init__(self, settings: str, servers: str | None) -> None:
+        self._settings, self._servers = settings, servers
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write task output, and wait until the brokers acknowledge it; see ``TaskWriter.write``."""
@@ -56,7 +58,7 @@ class TopicWriter(DataSourceStreamArrowWriter):
         for batch in iterator:
             for row in batch.select(TaskOutput._fields).to_pylist():
                 output = TaskOutput(**row)
-                if output.blob is None or not writers.write(self._settings, output, marker):
+                if output.blob is None or not writers.write(self._settings, output, marker, self._servers):
                     offsets.update(decode_offsets(output.offsets))
         return WrittenOffsets(marker.query, offsets)
 
@@ -68,7 +70,7 @@ class TopicWriter(DataSourceStreamArrowWriter):
             RetriableError: the brokers did not respond.
         """
         freeze_modules("commit")
-        settings = SinkSettings.decode(self._settings)
+        settings = SinkSettings.decode(self._settings).with_servers(self._servers)
         found = [message for message in messages if isinstance(message, WrittenOffsets) and message.offsets]
         if settings.commits_to_kafka and found:
             merged = {partition: offset for message in found for partition, offset in message.offsets.items()}
@@ -81,7 +83,10 @@ class TopicWriter(DataSourceStreamArrowWriter):
 
 
 class TopicSink(DataSource):
-    """The format ``zkconsumer-topics``, with the option ``settings``; see ``SinkSettings.encode``."""
+    """The format ``zkconsumer-topics``, with the options ``settings`` and ``serversFile``.
+
+    See ``SinkSettings.encode`` and ``servers_file``.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -89,11 +94,11 @@ class TopicSink(DataSource):
         return SINK_FORMAT
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
-        """Return the writer of a streaming query."""
+        """Return the writer of a batch."""
         freeze_modules("sink planning")
         check_modules(CONFLUENT_KAFKA)  # the process that commits offsets uses the same Python
         options: Mapping[str, str] = self.options
-        return TopicWriter(options["settings"])
+        return TopicWriter(options["settings"], read_servers(options["serversFile"]))
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import pyarrow as pa
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.global_stores import GlobalStoresOfWorker
-from zkconsumer.spark.streams.markers import TopicEnds, decode_offsets, encode_offsets
+from zkconsumer.spark.streams.markers import GlobalTick, decode_offsets, encode_offsets
 from zkconsumer.spark.streams.output import TaskOutput, restore_timestamps
 from zkconsumer.spark.streams.packing import from_blob, to_blob
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber
@@ -40,7 +40,7 @@ class SavedTask(NamedTuple):
         now_ms: wall-clock time of the task (last tick time or planning time), in milliseconds.
         stores: numbers of the stores that have pages, as JSON.
         lags: last known lag of each partition, as JSON; see ``markers.encode_offsets``.
-        global_ends: end offsets of the global store topics, as JSON; "" if there are none.
+        global_ends: end offsets of the global store topics; see ``markers.GlobalTick``. "" if there are none.
     """
 
     snapshot: bytes
@@ -60,7 +60,7 @@ class BatchInput:
         ends: end of the range of each partition in the batch.
         planned_ms: time when the batch was planned, in milliseconds; 0 if the batch contains no partition of the task.
         tick_ms: time of the newest tick, in milliseconds; None if there is no tick.
-        global_ends: end offsets of the global store topics in the newest tick; see ``markers.TopicEnds``.
+        global_ends: end offsets of the global store topics in the newest tick; see ``markers.GlobalTick``.
     """
 
     blobs: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
@@ -190,7 +190,7 @@ def _open_global_stores(plan: ApplicationPlan, ends: str) -> Mapping[str, StateS
         return {}
     if not ends:
         raise StreamsError("global stores cannot be opened: the task has received no tick with their end offsets")
-    return _global_stores.open(plan.global_stores, TopicEnds.decode(ends))
+    return _global_stores.open(plan.global_stores, GlobalTick.decode(ends))
 
 
 def _take_output(task: StreamTask, source_topics: Collection[str]) -> tuple[TaskOutput, int]:

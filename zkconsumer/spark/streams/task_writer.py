@@ -25,7 +25,13 @@ _MAX_WRITERS = 32
 
 
 class TaskWriter(Protocol):
-    """Writes the output of one or more tasks."""
+    """Writes the output of one or more tasks.
+
+    Attributes:
+        settings: sink settings. If the brokers change, they are replaced, and used for new connections.
+    """
+
+    settings: SinkSettings
 
     def write(self, output: TaskOutput, marker: Marker) -> bool:
         """Write a task's output in a batch; return whether the offsets were committed as well.
@@ -54,13 +60,13 @@ class PlainWriter:
     """
 
     def __init__(self, settings: SinkSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._batch_bytes: int | None = None
         self._sender = RecordSender(settings)
 
     def write(self, output: TaskOutput, marker: Marker) -> bool:
         """See ``TaskWriter.write``."""
-        delivery = OutputDelivery(self._settings, output, marker.query)
+        delivery = OutputDelivery(self.settings, output, marker.query)
         try:
             failures = self._sender.send(delivery.read_all(self._sender.on_failure))
             if failures:
@@ -82,7 +88,7 @@ class PlainWriter:
 
     def _replace_sender(self, *, sends_segments: bool) -> None:
         old = self._sender
-        self._sender = RecordSender(self._settings, batch_bytes=self._batch_bytes, sends_segments=sends_segments)
+        self._sender = RecordSender(self.settings, batch_bytes=self._batch_bytes, sends_segments=sends_segments)
         old.close()
 
     def close(self) -> None:
@@ -101,7 +107,7 @@ class TransactionalWriter:
     """
 
     def __init__(self, settings: SinkSettings, task: str) -> None:
-        self._settings = settings
+        self.settings = settings
         self._transactional_id = f"{settings.application_id}-{task}"
         self._offsets = MarkedOffsets(settings.client, settings.application_id)
         self._sender = RecordSender(settings, self._transactional_id)
@@ -147,13 +153,13 @@ class TransactionalWriter:
                 f"task {output.task}: the output of the repeated batch {marker.batch} differs from the committed "
                 "output; exactly_once_v2 requires deterministic processors"
             )
-            if self._settings.fails_on_changed_output:
+            if self.settings.fails_on_changed_output:
                 raise StreamsError(text)
             self._log.error("output_changed", error=text)
 
     def _write(self, output: TaskOutput, marker: Marker) -> None:
         """Write a batch. If records are rejected, find all of them in aborted transactions, and write the others."""
-        delivery = OutputDelivery(self._settings, output, marker.query)
+        delivery = OutputDelivery(self.settings, output, marker.query)
         producer = self._sender.producer
         producer.begin_transaction()
         failures = self._sender.send(delivery.read_all(self._sender.on_failure))
@@ -188,7 +194,7 @@ class TransactionalWriter:
     def _limit_batches(self, batch_bytes: int) -> None:
         """Replace the producer, so that later batches are not too large for the topic."""
         self._sender.close()
-        self._sender = RecordSender(self._settings, self._transactional_id, batch_bytes=batch_bytes)
+        self._sender = RecordSender(self.settings, self._transactional_id, batch_bytes=batch_bytes)
         self._is_started = False
 
 
@@ -218,19 +224,21 @@ class TaskWriters:
     def __init__(self) -> None:
         self._writers: OrderedDict[tuple[str, str], TaskWriter] = OrderedDict()
 
-    def write(self, encoded: str, output: TaskOutput, marker: Marker) -> bool:
+    def write(self, encoded: str, output: TaskOutput, marker: Marker, servers: str | None) -> bool:
         """Write the output of a task; see ``TaskWriter.write``.
 
         Args:
             encoded: encoded sink settings; see ``SinkSettings.encode``.
             output: output of the task.
             marker: marker of the batch.
+            servers: current brokers; see ``SinkSettings.with_servers``.
         """
-        settings = SinkSettings.decode(encoded)
+        settings = SinkSettings.decode(encoded).with_servers(servers)
         is_transactional = settings.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         key = encoded, output.task if is_transactional else ""
         writer = self._writers.pop(key, None)
         if writer is not None:
+            writer.settings = settings
             try:
                 return self._use(key, writer, output, marker)
             except ProducerFencedError:

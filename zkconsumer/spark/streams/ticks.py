@@ -1,26 +1,25 @@
 """A source that emits one row per task and trigger, so that punctuators also run in tasks without records.
 
-With global stores, a tick also contains the end offsets of the global store topics.
+With global stores, a tick also contains the end offsets of the global store topics, and the current brokers.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from zkconsumer.errors import RetriableError
+from zkconsumer.errors import RetriableError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.spark.streams.markers import TopicEnds
+from zkconsumer.spark.streams.markers import GlobalTick, TopicEnds
 from zkconsumer.spark.streams.packing import COLUMNS
 
 if TYPE_CHECKING:
-    from zkconsumer.broker.channel import BrokerChannel
     from zkconsumer.broker.log_offsets import LogOffsets
 
 #: Format name of the tick source.
@@ -34,12 +33,12 @@ class TickPartition(InputPartition):
 
     Attributes:
         time_ms: time of the tick, in milliseconds since the epoch.
-        ends: end offsets of the global store topics; see ``markers.TopicEnds``.
+        contents: end offsets of the global store topics; see ``markers.GlobalTick``. None without global stores.
     """
 
-    def __init__(self, time_ms: int, ends: str | None) -> None:
+    def __init__(self, time_ms: int, contents: str | None) -> None:
         self.time_ms = time_ms
-        self.ends = None if ends is None else ends.encode()
+        self.contents = None if contents is None else contents.encode()
 
 
 class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -59,8 +58,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: a query starts: new tasks need the end offsets.
         self._last_at: float | None = None
         self._is_behind = False
-        self._logs: LogOffsets | None = None
-        self._channel: BrokerChannel | None = None
+        self._opened_logs: LogOffsets | None = None
         self._log = get_logger("zkconsumer.spark")
 
     def initialOffset(self) -> Tick:
@@ -107,19 +105,8 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             RetriableError: the brokers did not respond, and no offsets are known yet.
         """
-        # Imported here, because tasks import this module, but do not send requests.
         from zkconsumer.broker import protocol
-        from zkconsumer.broker.connect import Connecting
-        from zkconsumer.broker.log_offsets import LogOffsets
-        from zkconsumer.config import ConsumerConfig
 
-        brokers = [Endpoint(host, port) for host, port in self._global["brokers"]]
-        if self._logs is None:
-            config = ConsumerConfig.from_dict(self._global["properties"])
-            self._logs, self._connecting = (
-                LogOffsets.from_config(lambda: brokers, config),
-                Connecting.from_config(config),
-            )
         partitions = [TopicPartition(*partition) for partition in self._global["partitions"]]
         try:
             ends = self._logs.offsets(partitions, protocol.LATEST)
@@ -129,45 +116,49 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._log.warning("global_offsets_not_found", error=str(error))
             return before
         known = {} if before is None else TopicEnds.decode(before).topic_ids
-        return TopicEnds(ends, self._find_topic_ids(brokers) or known).encode()
+        return TopicEnds(ends, {**known, **self._find_topic_ids()}).encode()
 
-    def _find_topic_ids(self, brokers: Sequence[Endpoint]) -> dict[str, str]:
-        """Return the ids of the global store topics; empty if no broker responds."""
-        from zkconsumer.broker import protocol
+    def _find_topic_ids(self) -> dict[str, str]:
+        """Return the known ids of the global store topics; empty if no broker responds."""
+        try:
+            topics = self._logs.topics.look_up(topic for topic, _ in self._global["partitions"])
+        except ZkConsumerError as error:
+            self._log.warning("global_offsets_not_found", error=str(error))
+            return {}
+        return {topic.name: topic.topic_id for topic in topics.values() if topic.topic_id}
 
-        topics = sorted({topic for topic, _ in self._global["partitions"]})
-        for broker in brokers:
-            try:
-                if self._channel is None:
-                    self._channel = self._connecting.channel(broker)
-                return protocol.parse_topic_ids(self._channel.request(protocol.metadata_request(topics)))
-            except RetriableError as error:
-                self._log.warning("global_offsets_not_found", error=str(error))
-                self._close_channel()
-        return {}
+    @property
+    def _logs(self) -> LogOffsets:
+        """The client for end offsets and topic ids. It is kept, because it knows the brokers of the last response."""
+        # Imported here, because tasks import this module, but do not send requests.
+        from zkconsumer.broker.log_offsets import LogOffsets
+        from zkconsumer.config import ConsumerConfig
 
-    def _close_channel(self) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
+        if self._opened_logs is None:
+            brokers = [Endpoint(host, port) for host, port in self._global["brokers"]]
+            config = ConsumerConfig.from_dict(self._global["properties"])
+            self._opened_logs = LogOffsets.from_config(lambda: brokers, config)
+        return self._opened_logs
 
     def partitions(self, start: Tick, end: Tick) -> list[InputPartition]:
         """Return the tick of a batch, if the batch has one."""
         if end["time"] <= start["time"]:
             return []
-        return [TickPartition(end["time"], end.get("ends"))]
+        contents = None
+        if "ends" in end:
+            contents = GlobalTick(TopicEnds.decode(end["ends"]), self._logs.brokers()).encode()
+        return [TickPartition(end["time"], contents)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Yield one row for each task."""
         if isinstance(partition, TickPartition):
             for key in self._keys:
-                yield key, None, None, partition.time_ms, None, partition.ends, None
+                yield key, None, None, partition.time_ms, None, partition.contents, None
 
     def stop(self) -> None:
         """Close the connections."""
-        if self._logs is not None:
-            self._logs.close()
-        self._close_channel()
+        if self._opened_logs is not None:
+            self._opened_logs.close()
 
 
 def _read_clock_ms() -> int:
