@@ -10,19 +10,20 @@ from functools import partial
 from typing import Any
 
 from zkconsumer.broker.connect import Connecting
-from zkconsumer.errors import ZkConsumerError
+from zkconsumer.errors import RetriableError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.metadata.topic_id import created_zxid, is_same_topic
 from zkconsumer.metrics import Kind, Metrics, declare
 from zkconsumer.offsets.access import open_access
+from zkconsumer.offsets.base import Offsets
 from zkconsumer.retry import retrying
-from zkconsumer.spark.offset import BatchOffset
+from zkconsumer.spark.offset import BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.threads import OwnedThread
 from zkconsumer.zookeeper.registry import GroupPaths
-from zkconsumer.zookeeper.session import ZooKeeperSession
+from zkconsumer.zookeeper.znodes import Node, Znodes
 
 _LISTENER = "zkconsumer.spark", "QueryListener"
 _SUCCEEDED = declare(
@@ -183,6 +184,10 @@ def commit_batch(
     partitions whose committed offset is below the start of the batch: that offset may have been set before a restart to
     make the query resume from it.
 
+    Owners and offset znodes are checked again immediately before each write. A write to ZooKeeper is also conditional
+    on the version of the offset znode. Kafka has no conditional commits: a commit by a member that claims a partition
+    after the last check, or that owns it only between the two checks, is not detected.
+
     Args:
         consumer_ids: consumer ids of the query.
         committed: offsets that the driver previously committed for the query, so that its own commits are not mistaken
@@ -190,38 +195,93 @@ def commit_batch(
 
     Returns:
         The committed offsets.
+
+    Raises:
+        RetriableError: ZooKeeper or the brokers did not respond, or a partition was claimed or reset during the call.
     """
     config, end = batch.options.consumer, BatchOffset.from_json(batch.end)
     connecting = Connecting.from_config(config).with_timeout(config.zookeeper_connection_timeout_s)
     with open_access(config, connecting) as access:
-        session = access.session
         offsets = access.offsets(
             config.offsets_storage, dual_commit=config.dual_commit_enabled, topic_ids=lambda: end.topic_ids
         )
-        ranges = end.ranges
-        paths = GroupPaths(config.group_id)
-        partitions = _drop_owned_by_others(session, paths, ranges, consumer_ids)
-        partitions = _drop_recreated(access.cluster, partitions, end.topic_ids)
-        partitions = _drop_written_since(session, paths, partitions, batch.completed_at, committed)
-        stored = offsets.fetch(partitions)
-        if batch.options.starting_offsets.restart == "group":
-            partitions = [p for p in partitions if stored[p] >= ranges[p][0] or stored[p] == committed.get(p)]
-        higher = {p: ranges[p][1] for p in partitions if stored[p] < ranges[p][1]}
-        offsets.commit(higher)
-        return higher
+        check = _CommitCheck(access.session.znodes, GroupPaths(config.group_id), batch.completed_at, consumer_ids)
+        owners = check.find_owners(end.ranges, committed)
+        partitions = _drop_recreated(access.cluster, list(owners), end.topic_ids)
+        is_reset_kept = batch.options.starting_offsets.restart == "group"
+        return _commit_higher(offsets, check, {p: owners[p] for p in partitions}, end.ranges, committed, is_reset_kept)
 
 
-def _drop_owned_by_others(
-    session: ZooKeeperSession, paths: GroupPaths, partitions: Iterable[TopicPartition], consumer_ids: set[str]
-) -> list[TopicPartition]:
-    """Return the partitions without an owner, and the partitions owned by one of ``consumer_ids``."""
-    wanted = list(partitions)
-    nodes = session.znodes.get_many([paths.owner(partition) for partition in wanted])
-    return [
-        partition
-        for partition, node in zip(wanted, nodes, strict=True)
-        if node is None or node.data.decode(errors="replace").rpartition("-")[0] in consumer_ids
-    ]
+def _commit_higher(
+    offsets: Offsets,
+    check: _CommitCheck,
+    owners: Mapping[TopicPartition, int | None],
+    ranges: Ranges,
+    committed: Mapping[TopicPartition, int],
+    is_reset_kept: bool,
+) -> dict[TopicPartition, int]:
+    """Commit the end offsets of ``ranges`` that are higher than the committed offsets; see ``commit_batch``.
+
+    Args:
+        owners: the partitions that may be committed; see ``_CommitCheck.find_owners``.
+        is_reset_kept: whether to skip partitions whose committed offset is below the start of their range.
+    """
+    stored = offsets.fetch(owners)
+    partitions = list(owners)
+    if is_reset_kept:
+        partitions = [p for p in partitions if stored[p] >= ranges[p][0] or stored[p] == committed.get(p)]
+    higher = {p: ranges[p][1] for p in partitions if stored[p] < ranges[p][1]}
+
+    def check_again() -> None:
+        found = check.find_owners(higher, committed, higher)
+        changed = sorted(p for p in higher if p not in found or found[p] != owners[p])
+        if changed:
+            raise RetriableError(
+                f"partition {changed[0]} was claimed, or its offset was reset, while its offset was being committed"
+            )
+
+    written = offsets.commit(higher, before_write=check_again)
+    return {p: offset for p, offset in higher.items() if written[p] == offset}
+
+
+@dataclass(frozen=True, slots=True)
+class _CommitCheck:
+    """Checks which partitions the driver may commit after a batch.
+
+    Attributes:
+        znodes: znode operations.
+        paths: znode paths of the group.
+        completed_at: completion time of the batch, in seconds since the epoch.
+        consumer_ids: consumer ids of the query.
+    """
+
+    znodes: Znodes
+    paths: GroupPaths
+    completed_at: float
+    consumer_ids: set[str]
+
+    def find_owners(
+        self, partitions: Iterable[TopicPartition], *own: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the partitions that may be committed, with the ``created_zxid`` of their owner znodes.
+
+        These are partitions without an owner, whose zxid is None, and those that the query owns, except partitions
+        whose offset znode was modified by another process after the batch was completed. A znode that contains one of
+        the ``own`` offsets was modified by the driver. Owners are read last.
+        """
+        wanted = list(partitions)
+        offsets = self.znodes.get_many([self.paths.offset(partition) for partition in wanted])
+        owners = self.znodes.get_many([self.paths.owner(partition) for partition in wanted])
+
+        def is_own(partition: TopicPartition, node: Node) -> bool:
+            return node.data in [b"%d" % offsets[partition] for offsets in own if partition in offsets]
+
+        return {
+            partition: None if owner is None else owner.created_zxid
+            for partition, offset, owner in zip(wanted, offsets, owners, strict=True)
+            if (offset is None or offset.modified <= self.completed_at or is_own(partition, offset))
+            and (owner is None or owner.data.decode(errors="replace").rpartition("-")[0] in self.consumer_ids)
+        }
 
 
 def _drop_recreated(
@@ -236,26 +296,3 @@ def _drop_recreated(
     checked = sorted(topic for topic in topics if created_zxid(topic_ids.get(topic, "")) is not None)
     existing = cluster.look_up_topic_ids(checked).ids if checked else {}
     return [p for p in partitions if is_same_topic(topic_ids.get(p.topic, ""), existing.get(p.topic, ""))]
-
-
-def _drop_written_since(
-    session: ZooKeeperSession,
-    paths: GroupPaths,
-    partitions: list[TopicPartition],
-    time_s: float,
-    committed: Mapping[TopicPartition, int],
-) -> list[TopicPartition]:
-    """Return the partitions whose offset znode was not modified by another process after ``time_s``.
-
-    A znode that contains the ``committed`` offset was modified by the driver.
-
-    Args:
-        time_s: time in seconds since the epoch.
-    """
-    nodes = session.znodes.get_many([paths.offset(partition) for partition in partitions])
-    own = {partition: b"%d" % offset for partition, offset in committed.items()}
-    return [
-        partition
-        for partition, node in zip(partitions, nodes, strict=True)
-        if node is None or node.modified <= time_s or node.data == own.get(partition)
-    ]

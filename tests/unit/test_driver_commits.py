@@ -1,0 +1,160 @@
+"""Commits by the driver of partitions that another member claims, or an operator resets, in the meantime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from zkconsumer.broker.protocol import CommittedOffset
+from zkconsumer.errors import RetriableError, ZkConsumerError
+from zkconsumer.message import TopicPartition
+from zkconsumer.offsets.base import Offsets
+from zkconsumer.offsets.dual import DualOffsets
+from zkconsumer.offsets.kafka import KafkaOffsets
+from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
+from zkconsumer.spark.driver.commits import _commit_higher, _CommitCheck
+from zkconsumer.zookeeper.registry import GroupPaths
+from zkconsumer.zookeeper.znodes import Node, Write
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+PATHS = GroupPaths("g")
+COMPLETED_AT, LATER = 100.0, 200.0
+RANGES = {A: (0, 50), B: (0, 60)}
+
+
+class Store:
+    """The znodes and committed Kafka offsets of a group; ``interfere`` is called before one of the operations.
+
+    Args:
+        step: number of the operation, beginning with 0.
+    """
+
+    group = "g"
+
+    def __init__(self, step: int, interfere: Callable[[Store], object]) -> None:
+        self.step, self._interfere, self._operations = step, interfere, 0
+        self.nodes: dict[str, Node] = {}
+        self.in_kafka: dict[TopicPartition, int] = {}
+        self._zxid = 0
+        self.znodes = self  # the session of ZooKeeperOffsets
+
+    @property
+    def has_interfered(self) -> bool:
+        return self._operations > self.step
+
+    def put(self, path: str, data: bytes, modified: float = LATER) -> None:
+        self._zxid += 1
+        before = self.nodes.get(path)
+        created = self._zxid if before is None else before.created_zxid
+        version = 0 if before is None else before.version + 1
+        self.nodes[path] = Node(data, version, 0, created, self._zxid, modified)
+
+    def commit_all(self, offset: int, modified: float) -> None:
+        for partition in RANGES:
+            self.put(PATHS.offset(partition), b"%d" % offset, modified)
+            self.in_kafka[partition] = offset
+
+    def _advance(self) -> None:
+        if self._operations == self.step:
+            self._interfere(self)
+        self._operations += 1
+
+    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        self._advance()
+        return [self.nodes.get(path) for path in paths]
+
+    def write_many(self, groups: Sequence[Sequence[Write]]) -> list[int | None]:
+        self._advance()
+        return [self._write(write) for [write] in groups]
+
+    def _write(self, write: Write) -> int | None:
+        node = self.nodes.get(write.path)
+        if (None if node is None else node.version) != write.version:
+            return None
+        self.put(write.path, write.data)
+        return self.nodes[write.path].version
+
+    def fetch_offsets_and_metadata(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        self._advance()
+        return {partition: CommittedOffset(self.in_kafka.get(partition, -1), "") for partition in partitions}
+
+    def commit_offsets(
+        self, offsets: Mapping[TopicPartition, int], _metadata: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, ZkConsumerError]:
+        self.in_kafka.update(offsets)  # not conditional: see ``commit_batch``
+        return {}
+
+
+def open_offsets(store: Any, storage: str) -> Offsets:
+    zookeeper, kafka = ZooKeeperOffsets(store, "g"), KafkaOffsets(store)
+    storages: dict[str, Offsets] = {"zookeeper": zookeeper, "kafka": kafka, "dual": DualOffsets(kafka, zookeeper)}
+    return storages[storage]
+
+
+def commit(store: Any, storage: str, committed: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Commit the offsets of the batch, and repeat the commit after a retriable error, as the driver does."""
+    check = _CommitCheck(store, PATHS, COMPLETED_AT, {"g_query"})
+    for _ in range(3):
+        try:
+            owners = check.find_owners(RANGES, committed)
+            return _commit_higher(open_offsets(store, storage), check, owners, RANGES, committed, False)
+        except RetriableError:
+            pass
+    raise AssertionError("the commit did not end")
+
+
+def claim(store: Store) -> None:
+    """Let another member claim a partition, and commit an offset."""
+    store.nodes.pop(PATHS.owner(A), None)
+    store.put(PATHS.owner(A), b"g_other-0")
+    store.put(PATHS.offset(A), b"70")
+    store.in_kafka[A] = 70
+
+
+def claim_and_release(store: Store) -> None:
+    """Let another member own a partition of the query for a short time; then the query claims it again."""
+    claim(store)
+    store.nodes.pop(PATHS.owner(A))
+    store.put(PATHS.owner(A), b"g_query-0")
+
+
+def reset(store: Store) -> None:
+    """Lower an offset, as an operator does."""
+    store.put(PATHS.offset(A), b"5")
+
+
+@pytest.mark.parametrize(("interfere", "kept"), [(claim, 70), (claim_and_release, 70), (reset, 5)])
+@pytest.mark.parametrize("is_owned", [True, False])
+@pytest.mark.parametrize("is_late", [True, False])
+@pytest.mark.parametrize("storage", ["zookeeper", "kafka", "dual"])
+def test_change_during_commit_is_not_undone(
+    storage: str, is_late: bool, is_owned: bool, interfere: Callable[[Store], object], kept: int
+) -> None:
+    for step in range(20):
+        store = Store(step, interfere)
+        store.commit_all(10, modified=LATER if is_late else COMPLETED_AT)  # late: the driver committed a batch late
+        if is_owned:
+            store.put(PATHS.owner(A), b"g_query-0")
+        written = commit(store, storage, dict.fromkeys(RANGES, 10) if is_late else {})
+        if not store.has_interfered:
+            assert step > 3
+            assert written == {A: 50, B: 60}
+            return
+        assert written.get(B, 60) == 60
+        if storage != "kafka":
+            assert int(store.nodes[PATHS.offset(A)].data) == kept, step
+        if storage != "zookeeper" and kept == 70:
+            assert store.in_kafka[A] == 70, step
+    raise AssertionError("the commit has more operations than expected")
+
+
+def test_offset_that_another_member_exceeded_is_not_reported() -> None:
+    def commit_more(store: Store) -> None:
+        store.put(PATHS.offset(A), b"70", modified=COMPLETED_AT)
+
+    store = Store(5, commit_more)
+    store.commit_all(10, modified=COMPLETED_AT)
+    assert commit(store, "zookeeper", {}) == {B: 60}
+    assert store.has_interfered
