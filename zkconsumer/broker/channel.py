@@ -42,6 +42,9 @@ _CLOSED_BY_BROKER = (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 #: about this large.
 _MAX_RESPONSE = 100 << 20
 
+#: Maximum size in bytes of a broker's SASL token.
+_MAX_TOKEN = 64 << 10
+
 _REQUEST_FAILED = "request to broker {} failed"
 
 
@@ -89,7 +92,7 @@ class BrokerChannel:
                     self._open()
                 try:
                     self.versions = self._negotiate()
-                    self._security.authenticate(self.request, self.endpoint.host)
+                    self._security.authenticate(self.request, self._exchange_token, self.endpoint.host)
                 except BaseException:
                     self.disconnect()
                     raise
@@ -298,6 +301,19 @@ class BrokerChannel:
             )
         self._has_response = True
         return Frame(self._received, self._receive, self.endpoint, size - 4)
+
+    def _exchange_token(self, token: bytes) -> bytes:
+        """Send a SASL token without a request header, and return the broker's token; see ``Security.authenticate``."""
+        with self._map_errors(_REQUEST_FAILED):
+            sock = self._socket
+            if sock is None:
+                raise OSError("the connection is closed")
+            sock.settimeout(self._remaining())
+            sock.sendall(struct.pack(">i", len(token)) + token)
+            [size] = struct.unpack(">i", self._received.read(4, self._receive))
+            if not 0 <= size <= _MAX_TOKEN:
+                raise ValueError(f"invalid SASL token size {size}")
+            return self._received.read(size, self._receive)
 
     def _negotiate(self) -> BrokerVersionData:
         """Return the request versions that the broker supports.

@@ -144,22 +144,29 @@ class Security:
             )
         return find_missing_tls(received, peer, BROKER_PROPERTIES)
 
-    def authenticate(self, request: Callable[[Any], Any], host: str) -> None:
+    def authenticate(self, request: Callable[[Any], Any], exchange_token: Callable[[bytes], bytes], host: str) -> None:
         """Authenticate with SASL on a new connection, if the protocol requires it.
+
+        Brokers before 1.0 do not support SaslAuthenticate requests (KIP-152). After a SaslHandshake request of version
+        0, the client and the broker exchange tokens without headers, and the broker closes the connection if it rejects
+        the credentials.
 
         Args:
             request: function that sends a request and returns its response.
+            exchange_token: function that sends a token without a header, and returns the broker's token.
+            host: host name of the broker.
 
         Raises:
             AuthenticationError: the broker rejected the credentials or the mechanism. The message does not contain the
                 password.
             BrokerUnavailableError: the broker rejected credentials that were accepted before; it may not have loaded
-                them yet.
+                them yet. Or the broker closed the connection.
+            UnsupportedBrokerError: the broker is older than 0.10, and does not support SaslHandshake requests.
         """
         if not self.uses_sasl:
             return
         try:
-            self._log_in(request, host)
+            self._log_in(request, exchange_token, host)
         except AuthenticationError as error:
             if not self._accepted_by:
                 raise
@@ -177,8 +184,8 @@ class Security:
             return self.username
         return self.username.replace("=", "=3D").replace(",", "=2C")
 
-    def _log_in(self, request: Callable[[Any], Any], host: str) -> None:
-        response = request(SaslHandshakeRequest(mechanism=self.mechanism, version=1))
+    def _log_in(self, request: Callable[[Any], Any], exchange_token: Callable[[bytes], bytes], host: str) -> None:
+        response = request(SaslHandshakeRequest(mechanism=self.mechanism))
         if response.error_code == _UNSUPPORTED_SASL_MECHANISM:
             common = [mechanism for mechanism in SASL_MECHANISMS if mechanism in response.mechanisms]
             remedy = (
@@ -202,22 +209,36 @@ class Security:
             sasl_plain_username=self._sasl_name,
             sasl_plain_password=self.password,
         )
+        has_requests = response.API_VERSION > 0
         while not client.is_done():
             token = client.auth_bytes()
-            response = request(SaslAuthenticateRequest(auth_bytes=token, version=0))
-            if response.error_code:
-                raise AuthenticationError(
-                    f"{self.mechanism} authentication of user {self.username!r} with broker {host} failed: "
-                    f"{response.error_message}; check sasl.username and sasl.password"
-                )
+            answer = self._send_token(request, token, host) if has_requests else self._send_raw(exchange_token, token)
             try:
-                client.receive(bytes(response.auth_bytes))
+                client.receive(answer)
             except Exception as error:  # mechanisms raise various exception types for an invalid server proof
                 raise AuthenticationError(
                     f"broker {host} failed to authenticate itself with {self.mechanism}: its server signature is "
                     "invalid, so it does not know the password; check that bootstrap.servers or zookeeper.connect "
                     "names the right cluster"
                 ) from error
+
+    def _send_token(self, request: Callable[[Any], Any], token: bytes, host: str) -> bytes:
+        response = request(SaslAuthenticateRequest(auth_bytes=token, version=0))
+        if response.error_code:
+            raise AuthenticationError(
+                f"{self.mechanism} authentication of user {self.username!r} with broker {host} failed: "
+                f"{response.error_message}; check sasl.username and sasl.password"
+            )
+        return bytes(response.auth_bytes)
+
+    def _send_raw(self, exchange_token: Callable[[bytes], bytes], token: bytes) -> bytes:
+        try:
+            return exchange_token(token)
+        except BrokerUnavailableError as error:
+            raise BrokerUnavailableError(
+                f"{error}; brokers before 1.0 close the connection if {self.mechanism} authentication of user "
+                f"{self.username!r} fails: if this persists, check sasl.username and sasl.password"
+            ) from error
 
 
 PLAINTEXT = Security()
