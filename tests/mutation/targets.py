@@ -59,6 +59,7 @@ TESTS = {
         "topology_caches",
     ],
     "topology/task_state.py": ["topology_task", "topology_failures", "topology_commits", "topology_snapshots"],
+    "topology/partition_group.py": ["topology_task", "topology_failures", "topology_commits", "topology_snapshots"],
     "topology/queues.py": ["topology_task", "topology_failures", "topology_commits", "topology_snapshots"],
     "topology/punctuation.py": ["topology_task", "topology_failures", "topology_snapshots", "topology_driver"],
     "topology/snapshot.py": ["topology_snapshots", "topology_caches"],

@@ -75,8 +75,8 @@ class SourceColumns(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Size of the keys and values, in bytes."""
-        return _measure(self.keys) + _measure(self.values)
+        """Size of the keys, values and headers, in bytes."""
+        return _measure(self.keys) + _measure(self.values) + _measure_headers(self.headers)
 
     def offset(self, row: int) -> int:
         """Return the offset of the record in row ``row``."""
@@ -134,6 +134,17 @@ def _measure(column: Any) -> int:
     import pyarrow.compute as pc
 
     return pc.sum(pc.binary_length(column)).as_py() or 0
+
+
+def _measure_headers(column: Any) -> int:
+    if column is None:
+        return 0
+    if not _is_arrow(column):
+        return sum(len(name.encode()) + len(value or b"") for of_row in column for name, value in of_row)
+    import pyarrow.compute as pc
+
+    headers = pc.list_flatten(column)
+    return sum(_measure(pc.struct_field(headers, number)) for number in range(2))
 
 
 def deserialize_column(codec: Codec, deserialize: Deserializer, topic: str, column: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from zkconsumer.topology import handlers, serdes, timestamps
 from zkconsumer.topology.errors import describe_integer
 from zkconsumer.topology.handlers import ErrorHandler
 from zkconsumer.topology.headers import MAX_TIMESTAMP
-from zkconsumer.topology.queues import IDLE_DISABLED
+from zkconsumer.topology.partition_group import IDLE_DISABLED
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.timestamps import TimestampExtractor

@@ -13,8 +13,8 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.topology import handlers, timestamps
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.nodes import SourceNode
+from zkconsumer.topology.partition_group import IDLE_DISABLED
 from zkconsumer.topology.processor import Processor, PunctuationType, Punctuator
-from zkconsumer.topology.queues import IDLE_DISABLED
 from zkconsumer.topology.records import SourceRecord
 from zkconsumer.topology.task import StreamTask
 from zkconsumer.topology.task_context import TaskContext

@@ -18,9 +18,10 @@ from zkconsumer.topology.dropped_records import DroppedRecords, DropReason
 from zkconsumer.topology.error_handling import ErrorHandling, describe_error, fatal_error
 from zkconsumer.topology.errors import FatalError
 from zkconsumer.topology.loop import NEVER, OutputColumns, RecordCache, run_rows
+from zkconsumer.topology.partition_group import PartitionGroup
 from zkconsumer.topology.processor import PunctuationType
 from zkconsumer.topology.punctuation import Schedule
-from zkconsumer.topology.queues import UNKNOWN, PartitionGroup, RecordBatch, RecordQueue
+from zkconsumer.topology.queues import UNKNOWN, RecordBatch, RecordQueue
 from zkconsumer.topology.records import Record, SourceRecord
 from zkconsumer.topology.snapshot import Snapshot
 from zkconsumer.topology.task_context import TaskContext

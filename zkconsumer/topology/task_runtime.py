@@ -23,7 +23,7 @@ class TaskRuntime:
         rollback: function that discards the page changes since the last commit.
         max_waiting: maximum number of records buffered while the task waits for data on empty partitions. Records
             above this limit are processed without waiting. None disables the limit.
-        max_waiting_bytes: the same limit for the size of the keys and values, in bytes.
+        max_waiting_bytes: the same limit for the size of the keys, values and headers, in bytes.
         lag_of: function that returns the lag of a partition, or None if the lag is unknown.
         partition_count: function that returns the partition count of a topic, for use by sink partitioners.
         global_stores: global stores by name.

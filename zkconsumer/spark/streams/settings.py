@@ -46,9 +46,9 @@ class QuerySettings:
         max_records_per_task: maximum number of new records per task in a batch, and maximum number of records that a
             task buffers while it waits for records of other partitions. If it is reduced, a batch that was planned
             before is processed in parts.
-        max_bytes_per_task: maximum size of the keys and values of new records per task in a batch, estimated by
-            sampling the next records, and of the records that a task buffers, in bytes. A task's records and output in
-            a batch are kept in the memory of one worker.
+        max_bytes_per_task: maximum size of the new records per task in a batch, estimated by sampling the next records,
+            and of the keys, values and headers of the records that a task buffers, in bytes. A task's records and
+            output in a batch are kept in the memory of one worker.
         purge_interval_ms: minimum interval between two deletions of processed records from internal topics, in
             milliseconds.
         producer: librdkafka producer settings.
