@@ -26,7 +26,7 @@ from threads import remaining_threads
 from xdist.scheduler import LoadScopeScheduling
 from zookeeper import zookeeper_client
 
-from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
+from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, event_limits
 from zkconsumer.devcluster import ExistingCluster
 from zkconsumer.tools.cli import main
 
@@ -76,6 +76,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((order[parent.name] for parent in item.path.parents if parent.name in order), len(order))
 
     items.sort(key=position)
+
+
+@pytest.fixture(autouse=True)
+def events_are_not_limited_by_earlier_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log the first event with each cause, even if an earlier test in this process logged it."""
+    monkeypatch.setattr(event_limits, "_limiter", event_limits.EventLimiter())
 
 
 @pytest.fixture(autouse=True)

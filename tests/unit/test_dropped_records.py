@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from clocks import Clock
 
 from zkconsumer.topology import (
     ApplicationConfig,
@@ -16,7 +17,6 @@ from zkconsumer.topology import (
     Record,
     SourceRecord,
     TopologyTestDriver,
-    dropped_records,
     handlers,
     serdes,
     stores,
@@ -206,26 +206,44 @@ def test_expired_puts_of_stores_are_counted() -> None:
         assert driver.metrics["dropped"] == driver.metrics["dropped/expired"] == 2
 
 
-def test_events_are_limited_by_cause(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1_000.0
-    monkeypatch.setattr(dropped_records, "time", SimpleNamespace(monotonic=lambda: now))
+def test_events_of_all_tasks_are_limited_by_cause(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark creates a task again for each batch."""
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
     metrics: dict[str, int] = {}
-    dropped, source = DroppedRecords("0_0", metrics), SourceRecord("in", 0, 7, 0, None, None)
+    source = SourceRecord("in", 0, 7, 0, None, None)
 
-    for _ in range(5):
-        dropped.add(source, reason="null_key", node="n")
-    dropped.add(source, reason="null_key", node="other")
-    now += 60
-    dropped.add(source, reason="null_key", node="n")
+    def drop(node: str, task: str = "0_0") -> None:
+        DroppedRecords(task, metrics, "app").add(source, reason="null_key", node=node)
+
+    for number in range(5):
+        drop("n", f"0_{number}")
+    drop("other")
+    clock.now += 60
+    drop("n")
 
     assert metrics == {"dropped": 7, "dropped/null_key": 7}
     found = [(one.getMessage().count("node='n'"), one.getMessage()[-9:]) for one in caplog.records]
     assert found == [(1, "records=1"), (0, "records=1"), (1, "records=5")]
 
 
-def test_each_error_of_a_handler_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    dropped = DroppedRecords("0_0", {})
-    for number in range(3):
-        dropped.add(None, reason="processing", node="n", error=f"error {number}")
+def test_first_errors_of_a_handler_are_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    for number in range(25):
+        DroppedRecords(f"0_{number}", {}, "app").add(None, reason="processing", node="n", error=f"error {number}")
+    clock.now += 60
+    DroppedRecords("0_0", {}, "app").add(None, reason="processing", node="n", error="last")
 
-    assert len(caplog.records) == 3
+    assert [one.getMessage().partition(" records=")[2] for one in caplog.records] == [*["1"] * 10, "16"]
+
+
+def test_applications_in_one_process_have_separate_limits(caplog: pytest.LogCaptureFixture) -> None:
+    for application in ("a", "b", "a"):
+        DroppedRecords("0_0", {}, application).add(None, reason="null_key", node="n")
+
+    assert len(caplog.records) == 2

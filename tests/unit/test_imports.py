@@ -28,6 +28,7 @@ ORDER = [
         "errors",
         "excerpt",
         "argument_checks",
+        "event_limits",
         "log",
         "javahash",
         "metrics",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from zkconsumer.event_limits import count_to_log
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import MAX_BYTES, MAX_ROWS, ChunkReader, DecodedRows
 from zkconsumer.log import get_logger
@@ -56,29 +57,19 @@ class ArrowReader:
             "max_slice_rows": max_slice_rows,
         }
         self._constants = _ConstantColumns()
-        #: Partitions whose clamped timestamps were logged.
-        self._clamped: set[TopicPartition] = set()
 
     def read(self, chunk: Chunk) -> Iterator[tuple[Any, int]]:
         """Yield the Arrow record batches of the chunk, each with the next offset to read.
 
-        Timestamps outside the range of 64-bit microseconds are clamped to it. This is logged once per partition.
+        Timestamps outside the range of 64-bit microseconds are clamped to it. This is logged at most once per minute
+        and partition in each process.
 
         Raises:
             CorruptRecordError: see ``ChunkReader.read_blocks``.
         """
         for block in ChunkReader(chunk, **self._options).read_blocks(_MICROSECONDS_PER_MILLISECOND):
             batch = self._build_batch(block)
-            if chunk.partition not in self._clamped and (rows := find_clamped(batch)):
-                self._clamped.add(chunk.partition)
-                offset = batch.column(_OFFSET)[rows[0]].as_py()
-                get_logger("zkconsumer.fetcher").warning(
-                    "timestamps_clamped",
-                    topic=chunk.partition.topic,
-                    partition=chunk.partition.partition,
-                    offset=offset,
-                    records=len(rows),
-                )
+            _log_clamped(chunk.partition, batch)
             yield batch, block.next_offset
 
     def _build_batch(self, block: DecodedRows) -> Any:
@@ -98,6 +89,19 @@ class ArrowReader:
         if block.headers is not None:
             arrays.append(_build_header_column(block.headers, rows, counts))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _log_clamped(partition: TopicPartition, batch: Any) -> None:
+    rows = find_clamped(batch)
+    records = count_to_log(("timestamps_clamped", partition), len(rows)) if rows else 0
+    if records:
+        get_logger("zkconsumer.fetcher").warning(
+            "timestamps_clamped",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=batch.column(_OFFSET)[rows[0]].as_py(),
+            records=records,
+        )
 
 
 def find_clamped(batch: Any) -> list[int]:

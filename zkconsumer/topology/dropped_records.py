@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from enum import StrEnum
 from typing import Protocol, Unpack
 
+from zkconsumer.event_limits import count_to_log
 from zkconsumer.log import EventValues, get_logger
 from zkconsumer.topology.records import Record, SourceRecord
 
-#: Minimum seconds between two events with the same cause.
-_EVENT_INTERVAL_S = 60.0
+#: Maximum number of events per minute for records that an error handler drops, with the same reason and node.
+_MAX_ERRORS = 10
 
 
 class DropReason(StrEnum):
@@ -44,43 +44,26 @@ def drop_incomplete(context: DropContext, record: Record) -> None:
     context.drop(DropReason.NULL_KEY if record.key is None else DropReason.NULL_VALUE)
 
 
-class EventLimiter:
-    """Limits events that can be numerous to one per minute and cause."""
-
-    def __init__(self) -> None:
-        self._unlogged: dict[object, int] = {}
-        self._next_s: dict[object, float] = {}
-
-    def add(self, cause: object, amount: int = 1) -> int:
-        """Return the number of occurrences to log now, which includes those that were not logged before; 0 for none."""
-        count, now_s = self._unlogged.pop(cause, 0) + amount, time.monotonic()
-        if now_s < self._next_s.get(cause, 0.0):
-            self._unlogged[cause] = count
-            return 0
-        self._next_s[cause] = now_s + _EVENT_INTERVAL_S
-        return count
-
-
 class DroppedRecords:
     """Counts each dropped record once, in the metric ``dropped``, and logs the event ``record_dropped``.
 
-    Records that an error handler drops are logged one by one. Other records, such as late ones, can be numerous, so
-    events for them are limited to one per minute, reason, and node or store.
+    A process logs at most one event per minute, reason, and node or store, or ten events if an error handler dropped
+    the records, because their errors differ.
 
     Source: Kafka 3.9 TaskMetrics.droppedRecordsSensor.
 
     Args:
         task_id: task id.
         metrics: task metrics; ``dropped`` and ``dropped/<reason>`` are incremented.
+        application_id: application id. Several applications can use the same process and the same node names.
     """
 
-    def __init__(self, task_id: str, metrics: dict[str, int]) -> None:
-        self._metrics = metrics
+    def __init__(self, task_id: str, metrics: dict[str, int], application_id: str) -> None:
+        self._metrics, self._application_id = metrics, application_id
         self._log = get_logger("zkconsumer.topology", task=task_id)
-        self._events = EventLimiter()
 
     def add(self, source: SourceRecord | None, **values: Unpack[EventValues]) -> None:
-        """Count a dropped record, and log it unless the same cause was logged less than a minute ago.
+        """Count a dropped record, and log it unless the limit for its cause is reached.
 
         Args:
             source: source record that was being processed, or None.
@@ -90,10 +73,10 @@ class DroppedRecords:
         by_reason = f"dropped/{reason}"
         self._metrics["dropped"] = self._metrics.get("dropped", 0) + 1
         self._metrics[by_reason] = self._metrics.get(by_reason, 0) + 1
-        if "error" not in values:
-            values["records"] = self._events.add((reason, values.get("node"), values.get("store")))
-            if not values["records"]:
-                return
+        cause = "record_dropped", self._application_id, reason, values.get("node"), values.get("store")
+        values["records"] = count_to_log(cause, max_events=_MAX_ERRORS if "error" in values else 1)
+        if not values["records"]:
+            return
         log = self._log
         if source is not None:
             log = log.bind(topic=source.topic, partition=source.partition, offset=source.offset)

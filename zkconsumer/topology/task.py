@@ -83,7 +83,7 @@ class StreamTask:
         self._lifecycle = TaskLifecycle(self.task_id)
         self._output = OutputColumns()
         self._sequence = 0
-        dropped = DroppedRecords(self.task_id, self._counts)
+        dropped = DroppedRecords(self.task_id, self._counts, config.application_id)
         self._errors = ErrorHandling(self.task_id, config, dropped, lambda record: self._output.append(*record))
         self._nodes = TaskNodes(declaration.nodes, self._context, self._errors, runtime, self._output)
         self._stores = TaskStores(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 
+from zkconsumer.event_limits import count_to_log
 from zkconsumer.log import get_logger
 from zkconsumer.spark.streams.output import (
     OnFailure,
@@ -66,7 +67,11 @@ class OutputDelivery:
     def read_all(self, on_failure: OnFailure) -> Iterator[RecordFields]:
         """Yield all records of the output, for the first attempt."""
         for topic, count in count_replaced_timestamps(self._output, self._settings).items():
-            self._log.warning("timestamp_replaced", topic=topic, task=self._output.task, records=count, timestamp=1)
+            records = count_to_log(("timestamp_replaced", self._settings.application_id, topic), count)
+            if records:
+                self._log.warning(
+                    "timestamp_replaced", topic=topic, task=self._output.task, records=records, timestamp=1
+                )
         return read_records(self._output, self._settings, self._query, on_failure)
 
     def restart(self) -> None:

@@ -9,8 +9,9 @@ import enum
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
 
+from zkconsumer.event_limits import count_to_log
 from zkconsumer.log import get_logger
-from zkconsumer.topology.dropped_records import DropReason, EventLimiter, drop_incomplete
+from zkconsumer.topology.dropped_records import DropReason, drop_incomplete
 from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer
 from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange
 from zkconsumer.topology.processor import Processor, ProcessorContext
@@ -44,7 +45,6 @@ class ClosedWindows:
     def __init__(self, context: ProcessorContext, step_ms: int, offset_ms: int = 0) -> None:
         self._context, self._step_ms, self._offset_ms = context, max(1, step_ms), offset_ms
         self._log = get_logger("zkconsumer.topology", task=context.task_id)
-        self._events = EventLimiter()
         self._last_close = context.remember("last_close_ms", -1)
         self._next_search = context.remember("next_search_ms", 0)
 
@@ -70,7 +70,8 @@ class ClosedWindows:
         if windows <= 0:
             return
         self._context.count("windows_lost", windows)
-        found = self._events.add("windows_lost", windows)
+        cause = "windows_lost", self._context.config.application_id, self._context.node_name
+        found = count_to_log(cause, windows)
         if found:
             self._log.warning("windows_lost", node=self._context.node_name, windows=found)
 
