@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
+from zkconsumer.errors import StreamsError
+from zkconsumer.health import Problem
 from zkconsumer.spark.streams.app import StreamsApp
+from zkconsumer.spark.streams.cluster import ApplicationCluster
+from zkconsumer.spark.streams.offset_commits import OffsetCommits
 from zkconsumer.spark.streams.query import TopologyQuery
 from zkconsumer.spark.streams.settings import QuerySettings
 from zkconsumer.topology import ApplicationConfig, ApplicationState, Topology
@@ -44,6 +48,12 @@ class RunningQuery:
     def recentProgress(self) -> list[Any]:
         return []
 
+    def awaitTermination(self, _timeout_s: float) -> bool:
+        return False
+
+    def exception(self) -> None:
+        return None
+
     def stop(self) -> None:
         if self._error is not None:
             raise self._error
@@ -62,6 +72,19 @@ def test_znode_is_kept_if_query_cannot_be_stopped(error: Exception | None, keeps
         with pytest.raises(TimeoutError):
             query.stop(0, keeps_owner=keeps_owner)
         assert owner.is_held
+
+
+@pytest.mark.parametrize("error", [StreamsError("another query"), RuntimeError("planned")])
+def test_failure_of_commits_is_returned_once(error: Exception) -> None:
+    """A query that replaces the failed one must not end because of the same failure."""
+    query: Any = TopologyQuery(Topology(), CONFIG, None, "checkpoint", {}, QuerySettings())
+    query._query = RunningQuery(None)
+    commits = query._commits = OffsetCommits(ApplicationCluster({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}))
+    commits._problem = Problem("commit_failed", "planned", 0.0)
+    commits._fail(error)
+
+    assert (query.wait(0), query.exception()) == (True, commits.failure)
+    assert (query.wait(0), query.exception(), query.health_reasons()) == (False, None, [])
 
 
 @pytest.mark.parametrize("error", [None, TimeoutError("planned")])

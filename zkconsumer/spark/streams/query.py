@@ -252,12 +252,15 @@ class TopologyQuery:
     def exception(self) -> BaseException | None:
         """Return the exception that ended the query, or None if it ended without an error.
 
-        If the ZooKeeper session's lease expired, or another query uses the group, stop the query and return the error.
+        If the ZooKeeper session's lease expired, or another query uses the group, stop the query and return the error
+        once. The next start acquires the znode and commits offsets again.
         """
         loss = self._find_loss()
         if loss is not None:
             self._query.stop()
             self._release()
+            if self._commits is not None and self._commits.failure is not None:
+                self.close()
         return loss or self._query.exception()
 
     def _find_loss(self) -> ZkConsumerError | None:
