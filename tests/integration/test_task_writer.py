@@ -41,7 +41,6 @@ def settings(zkconsumer_cluster: Cluster, group: str) -> Settings:
             has_sequence_headers=False,
             partition_counts={},
             internal_topics=frozenset(),
-            commits_to_kafka=True,
             fails_on_changed_output=True,
             handler=fail,
             quarantine_topic=None,
@@ -128,12 +127,10 @@ def test_repeated_batch_is_not_written_again(
     first = output_of(sink, [b"1", b"2"], source=source, next_offset=5)
     second = output_of(sink, [b"3"], source=source, next_offset=7)
 
-    one = writer()
-    assert one.write(first, FIRST)
-    assert one.write(first, FIRST)
-    other = writer()
-    assert other.write(first, FIRST)
-    assert other.write(second, SECOND)
+    one, other = writer(), writer()
+    for writing, output, marker in ((one, first, FIRST), (one, first, FIRST), (other, first, FIRST)):
+        assert writing.write(output, marker) == {}
+    other.write(second, SECOND)
 
     messages = read(sink, 3)
     assert values_of(messages) == [b"1", b"2", b"3"]
@@ -187,7 +184,7 @@ def test_changed_output_of_a_repeated_batch_is_an_error(writer: Callable[..., Ta
 
     with pytest.raises(StreamsError, match="task 0_0: the output of the repeated batch 0 differs from the committed"):
         writer().write(changed, FIRST)
-    assert writer(fails_on_changed_output=False).write(changed, FIRST)
+    writer(fails_on_changed_output=False).write(changed, FIRST)
 
 
 def test_output_of_a_repeated_batch_that_had_none_is_an_error(
@@ -211,7 +208,7 @@ def test_writer_that_was_fenced_is_replaced(settings: Settings, topic: Topics, r
     try:
         for batch in range(4):
             output = output_of(sink, [b"%d" % batch], source=source, next_offset=batch + 1)
-            assert workers[batch % 2].write(encoded, output, Marker("query", batch), None)
+            workers[batch % 2].write(encoded, output, Marker("query", batch), None)
     finally:
         for worker in workers:
             worker.close()
@@ -325,7 +322,7 @@ def test_rejected_record_is_quarantined(
     output = output_of(unique("missing"), [b"1"], source=topic(1), next_offset=1)
     producer = {"topic.metadata.propagation.max.ms": 500}
     one = writer(guarantee=guarantee, producer=producer, handler=quarantine, quarantine_topic=bad)
-    one.write(output, FIRST)
+    assert one.write(output, FIRST) == {"dropped": 1, "dropped/production": 1}
 
     [message] = read(bad, 1)
     assert (message.key(), message.value()) == (b"k", b"1")
@@ -340,7 +337,7 @@ def test_records_have_sequence_numbers(
     one = writer(guarantee=ProcessingGuarantee.AT_LEAST_ONCE, has_sequence_headers=True)
 
     for _ in range(2):
-        assert not one.write(output, FIRST)
+        one.write(output, FIRST)
 
     messages = read(sink, 4)
     assert [message.headers()[-1][1] for message in messages] == [b"query-1:0_0:300", b"query-1:0_0:301"] * 2
@@ -462,9 +459,14 @@ def test_only_rejected_records_are_skipped(
     handled = Handled()
     one = writer(guarantee=guarantee, handler=handled, producer={"batch.size": random.choice([2_000_000, 60_000])})
 
-    one.write(output_of_records(records, source=topic(1)), FIRST)
+    metrics = one.write(output_of_records(records, source=topic(1)), FIRST)
 
     assert sorted(handled.values) == sorted(culprits)
+    assert metrics == ({"dropped": len(culprits), "dropped/production": len(culprits)} if culprits else {})
+    assert (
+        guarantee is ProcessingGuarantee.AT_LEAST_ONCE
+        or one.write(output_of_records(records, source=topic(1)), FIRST) == metrics
+    )
     for sink in (small, compacted):
         accepted = [value for to, _, value, _ in records if to == sink and value not in set(culprits)]
         found = read_partitions(zkconsumer_cluster, sink, len(accepted))

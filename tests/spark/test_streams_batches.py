@@ -20,6 +20,7 @@ from zkconsumer.spark.streams.app import StreamsApp
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.markers import Marker
+from zkconsumer.topology.handlers import log_and_continue
 
 from .streams_output import Output
 
@@ -39,14 +40,25 @@ RUN_S = 400
 def test_bounded_run_processes_records_of_punctuator(
     app: Apps, topic: Topics, admin: Admin, output_of: Outputs
 ) -> None:
-    source, middle, sink = topic(1), topic(1), topic(1)
+    source, middle, sink = topic(1), topic(1), topic(1, config={"max.message.bytes": "5000"})
     output = output_of(sink)
-    values = [b"%d" % number for number in range(5)]
-    admin.produce(TopicPartition(source, 0), batch(values, timestamp_ms=1_000))
-    running = app(topologies.buffering(source, middle, sink), has_zookeeper=False, available_now=True, partitions=1)
+    values, too_large = [b"%d" % number for number in range(5)], b"x" * 10_000
+    admin.produce(TopicPartition(source, 0), batch([*values, too_large], timestamp_ms=1_000))
+    running = app(
+        topologies.buffering(source, middle, sink),
+        has_zookeeper=False,
+        config={"production_handler": log_and_continue},
+        available_now=True,
+        partitions=1,
+    )
     running.start()
     assert running.wait(RUN_S)
     assert sorted(value for _, value in output.read()) == values
+    assert {task: counts["dropped"] for task, counts in running.task_metrics.items() if "dropped" in counts} == {
+        "1_0": 1
+    }
+    assert running.progress is not None
+    assert running.progress.dropped == 1
 
 
 @pytest.mark.parametrize("policy", ["raise", "skip"])

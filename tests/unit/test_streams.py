@@ -617,7 +617,8 @@ class FailingQuery:
 
     def take_reports(self) -> list[dict[str, Any]]:
         count = int(self._starts in self._processed)
-        return [{"observedMetrics": {"zkconsumer_tasks": {"metrics": [json.dumps({"0_0": {"processed": count}})]}}}]
+        metrics = {"zkconsumer_tasks": {"metrics": [json.dumps({"0_0": {"processed": count}})]}}
+        return [{"id": "query", "batchId": self._starts, "observedMetrics": metrics}]
 
     def finish_batch(self, _report: dict[str, Any]) -> None:
         pass

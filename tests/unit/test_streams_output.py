@@ -44,7 +44,6 @@ def settings(**changes: Any) -> SinkSettings:
         "has_sequence_headers": False,
         "partition_counts": {"out": 3, "internal": 2},
         "internal_topics": frozenset({"internal"}),
-        "commits_to_kafka": True,
         "fails_on_changed_output": True,
         "handler": fail,
         "quarantine_topic": None,

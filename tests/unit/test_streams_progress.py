@@ -14,6 +14,7 @@ from zkconsumer.spark.streams.progress import ProgressReports
 def report_of(batch: int, metrics: list[dict[str, dict[str, int]]], **offset: Any) -> dict[str, Any]:
     """Return the progress report of a batch that took two seconds."""
     return {
+        "id": "query",
         "batchId": batch,
         "batchDuration": 2_000,
         "observedMetrics": {METRICS: {METRICS_COLUMN: [json.dumps(of_task) for of_task in metrics]}},

@@ -1,9 +1,10 @@
-"""The connection between a planning process and the driver listener. Both run on the driver's host.
+"""The connection of a planning process or a sink to the driver listener. All of them run on the driver's host.
 
 The driver listener reports the number of executor cores and the finished batches. Without these reports, the planning
 process would detect a finished batch only at the next trigger. The planning process reports which of these batches it
-committed, and how many records were skipped. Messages are JSON objects, one per line. Without the connection, for
-example with Spark Connect, the planning process works, but commits later.
+committed, and how many records were skipped. A sink reports its metrics when it commits a batch. Messages are JSON
+objects, one per line. Without the connection, for example with Spark Connect, the planning process works, but commits
+later.
 """
 
 from __future__ import annotations
@@ -207,6 +208,24 @@ class DriverLink:
                 self.send(committed=message["number"])
         except Exception as error:  # continue with the next message
             _log_crash(error)
+
+
+def send_once(address: ServerAddress, sender: str, message: Mapping[str, Any]) -> None:
+    """Send a message to the driver, and wait until it was handled; log a warning if the driver is unreachable.
+
+    Args:
+        address: address of the driver listener.
+        sender: name of the connection, instead of the consumer id of a planning process.
+        message: the message.
+    """
+    try:
+        with address.connect(_TIMEOUT_S) as connection:
+            connection.sendall(to_line(sender) + to_line(message))
+            connection.shutdown(socket.SHUT_WR)
+            if not list(messages(connection)):  # the listener closes the connection after it handled the message
+                raise ConnectionError("the listener belongs to another application, or was closed")
+    except OSError as error:
+        _log_unreachable(repr(error))
 
 
 def _log_crash(error: BaseException) -> None:

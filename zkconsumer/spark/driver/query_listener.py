@@ -26,7 +26,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName, Metrics
-from zkconsumer.spark.driver import skipped
+from zkconsumer.spark.driver import sink_metrics, skipped
 from zkconsumer.spark.driver.commits import CompletedBatch, DriverCommits, UncommittedBatches
 from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.driver.metrics import query_metrics
@@ -278,9 +278,11 @@ class QueryListener(StreamingQueryListener):
         query.progress = progress
 
     def _receive(self, consumer_id: str, message: Mapping[str, Any]) -> None:
-        """Handle a message from a planning process, in the thread of its connection."""
+        """Handle a message from a planning process or a sink, in the thread of its connection."""
         if "committed" in message:
             self._events.put((_COMMITTED, message["committed"]))
+        elif "sink" in message:
+            sink_metrics.add(message["sink"])
         else:
             skipped.update(consumer_id, message)
 

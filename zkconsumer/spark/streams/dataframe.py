@@ -117,7 +117,6 @@ def _create_sink_settings(plan: QueryPlan) -> SinkSettings:
         has_sequence_headers=not settings.is_transactional if has_headers is None else has_headers,
         partition_counts=plan.application.partition_counts,
         internal_topics=plan.application.internal_topics,
-        commits_to_kafka=settings.is_transactional,
         fails_on_changed_output=settings.fails_on_changed_output,
         handler=config.production_handler,
         quarantine_topic=config.quarantine_topic,

@@ -7,7 +7,7 @@ sent again. Otherwise, half of the records are sent again, and so on.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from zkconsumer.event_limits import count_to_log
 from zkconsumer.log import get_logger
@@ -83,6 +83,11 @@ class OutputDelivery:
         if progress == self._progress:  # records that were rejected together were accepted in other batches
             self._max_records = max(1, self._max_records // 2)
         self._progress = progress
+
+    @property
+    def metrics(self) -> Mapping[str, int]:
+        """Changes of the task metrics that result from rejected records."""
+        return self._rejected.metrics
 
     @property
     def has_pending(self) -> bool:

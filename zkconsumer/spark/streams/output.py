@@ -78,7 +78,6 @@ class SinkSettings:
         has_sequence_headers: whether to add a header with the task id and sequence number to records.
         partition_counts: number of partitions by topic when the application started.
         internal_topics: names of internal topics. Only the application reads them, so they get no sequence headers.
-        commits_to_kafka: whether offsets are committed to Kafka.
         fails_on_changed_output: see ``QuerySettings``.
         handler: ``ApplicationConfig.production_handler``.
         quarantine_topic: ``ApplicationConfig.quarantine_topic``.
@@ -91,7 +90,6 @@ class SinkSettings:
     has_sequence_headers: bool
     partition_counts: Mapping[str, int]
     internal_topics: frozenset[str]
-    commits_to_kafka: bool
     fails_on_changed_output: bool
     handler: ErrorHandler
     quarantine_topic: str | None

@@ -13,6 +13,7 @@ from typing import Any
 from zkconsumer.health import HealthReason, HealthState
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Kind, MetricName, declare
+from zkconsumer.spark.driver import sink_metrics
 from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.streams.dataframe import METRICS, METRICS_COLUMN, OFFSETS_COLUMN
@@ -83,6 +84,7 @@ class ProgressReports:
         """
         texts = report.get("observedMetrics", {}).get(METRICS, {}).get(METRICS_COLUMN, ())
         changes = [item for text in texts for item in json.loads(text).items()]
+        changes += sink_metrics.take(report["id"], report["batchId"]).items()
         processed, looped = (int(sum(one.get(name, 0) for _, one in changes)) for name in ("processed", LOOPED))
         with self._lock:
             self._last, self._last_processed = report, processed

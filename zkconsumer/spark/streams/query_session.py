@@ -37,7 +37,9 @@ def create_session(spark: Any, partitions: int) -> tuple[Any, QueryListener | No
         session.conf.set(name, value)
     listener = source.register(session)
     session.dataSource.register(ticks.TickSource)
-    session.dataSource.register(sink.TopicSink)
+    # Spark pickles a new class by value, including its attributes; see ``session.register``.
+    link = None if listener is None else listener.link
+    session.dataSource.register(type("TopicSink", (sink.TopicSink,), {"link": link}))
     return session, listener
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from confluent_kafka import KafkaError
 
 from zkconsumer.errors import RecordRejectedError
-from zkconsumer.log import get_logger
 from zkconsumer.spark.streams.output import RecordFields, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.producer_errors import to_error
+from zkconsumer.topology.dropped_records import DroppedRecords
 from zkconsumer.topology.handlers import ErrorContext, ErrorResponse, call_handler, quarantine_record
 from zkconsumer.topology.records import Record
 
@@ -28,7 +28,13 @@ class RejectedRecords:
         self._settings = settings
         self._output = output
         self._positions: set[int] = set()
-        self._log = get_logger("zkconsumer.spark")
+        self._metrics: dict[str, int] = {}
+        self._dropped = DroppedRecords(output.task, self._metrics, settings.application_id)
+
+    @property
+    def metrics(self) -> Mapping[str, int]:
+        """Changes of the task metrics; see ``DroppedRecords``."""
+        return self._metrics
 
     @property
     def count(self) -> int:
@@ -61,7 +67,7 @@ class RejectedRecords:
         if response is ErrorResponse.FAIL or (response is ErrorResponse.QUARANTINE and quarantine is None):
             raise error
         self._positions.add(position)
-        self._log.warning("record_dropped", reason="production", node=topic, error=str(error))
+        self._dropped.add(None, reason=context.phase, node=topic, error=str(error))
         if response is not ErrorResponse.QUARANTINE:
             return None
         assert quarantine is not None

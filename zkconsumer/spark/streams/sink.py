@@ -12,7 +12,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.driver import sink_metrics
+from zkconsumer.spark.driver_link import send_once
 from zkconsumer.spark.executor.garbage import freeze_modules
+from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker, OffsetCommitter, decode_offsets
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import SINK_FORMAT
@@ -27,16 +30,18 @@ _committer = OffsetCommitter()
 
 
 @dataclass
-class WrittenOffsets(WriterCommitMessage):
-    """The offsets that a Spark partition has processed.
+class WrittenOutput(WriterCommitMessage):
+    """What the sink must report and commit for a Spark partition.
 
     Attributes:
         query: id of the query.
-        offsets: next offset of each Kafka partition, unless a transaction committed it.
+        offsets: next offset of each Kafka partition whose task had no output.
+        metrics: changes of the task metrics, by task id and metric name; see ``TaskWriter.write``.
     """
 
     query: str
     offsets: dict[TopicPartition, int]
+    metrics: dict[str, Mapping[str, int]]
 
 
 class TopicWriter(DataSourceStreamArrowWriter):
@@ -45,25 +50,28 @@ class TopicWriter(DataSourceStreamArrowWriter):
     Args:
         settings: encoded sink settings; see ``SinkSettings.encode``.
         servers: current brokers, as in ``bootstrap.servers``; None for those in the settings.
+        link: address of the driver listener; None without a listener.
     """
 
-    def __init__(self, settings: str, servers: str | None) -> None:
-        self._settings, self._servers = settings, servers
+    def __init__(self, settings: str, servers: str | None, link: ServerAddress | None) -> None:
+        self._settings, self._servers, self._link = settings, servers, link
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write task output, and wait until the brokers acknowledge it; see ``TaskWriter.write``."""
         freeze_modules("sink")
         marker, writers = _find_batch(), _open_writers()
-        offsets: dict[TopicPartition, int] = {}
+        written = WrittenOutput(marker.query, {}, {})
         for batch in iterator:
             for row in batch.select(TaskOutput._fields).to_pylist():
                 output = TaskOutput(**row)
-                if output.blob is None or not writers.write(self._settings, output, marker, self._servers):
-                    offsets.update(decode_offsets(output.offsets))
-        return WrittenOffsets(marker.query, offsets)
+                if output.blob is None:
+                    written.offsets.update(decode_offsets(output.offsets))
+                elif metrics := writers.write(self._settings, output, marker, self._servers):
+                    written.metrics[output.task] = dict(metrics)
+        return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit the offsets that transactions did not commit, if the settings require commits to Kafka.
+        """Report the metrics, and commit the offsets of tasks without output if the guarantee requires it.
 
         Raises:
             StreamsError: another query uses the same application id.
@@ -71,12 +79,15 @@ class TopicWriter(DataSourceStreamArrowWriter):
         """
         freeze_modules("commit")
         settings = SinkSettings.decode(self._settings).with_servers(self._servers)
-        found = [message for message in messages if isinstance(message, WrittenOffsets) and message.offsets]
-        if settings.commits_to_kafka and found:
-            merged = {partition: offset for message in found for partition, offset in message.offsets.items()}
-            digest = NO_OUTPUT if settings.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else 0
-            marker = Marker(found[0].query, batchId, digest)
-            _committer.commit(settings.client, settings.application_id, merged, marker)
+        found = [message for message in messages if isinstance(message, WrittenOutput)]
+        metrics = {task: changes for message in found for task, changes in message.metrics.items()}
+        if metrics and self._link is not None:
+            query = found[0].query
+            send_once(self._link, f"sink {query}", sink_metrics.to_message(query, batchId, metrics))
+        offsets = {partition: offset for message in found for partition, offset in message.offsets.items()}
+        if offsets and settings.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
+            marker = Marker(found[0].query, batchId, NO_OUTPUT)
+            _committer.commit(settings.client, settings.application_id, offsets, marker)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing, because Spark repeats the batch."""
@@ -86,7 +97,12 @@ class TopicSink(DataSource):
     """The format ``zkconsumer-topics``, with the options ``settings`` and ``serversFile``.
 
     See ``SinkSettings.encode`` and ``servers_file``.
+
+    Attributes:
+        link: see ``TopicWriter``.
     """
+
+    link: ServerAddress | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -98,7 +114,7 @@ class TopicSink(DataSource):
         freeze_modules("sink planning")
         check_modules(CONFLUENT_KAFKA)  # the process that commits offsets uses the same Python
         options: Mapping[str, str] = self.options
-        return TopicWriter(options["settings"], read_servers(options["serversFile"]))
+        return TopicWriter(options["settings"], read_servers(options["serversFile"]), self.link)
 
 
 @functools.cache

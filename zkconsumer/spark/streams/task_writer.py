@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Protocol
 
 import pyarrow as pa
@@ -33,12 +34,15 @@ class TaskWriter(Protocol):
 
     settings: SinkSettings
 
-    def write(self, output: TaskOutput, marker: Marker) -> bool:
-        """Write a task's output in a batch; return whether the offsets were committed as well.
+    def write(self, output: TaskOutput, marker: Marker) -> Mapping[str, int]:
+        """Write a task's output in a batch. With transactions, also commit its offsets.
 
         Args:
             output: output of the task.
             marker: marker of the batch.
+
+        Returns:
+            Changes of the task metrics by name: the numbers of records that the production handler dropped.
 
         Raises:
             RecordRejectedError: a record was rejected, and the production handler returned FAIL.
@@ -64,7 +68,7 @@ class PlainWriter:
         self._batch_bytes: int | None = None
         self._sender = RecordSender(settings)
 
-    def write(self, output: TaskOutput, marker: Marker) -> bool:
+    def write(self, output: TaskOutput, marker: Marker) -> Mapping[str, int]:
         """See ``TaskWriter.write``."""
         delivery = OutputDelivery(self.settings, output, marker.query)
         try:
@@ -73,7 +77,7 @@ class PlainWriter:
                 self._write_segments(delivery, failures)
         except KafkaException as error:
             raise to_error(error.args[0], f"task {output.task}") from error
-        return False
+        return delivery.metrics
 
     def _write_segments(self, delivery: OutputDelivery, failures: list[Failure]) -> None:
         """Write the records that the first attempt did not write, except the rejected ones."""
@@ -114,8 +118,9 @@ class TransactionalWriter:
         self._is_started = False
         self._last: Marker | None = None
         self._log = get_logger("zkconsumer.spark")
+        self._metrics: Mapping[str, int] = {}  # of the last batch, if this writer wrote it
 
-    def write(self, output: TaskOutput, marker: Marker) -> bool:
+    def write(self, output: TaskOutput, marker: Marker) -> Mapping[str, int]:
         """See ``TaskWriter.write``."""
         try:
             marker = marker._replace(digest=compute_digest(output))
@@ -123,11 +128,11 @@ class TransactionalWriter:
             if marker.is_same_batch(self._last):
                 self._check_repeated(output, marker)
             else:
-                self._write(output, marker)
+                self._metrics = self._write(output, marker)
                 self._last = marker
         except KafkaException as error:
             raise to_error(error.args[0], f"transactional id {self._transactional_id!r}") from error
-        return True
+        return self._metrics
 
     def close(self) -> None:
         """Close the connections."""
@@ -138,7 +143,7 @@ class TransactionalWriter:
         """Initialize the producer, and find the marker of the last committed batch."""
         if not self._is_started:
             self._sender.producer.init_transactions(_TRANSACTION_TIMEOUT_S)
-            self._last = self._offsets.find_marker(decode_offsets(output.offsets), marker)
+            self._last, self._metrics = self._offsets.find_marker(decode_offsets(output.offsets), marker), {}
             self._is_started = True
 
     def _check_repeated(self, output: TaskOutput, marker: Marker) -> None:
@@ -157,7 +162,7 @@ class TransactionalWriter:
                 raise StreamsError(text)
             self._log.error("output_changed", error=text)
 
-    def _write(self, output: TaskOutput, marker: Marker) -> None:
+    def _write(self, output: TaskOutput, marker: Marker) -> Mapping[str, int]:
         """Write a batch. If records are rejected, find all of them in aborted transactions, and write the others."""
         delivery = OutputDelivery(self.settings, output, marker.query)
         producer = self._sender.producer
@@ -179,6 +184,7 @@ class TransactionalWriter:
         producer.commit_transaction(_TRANSACTION_TIMEOUT_S)
         if delivery.batch_bytes is not None:
             self._limit_batches(delivery.batch_bytes)
+        return delivery.metrics
 
     def _abort_after(self, failures: list[Failure], delivery: OutputDelivery) -> None:
         """Handle the failures of a segment, if any, and continue in a new transaction."""
@@ -224,7 +230,7 @@ class TaskWriters:
     def __init__(self) -> None:
         self._writers: OrderedDict[tuple[str, str], TaskWriter] = OrderedDict()
 
-    def write(self, encoded: str, output: TaskOutput, marker: Marker, servers: str | None) -> bool:
+    def write(self, encoded: str, output: TaskOutput, marker: Marker, servers: str | None) -> Mapping[str, int]:
         """Write the output of a task; see ``TaskWriter.write``.
 
         Args:
@@ -252,10 +258,10 @@ class TaskWriters:
             _, writer = self._writers.popitem()
             writer.close()
 
-    def _use(self, key: tuple[str, str], writer: TaskWriter, output: TaskOutput, marker: Marker) -> bool:
+    def _use(self, key: tuple[str, str], writer: TaskWriter, output: TaskOutput, marker: Marker) -> Mapping[str, int]:
         """Write with ``writer``, and keep it for later batches unless it fails."""
         try:
-            is_committed = writer.write(output, marker)
+            metrics = writer.write(output, marker)
         except BaseException:
             writer.close()
             raise
@@ -263,4 +269,4 @@ class TaskWriters:
         if len(self._writers) > _MAX_WRITERS:
             _, oldest = self._writers.popitem(last=False)
             oldest.close()
-        return is_committed
+        return metrics
