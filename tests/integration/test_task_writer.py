@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from random import Random
@@ -199,6 +200,30 @@ def test_output_of_a_repeated_batch_that_had_none_is_an_error(
 
     with pytest.raises(StreamsError, match="the output of the repeated batch 0 differs from the committed"):
         writer().write(output_of(sink, [b"1"], source=source, next_offset=5), FIRST)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_missing_output_of_a_repeated_batch_is_reported(
+    writer: Callable[..., TaskWriter],
+    settings: Settings,
+    topic: Topics,
+    group: str,
+    fails: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sink, source = topic(1), topic(2)
+    writer().write(output_of(sink, [b"1"], source=source, next_offset=5), FIRST)
+    committer, other = OffsetCommitter(), TopicPartition(source, 1)
+    offsets, marker = {TopicPartition(source, 0): 5, other: 1}, FIRST._replace(digest=NO_OUTPUT)
+    message = f"task of partition {source}-0: the output of the repeated batch 0 differs from the committed output"
+    try:
+        for _ in range(2):
+            with pytest.raises(StreamsError, match=message) if fails else contextlib.nullcontext():
+                committer.commit(settings().client, group, offsets, marker, fails_on_changed_output=fails)
+    finally:
+        committer.close()
+
+    assert caplog.text.count("output_changed") == caplog.text.count(message) == (0 if fails else 2)
 
 
 def test_writer_that_was_fenced_is_replaced(settings: Settings, topic: Topics, read: Callable[..., list[Any]]) -> None:

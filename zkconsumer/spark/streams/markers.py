@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zkconsumer.errors import BrokerUnavailableError, StreamsError
+from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.retry import retrying
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 _PREFIX = "zkconsumer "
 #: Metadata of an offset that was committed at startup, before the first batch of a task.
 FIRST = f"{_PREFIX}first"
-_METADATA = re.compile(rf"{_PREFIX}(\S+) ([0-9]{{1,19}}) ([0-9a-f]{{8}})")
+#: Version of ``task_writer.compute_digest``. Digests of different versions cannot be compared.
+_DIGEST_VERSION = "2"
+_METADATA = re.compile(rf"{_PREFIX}(\S+) ([0-9]{{1,19}}) (?:([0-9]+):)?([0-9a-f]{{8}})")
 #: Maximum seconds that a batch waits for brokers that do not respond. Source: Kafka 3.9 StreamsConfig
 #: ``task.timeout.ms``.
 TASK_TIMEOUT_S = 300.0
@@ -40,8 +43,8 @@ class Marker(NamedTuple):
     Attributes:
         query: query id, which the checkpoint contains.
         batch: batch number.
-        digest: checksum of the task's output in the batch; ``NO_OUTPUT`` if there was none; 0 if the guarantee was
-            ``at_least_once``.
+        digest: checksum of the task's output in the batch; ``NO_OUTPUT`` if there was none; 0 if it is unknown, because
+            the guarantee was ``at_least_once``, or an earlier release computed the checksum differently.
     """
 
     query: str
@@ -50,17 +53,28 @@ class Marker(NamedTuple):
 
     def to_metadata(self) -> str:
         """Return the marker as metadata of a committed offset."""
-        return f"{_PREFIX}{self.query} {self.batch} {self.digest:08x}"
+        return f"{_PREFIX}{self.query} {self.batch} {_DIGEST_VERSION}:{self.digest:08x}"
 
     @classmethod
     def from_metadata(cls, metadata: str | None) -> Marker | None:
         """Return the marker in the metadata of a committed offset, or None if the metadata is not a marker."""
         match = _METADATA.fullmatch((metadata or "").rstrip("\0"))  # the client also stores the C string terminator
-        return None if match is None else cls(match[1], int(match[2]), int(match[3], 16))
+        if match is None:
+            return None
+        return cls(match[1], int(match[2]), int(match[4], 16) if match[3] == _DIGEST_VERSION else 0)
 
     def is_same_batch(self, other: Marker | None) -> bool:
         """Return whether both markers identify the same batch of the same query."""
         return other is not None and self[:2] == other[:2]
+
+    def has_other_output(self, other: Marker | None) -> bool:
+        """Return whether both markers identify the same batch, whose output was different."""
+        return (
+            other is not None
+            and self.is_same_batch(other)
+            and 0 not in (self.digest, other.digest)
+            and self.digest != other.digest
+        )
 
 
 def is_marked(metadata: str) -> bool:
@@ -103,6 +117,25 @@ def check_marker(
         )
 
 
+def report_changed_output(what: str, batch: int, *, fails: bool) -> None:
+    """Raise or log an error, because the output of a repeated batch differs from the committed output.
+
+    The stores then contain results that were not written to the output topics.
+
+    Args:
+        what: the task, for the error message.
+        batch: batch number.
+        fails: ``QuerySettings.fails_on_changed_output``.
+    """
+    text = (
+        f"{what}: the output of the repeated batch {batch} differs from the committed output; exactly_once_v2 requires "
+        "deterministic processors"
+    )
+    if fails:
+        raise StreamsError(text)
+    get_logger("zkconsumer.spark").error("output_changed", error=text)
+
+
 class MarkedOffsets:
     """Reads and commits the offsets of a group without members. Used by one thread.
 
@@ -141,27 +174,41 @@ class MarkedOffsets:
                 current batch was committed with another offset.
             BrokerUnavailableError: the brokers did not respond.
         """
-        found: Marker | None = None
-        for partition, (offset, metadata) in retrying(TASK_TIMEOUT_S)(self._read, list(offsets)).items():
-            marker = Marker.from_metadata(metadata)
-            if marker is not None:
-                check_marker(self._group, partition, offset, marker, own, offsets[partition])
-                found = marker if found is None else max(found, marker)
-        return found
+        return max(self._find_markers(offsets, own).values(), default=None)
 
-    def commit(self, offsets: Mapping[TopicPartition, int], marker: Marker) -> None:
-        """Commit offsets with a marker.
+    def commit(
+        self, offsets: Mapping[TopicPartition, int], marker: Marker, *, fails_on_changed_output: bool = False
+    ) -> None:
+        """Commit the offsets of tasks without output, with a marker.
+
+        If the same batch already committed an offset with output, this is reported, and the offset is kept.
 
         Raises:
-            StreamsError: another query committed an offset; see ``find_marker``.
+            StreamsError: another query committed an offset; see ``find_marker``. Or the output of a repeated batch
+                differs; see ``report_changed_output``.
             BrokerUnavailableError: the brokers did not respond.
         """
-        self.find_marker(offsets, marker)
-        retrying(TASK_TIMEOUT_S)(self._commit, offsets, marker)
+        found = self._find_markers(offsets, marker)
+        changed = [partition for partition in sorted(offsets) if marker.has_other_output(found.get(partition))]
+        for partition in changed:
+            report_changed_output(f"task of partition {partition}", marker.batch, fails=fails_on_changed_output)
+        unchanged = {partition: offset for partition, offset in offsets.items() if partition not in changed}
+        if unchanged:
+            retrying(TASK_TIMEOUT_S)(self._commit, unchanged, marker)
 
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
+
+    def _find_markers(self, offsets: Mapping[TopicPartition, int], own: Marker) -> dict[TopicPartition, Marker]:
+        """Return the markers of the committed offsets by partition; see ``find_marker``."""
+        found: dict[TopicPartition, Marker] = {}
+        for partition, (offset, metadata) in retrying(TASK_TIMEOUT_S)(self._read, list(offsets)).items():
+            marker = Marker.from_metadata(metadata)
+            if marker is not None:
+                check_marker(self._group, partition, offset, marker, own, offsets[partition])
+                found[partition] = marker
+        return found
 
     def _commit(self, offsets: Mapping[TopicPartition, int], marker: Marker) -> None:
         from confluent_kafka import KafkaException
@@ -202,7 +249,13 @@ class OffsetCommitter:
         self._settings: tuple[Mapping[str, Any], str] | None = None
 
     def commit(
-        self, client: Mapping[str, Any], group: str, offsets: Mapping[TopicPartition, int], marker: Marker
+        self,
+        client: Mapping[str, Any],
+        group: str,
+        offsets: Mapping[TopicPartition, int],
+        marker: Marker,
+        *,
+        fails_on_changed_output: bool = False,
     ) -> None:
         """Commit offsets with a marker; see ``MarkedOffsets.commit``.
 
@@ -211,16 +264,17 @@ class OffsetCommitter:
             group: consumer group, which is the application id.
             offsets: offsets to commit.
             marker: marker of the batch.
+            fails_on_changed_output: see ``QuerySettings``.
 
         Raises:
-            StreamsError: another query committed an offset; see ``MarkedOffsets.find_marker``.
+            StreamsError: another query committed an offset, or the output of a repeated batch differs.
             BrokerUnavailableError: the brokers did not respond.
         """
         if self._offsets is None or self._settings != (client, group):
             self.close()
             self._offsets, self._settings = MarkedOffsets(client, group), (client, group)
         try:
-            self._offsets.commit(offsets, marker)
+            self._offsets.commit(offsets, marker, fails_on_changed_output=fails_on_changed_output)
         except BaseException:
             self.close()
             raise

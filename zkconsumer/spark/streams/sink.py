@@ -74,7 +74,7 @@ class TopicWriter(DataSourceStreamArrowWriter):
         """Report the metrics, and commit the offsets of tasks without output if the guarantee requires it.
 
         Raises:
-            StreamsError: another query uses the same application id.
+            StreamsError: another query uses the same application id, or the output of a repeated batch differs.
             RetriableError: the brokers did not respond.
         """
         freeze_modules("commit")
@@ -86,8 +86,13 @@ class TopicWriter(DataSourceStreamArrowWriter):
             send_once(self._link, f"sink {query}", sink_metrics.to_message(query, batchId, metrics))
         offsets = {partition: offset for message in found for partition, offset in message.offsets.items()}
         if offsets and settings.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
-            marker = Marker(found[0].query, batchId, NO_OUTPUT)
-            _committer.commit(settings.client, settings.application_id, offsets, marker)
+            _committer.commit(
+                settings.client,
+                settings.application_id,
+                offsets,
+                Marker(found[0].query, batchId, NO_OUTPUT),
+                fails_on_changed_output=settings.fails_on_changed_output,
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing, because Spark repeats the batch."""

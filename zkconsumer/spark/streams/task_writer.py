@@ -10,10 +10,16 @@ from typing import Protocol
 import pyarrow as pa
 from confluent_kafka import KafkaException
 
-from zkconsumer.errors import ProducerFencedError, StreamsError
-from zkconsumer.log import get_logger
+from zkconsumer.errors import ProducerFencedError
 from zkconsumer.spark.streams.delivery import OutputDelivery
-from zkconsumer.spark.streams.markers import NO_OUTPUT, MarkedOffsets, Marker, decode_offsets, to_commits
+from zkconsumer.spark.streams.markers import (
+    NO_OUTPUT,
+    MarkedOffsets,
+    Marker,
+    decode_offsets,
+    report_changed_output,
+    to_commits,
+)
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import from_blob
 from zkconsumer.spark.streams.producer_errors import to_error
@@ -117,7 +123,6 @@ class TransactionalWriter:
         self._sender = RecordSender(settings, self._transactional_id)
         self._is_started = False
         self._last: Marker | None = None
-        self._log = get_logger("zkconsumer.spark")
         self._metrics: Mapping[str, int] = {}  # of the last batch, if this writer wrote it
 
     def write(self, output: TaskOutput, marker: Marker) -> Mapping[str, int]:
@@ -126,7 +131,9 @@ class TransactionalWriter:
             marker = marker._replace(digest=compute_digest(output))
             self._start(output, marker)
             if marker.is_same_batch(self._last):
-                self._check_repeated(output, marker)
+                if marker.has_other_output(self._last):
+                    fails = self._settings.fails_on_changed_output
+                    report_changed_output(f"task {output.task}", marker.batch, fails=fails)
             else:
                 self._metrics = self._write(output, marker)
                 self._last = marker
@@ -145,22 +152,6 @@ class TransactionalWriter:
             self._sender.producer.init_transactions(_TRANSACTION_TIMEOUT_S)
             self._last, self._metrics = self._offsets.find_marker(decode_offsets(output.offsets), marker), {}
             self._is_started = True
-
-    def _check_repeated(self, output: TaskOutput, marker: Marker) -> None:
-        """Raise or log an error if the output of a repeated batch differs from the committed output.
-
-        The stores then contain results that were not written to the output topics.
-        """
-        assert self._last is not None
-        # Markers have no digest if the guarantee was ``at_least_once`` when the batch was committed.
-        if self._last.digest and self._last.digest != marker.digest:
-            text = (
-                f"task {output.task}: the output of the repeated batch {marker.batch} differs from the committed "
-                "output; exactly_once_v2 requires deterministic processors"
-            )
-            if self.settings.fails_on_changed_output:
-                raise StreamsError(text)
-            self._log.error("output_changed", error=text)
 
     def _write(self, output: TaskOutput, marker: Marker) -> Mapping[str, int]:
         """Write a batch. If records are rejected, find all of them in aborted transactions, and write the others."""
@@ -205,7 +196,10 @@ class TransactionalWriter:
 
 
 def compute_digest(output: TaskOutput) -> int:
-    """Return a checksum of the records in a task's output, which is neither 0 nor ``NO_OUTPUT``."""
+    """Return a checksum of the records in a task's output, which is neither 0 nor ``NO_OUTPUT``.
+
+    If the checksum of the same output changes, ``markers._DIGEST_VERSION`` must change, too.
+    """
     digest = 0
     if output.blob is not None:
         table = from_blob(output.blob)

@@ -1,0 +1,42 @@
+"""Markers of committed offsets."""
+
+from __future__ import annotations
+
+import pytest
+
+from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker
+
+
+@pytest.mark.parametrize("digest", [0, NO_OUTPUT, 0xFFFFFFFF])
+def test_marker_is_read_from_metadata(digest: int) -> None:
+    marker = Marker("query-1", 17, digest)
+    assert Marker.from_metadata(marker.to_metadata()) == Marker.from_metadata(marker.to_metadata() + "\0") == marker
+
+
+@pytest.mark.parametrize("digest", ["0000abcd", "1:0000abcd", "3:0000abcd"])
+def test_digest_of_another_version_is_unknown(digest: str) -> None:
+    assert Marker.from_metadata(f"zkconsumer query-1 17 {digest}") == Marker("query-1", 17, 0)
+
+
+@pytest.mark.parametrize("metadata", [None, "", "zkconsumer first", "zkconsumer query-1 x 2:0000abcd", "other"])
+def test_other_metadata_is_no_marker(metadata: str | None) -> None:
+    assert Marker.from_metadata(metadata) is None
+
+
+@pytest.mark.parametrize(
+    ("digest", "other", "is_changed"),
+    [
+        (5, Marker("q", 3, 5), False),
+        (5, Marker("q", 3, 6), True),
+        (5, Marker("q", 3, NO_OUTPUT), True),
+        (NO_OUTPUT, Marker("q", 3, 5), True),
+        (NO_OUTPUT, Marker("q", 3, NO_OUTPUT), False),
+        (5, Marker("q", 3, 0), False),
+        (0, Marker("q", 3, 5), False),
+        (5, Marker("q", 2, 6), False),
+        (5, Marker("other", 3, 6), False),
+        (5, None, False),
+    ],
+)
+def test_output_of_same_batch_is_compared(digest: int, other: Marker | None, is_changed: bool) -> None:
+    assert Marker("q", 3, digest).has_other_output(other) is is_changed
