@@ -19,7 +19,14 @@ from waiting import wait_for
 from zkconsumer.errors import ConfigurationError, ProducerFencedError, RecordRejectedError, RetriableError, StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams import task_writer
-from zkconsumer.spark.streams.markers import NO_OUTPUT, MarkedOffsets, Marker, OffsetCommitter, encode_offsets
+from zkconsumer.spark.streams.markers import (
+    NO_OFFSET,
+    NO_OUTPUT,
+    MarkedOffsets,
+    Marker,
+    OffsetCommitter,
+    encode_offsets,
+)
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import to_blob
 from zkconsumer.spark.streams.task_writer import PlainWriter, TaskWriter, TaskWriters, TransactionalWriter
@@ -224,6 +231,27 @@ def test_missing_output_of_a_repeated_batch_is_reported(
         committer.close()
 
     assert caplog.text.count("output_changed") == caplog.text.count(message) == (0 if fails else 2)
+
+
+def test_output_before_first_range_keeps_committed_offset(
+    writer: Callable[..., TaskWriter], settings: Settings, topic: Topics, group: str
+) -> None:
+    sink, source = topic(1), topic(2)
+    first, other = TopicPartition(source, 0), TopicPartition(source, 1)
+    output = output_of(sink, [b"1"], source=source, next_offset=NO_OFFSET)
+    output = output._replace(offsets=encode_offsets({first: NO_OFFSET, other: NO_OFFSET}))
+    with pytest.raises(StreamsError, match=f"group '{group}' has no committed offset for partitions {first}, {other}:"):
+        writer().write(output, FIRST)
+    offsets = MarkedOffsets(settings().client, group)
+    try:
+        offsets.commit({other: 50}, FIRST)
+        for batch in (1, 2):
+            marker, one = Marker("query-1", batch), writer()
+            for _ in range(2):
+                one.write(output, marker)
+            assert marker.is_same_batch(offsets.find_marker({first: NO_OFFSET, other: 50}, marker))
+    finally:
+        offsets.close()
 
 
 def test_writer_that_was_fenced_is_replaced(settings: Settings, topic: Topics, read: Callable[..., list[Any]]) -> None:

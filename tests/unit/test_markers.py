@@ -1,10 +1,13 @@
-"""Markers of committed offsets."""
+"""Markers of committed offsets, and the offsets of application tasks."""
 
 from __future__ import annotations
 
 import pytest
 
-from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams.dataframe import METRICS, OFFSETS_COLUMN
+from zkconsumer.spark.streams.markers import NO_OFFSET, NO_OUTPUT, Marker, encode_offsets
+from zkconsumer.spark.streams.progress import find_task_offsets
 
 
 @pytest.mark.parametrize("digest", [0, NO_OUTPUT, 0xFFFFFFFF])
@@ -40,3 +43,10 @@ def test_other_metadata_is_no_marker(metadata: str | None) -> None:
 )
 def test_output_of_same_batch_is_compared(digest: int, other: Marker | None, is_changed: bool) -> None:
     assert Marker("q", 3, digest).has_other_output(other) is is_changed
+
+
+def test_offsets_before_first_range_are_not_committed() -> None:
+    first, second, third = (TopicPartition("t", number) for number in range(3))
+    texts = [encode_offsets({first: NO_OFFSET, second: 0}), encode_offsets({third: 7}), encode_offsets({})]
+
+    assert find_task_offsets({"observedMetrics": {METRICS: {OFFSETS_COLUMN: texts}}}) == {second: 0, third: 7}

@@ -24,7 +24,7 @@ from zkconsumer.spark.streams import task_batch
 from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.failures import describe_error
-from zkconsumer.spark.streams.markers import decode_offsets
+from zkconsumer.spark.streams.markers import NO_OFFSET, decode_offsets
 from zkconsumer.spark.streams.operator import TaskOperator
 from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, choose_keys, encode_keys, from_blob, hash_of_int
 from zkconsumer.spark.streams.pickling import check_picklable
@@ -348,6 +348,35 @@ def test_committed_offset_is_the_end_of_the_range() -> None:
     saved, offsets = run(saved, tick)
     assert offsets == {first: 63, **other}
     assert run(saved, range_to(70))[1] == {first: 70, **other}
+
+
+class Ticking(Processor):
+    """Forwards a record on each tick."""
+
+    def init(self, context: ProcessorContext) -> None:
+        context.schedule(1, PunctuationType.WALL_CLOCK_TIME, lambda now: context.forward(Record(b"k", b"v", now)))
+
+    def process(self, record: Record) -> None:
+        """Ignore the record."""
+
+
+def test_output_before_first_range_has_no_offset() -> None:
+    topology = Topology().add_source("one", "a").add_source("two", "b").add_processor("p", Ticking, "one", "two")
+    plan, state = create_plan(topology.add_sink("out", "out", "p"), {"a": 1, "b": 1}), Pages()
+    [(key, number)] = plan.tasks.items()
+    saved, found = None, []
+    for tick_ms, ends in ((10, {}), (20, {}), (30, {"b": 7}), (40, {}), (50, {"a": 50})):
+        rows = [Row(key, topic, 0, 1_000, 0, None, until) for topic, until in ends.items()]
+        batch = BatchInput.from_rows([Row(key, None, None, tick_ms, None, None), *rows])
+        saved, output, _ = run_batch(plan, number, state, saved, batch)
+        found.append((output.blob is not None, decode_offsets(output.offsets)))
+
+    first, other = TopicPartition("a", 0), TopicPartition("b", 0)
+    unknown = {first: NO_OFFSET, other: NO_OFFSET}
+    assert found == [
+        (False, {}),
+        *[(True, offsets) for offsets in (unknown, {other: 7}, {other: 7}, {first: 50, other: 7})],
+    ]
 
 
 def test_store_has_pages_although_it_is_not_persistent() -> None:

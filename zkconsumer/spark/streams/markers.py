@@ -35,6 +35,8 @@ _ATTEMPT_S = 30.0
 
 #: Digest of a task without output in a batch, if the guarantee is ``exactly_once_v2``.
 NO_OUTPUT = 1
+#: Offset of a partition before the first batch that contains a range of the partition.
+NO_OFFSET = -1
 
 
 class Marker(NamedTuple):
@@ -166,7 +168,7 @@ class MarkedOffsets:
         """Return the newest marker that the query committed for the partitions in ``offsets``, or None.
 
         Args:
-            offsets: the offsets that the current batch commits.
+            offsets: the offsets that the current batch commits; see ``complete``.
             own: marker of the current batch.
 
         Raises:
@@ -175,6 +177,28 @@ class MarkedOffsets:
             BrokerUnavailableError: the brokers did not respond.
         """
         return max(self._find_markers(offsets, own).values(), default=None)
+
+    def complete(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Replace each ``NO_OFFSET`` with the committed offset, so that a transaction can commit it with a new marker.
+
+        ``ApplicationGroup.check_markers`` ensures that each task has a committed offset. Partitions without one are
+        omitted.
+
+        Raises:
+            StreamsError: there are no committed offsets.
+            BrokerUnavailableError: the brokers did not respond.
+        """
+        if NO_OFFSET not in offsets.values():
+            return offsets
+        read = retrying(TASK_TIMEOUT_S)(self._read, list(offsets))
+        found = {one: read[one][0] if offset == NO_OFFSET else offset for one, offset in offsets.items()}
+        known = {partition: offset for partition, offset in found.items() if offset >= 0}
+        if not known:
+            raise StreamsError(
+                f"group {self._group!r} has no committed offset for partitions {', '.join(map(str, sorted(offsets)))}: "
+                "they were deleted while the application was running; restart the application"
+            )
+        return known
 
     def commit(
         self, offsets: Mapping[TopicPartition, int], marker: Marker, *, fails_on_changed_output: bool = False
@@ -206,7 +230,8 @@ class MarkedOffsets:
         for partition, (offset, metadata) in retrying(TASK_TIMEOUT_S)(self._read, list(offsets)).items():
             marker = Marker.from_metadata(metadata)
             if marker is not None:
-                check_marker(self._group, partition, offset, marker, own, offsets[partition])
+                expected = None if offsets[partition] == NO_OFFSET else offsets[partition]
+                check_marker(self._group, partition, offset, marker, own, expected)
                 found[partition] = marker
         return found
 

@@ -47,7 +47,8 @@ class TaskOutput(NamedTuple):
     Attributes:
         task: task id.
         sequence: number of records that the task wrote in earlier batches.
-        offsets: next offset of each partition of the task; see ``markers.encode_offsets``.
+        offsets: next offset of each partition from which the task has received a range; see ``markers.encode_offsets``.
+            If there is none, but output: ``NO_OFFSET`` for each partition of the task.
         blob: the records; see ``packing.to_blob``. None if there are none.
     """
 

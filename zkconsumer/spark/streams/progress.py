@@ -17,7 +17,7 @@ from zkconsumer.spark.driver import sink_metrics
 from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.streams.dataframe import METRICS, METRICS_COLUMN, OFFSETS_COLUMN
-from zkconsumer.spark.streams.markers import decode_offsets
+from zkconsumer.spark.streams.markers import NO_OFFSET, decode_offsets
 from zkconsumer.spark.streams.task_batch import LOOPED
 
 #: Health reason code while the clock is behind the last tick.
@@ -164,13 +164,14 @@ def find_ends(report: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 
 def find_task_offsets(report: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Return the offset after the last processed record of each partition, without records that wait in their tasks.
+    """Return the next offset to process in each partition from which its task has received a range.
 
     Args:
         report: progress report of a batch; see ``QueryPlan.commits_beside_batches``.
     """
     texts = report.get("observedMetrics", {}).get(METRICS, {}).get(OFFSETS_COLUMN, ())
-    return {partition: offset for text in texts for partition, offset in decode_offsets(text).items()}
+    found = {partition: offset for text in texts for partition, offset in decode_offsets(text).items()}
+    return {partition: offset for partition, offset in found.items() if offset != NO_OFFSET}
 
 
 def _find_behind(report: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.global_stores import GlobalStoresOfWorker
-from zkconsumer.spark.streams.markers import GlobalTick, decode_offsets, encode_offsets
+from zkconsumer.spark.streams.markers import NO_OFFSET, GlobalTick, decode_offsets, encode_offsets
 from zkconsumer.spark.streams.output import TaskOutput, restore_timestamps
 from zkconsumer.spark.streams.packing import from_blob, to_blob
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber
@@ -199,8 +199,8 @@ def _take_output(task: StreamTask, source_topics: Collection[str]) -> tuple[Task
     sequence, records = task.sequence, task.take_output()
     if not len(records):
         return TaskOutput(task.task_id, sequence, encode_offsets(offsets), None), 0
-    # The output of a task before its first batch with records needs an offset for the marker of the batch.
-    offsets = offsets or {min(task.partitions): 0}
+    # Before the first range, for example on an idle partition, a transaction keeps the committed offset.
+    offsets = offsets or dict.fromkeys(task.partitions, NO_OFFSET)
     batch = records.to_arrow()
     if batch.nbytes > _MAX_OUTPUT_BYTES:
         raise StreamsError(

@@ -132,7 +132,7 @@ class TransactionalWriter:
             self._start(output, marker)
             if marker.is_same_batch(self._last):
                 if marker.has_other_output(self._last):
-                    fails = self._settings.fails_on_changed_output
+                    fails = self.settings.fails_on_changed_output
                     report_changed_output(f"task {output.task}", marker.batch, fails=fails)
             else:
                 self._metrics = self._write(output, marker)
@@ -155,6 +155,7 @@ class TransactionalWriter:
 
     def _write(self, output: TaskOutput, marker: Marker) -> Mapping[str, int]:
         """Write a batch. If records are rejected, find all of them in aborted transactions, and write the others."""
+        offsets = self._offsets.complete(decode_offsets(output.offsets))
         delivery = OutputDelivery(self.settings, output, marker.query)
         producer = self._sender.producer
         producer.begin_transaction()
@@ -170,8 +171,8 @@ class TransactionalWriter:
                 self._abort_after(failures, delivery)
             if not is_complete:
                 self._restart_transaction()
-        offsets = to_commits(decode_offsets(output.offsets), marker)
-        producer.send_offsets_to_transaction(offsets, self._offsets.group_metadata, _TRANSACTION_TIMEOUT_S)
+        commits = to_commits(offsets, marker)
+        producer.send_offsets_to_transaction(commits, self._offsets.group_metadata, _TRANSACTION_TIMEOUT_S)
         producer.commit_transaction(_TRANSACTION_TIMEOUT_S)
         if delivery.batch_bytes is not None:
             self._limit_batches(delivery.batch_bytes)
