@@ -41,7 +41,7 @@ _OK_STATES: Mapping[str, frozenset[HealthState]] = {
 
 
 class HealthSource(Protocol):
-    """An object that has a ``health`` property, such as a ``ZookeeperConsumerConnector`` or a ``StreamsApp``."""
+    """An object that has a ``health`` property, such as a consumer, a ``StreamsApp`` or a ``QueryListener``."""
 
     @property
     def health(self) -> Health:

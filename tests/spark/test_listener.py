@@ -27,6 +27,7 @@ from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
 from zkconsumer.spark.driver import commits, query_listener
+from zkconsumer.spark.driver.query_health import find_trigger_interval
 from zkconsumer.spark.options.source_options import SourceOptions
 
 from .queries import Query
@@ -129,6 +130,7 @@ def test_batch_is_committed_before_next_trigger(
     one.wait_for_records(100)
     wait_until_equal(lambda: stored(zk, group, name), {0: "100"})
     assert len(members(zk, group)) == 1
+    assert find_trigger_interval(one.handle) == 3_600
 
 
 @pytest.mark.slow
@@ -265,6 +267,10 @@ def test_progress_figures_become_metrics(
     assert value("InputRowsPerSecond") > 0
     assert value("BytesPerSecond") > value("ProcessedRowsPerSecond")
     assert value("Rebalances") == 1
+    assert value("Health") == 0
+    health = metrics._queries[str(one.handle.runId)].health
+    wait_for(lambda: health._idle_plannings > 1, what="the planning process reports that there is nothing to read")
+    assert metrics.health.is_healthy
     assert value("CommitsFailed") == 0
     assert value("CommitAgeSeconds") >= 0
     assert json.loads(one.handle.lastProgress.json)["sources"][0]["latestOffset"]["commits"] >= 1

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from zkconsumer.health import HealthState
 from zkconsumer.spark.driver.metrics import query_metrics
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -55,7 +56,10 @@ def test_declared_metrics_are_those_of_query(tables: Any) -> None:
         **dict.fromkeys(("rereadRecords", "commits", "commitsFailed", "commitAgeSeconds"), 0),
     }
     sources = [{"endOffset": {"group": "g", "ranges": {}}, "latestOffset": latest}]
-    found = {f"``{name.group}:type={name.type},name={name.name}``" for name in query_metrics("q", {"sources": sources})}
+    found = {
+        f"``{name.group}:type={name.type},name={name.name}``"
+        for name in query_metrics("q", {"sources": sources}, HealthState.HEALTHY)
+    }
 
     listener = "zkconsumer.spark:type=QueryListener,name="
     commits = {f"``{listener}CommitsSucceeded``", f"``{listener}CommitsFailed``"}

@@ -14,6 +14,7 @@ from waiting import wait_for
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.health import HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.spark import driver_link
 from zkconsumer.spark.data_loss import DataLossError, range_deleted, start_offset_deleted
@@ -241,12 +242,12 @@ class FinishedQuery:
 def test_metrics_of_two_sources_are_combined_by_kind() -> None:
     first = {"latest": {"a": {"0": 50, "1": 10}}, "lag": 30, "maxOffsetsBehindLatest": 25, "minOffsetsBehindLatest": 5}
     second = {"latest": {"b": {"0": 90}}, "lag": 60, "maxOffsetsBehindLatest": 60, "minOffsetsBehindLatest": 60}
-    first["health"], second["health"] = "stalled", "healthy"
     sources = [
         {"endOffset": {"group": "g", "ranges": {}}, "latestOffset": latest | {"owned": 1, "commitAgeSeconds": age}}
         for latest, age in ((first, 2.5), (second, 1.5))
     ]
-    metrics = {name.name: value for name, value in query_metrics("q", {"sources": sources}).items()}
+    found = query_metrics("q", {"sources": sources}, HealthState.STALLED)
+    metrics = {name.name: value for name, value in found.items()}
     expected = {"Lag": 90, "MaxOffsetsBehindLatest": 60, "MinOffsetsBehindLatest": 5, "AvgOffsetsBehindLatest": 30}
     assert metrics.items() >= (expected | {"OwnedPartitions": 2, "CommitAgeSeconds": 2.5, "Health": 2}).items()
 
@@ -268,7 +269,7 @@ def test_lag_and_metrics_show_newest_counts() -> None:
     shown = lag(one)
     assert (shown.records_lost, shown.records_skipped) == ({A: 9, B: 1}, {B: 2})
     assert "records_lost=10, records_skipped=2" in shown._repr_html_()
-    metrics = query_metrics("q", one.recentProgress[0])
+    metrics = query_metrics("q", one.recentProgress[0], HealthState.HEALTHY)
     assert {name.tags: value for name, value in metrics.items() if name.name == "RecordsLost"} == {
         (("query", "q"),): 10,
         (("query", "q"), ("topic", "t"), ("partition", "0")): 9,

@@ -8,7 +8,7 @@ import pytest
 from clocks import Clock
 
 from zkconsumer.health import HealthState, ProgressWatch
-from zkconsumer.spark.streams.activity import QueryActivity, QueryStatus
+from zkconsumer.spark.driver.activity import QueryActivity, QueryStatus
 
 IDLE = QueryStatus("Waiting for next trigger", is_active=False, last_batch=7)
 RUNNING = QueryStatus("Processing new data", is_active=True, last_batch=7)

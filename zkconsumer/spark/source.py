@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import CodeType, FrameType
@@ -31,6 +32,9 @@ from zkconsumer.spark.executor.task_reports import ReportListener, SkippedRange,
 from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.spark.offset import INITIAL, BatchOffset, group_by_topic
 from zkconsumer.spark.options.source_options import SourceOptions, check_not_table
+
+#: Minimum seconds between two reports that there is nothing to read.
+_IDLE_REPORT_INTERVAL_S = 1.0
 
 if TYPE_CHECKING:  # executors import this module, but do not plan batches
     from zkconsumer.spark.batch import ZkConsumerBatchReader
@@ -152,6 +156,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._is_bounded = False
         self._reports: ReportListener | None = None
         self._link: DriverLink | None = None
+        self._idle_reported_at = -_IDLE_REPORT_INTERVAL_S
 
     # ---- in the planning process ----
 
@@ -189,8 +194,12 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if self._reports is not None and self._reports.has_ended:
             return BatchOffset.from_json(start).end_of_stream().to_json()
         if isinstance(limit, ReadMaxRows):
-            return planner.plan(start, limit.max_rows)
-        return planner.plan(start, is_last=True)  # Trigger.Once ignores the limits
+            end = planner.plan(start, limit.max_rows)
+        else:
+            end = planner.plan(start, is_last=True)  # Trigger.Once ignores the limits
+        if end is start:
+            self._report_idle(planner)
+        return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the end offsets, the lag and the member's state for progress events; None before the first batch."""
@@ -276,6 +285,14 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 self._link = DriverLink(planner.consumer_id, self._cores, planner.finish_reported_batch)
                 self._link.connect(self._link_address)
         return self._planner
+
+    def _report_idle(self, planner: Planner) -> None:
+        """Report the current state to the driver, because Spark sends no progress report without a batch."""
+        now = time.monotonic()
+        if self._link is not None and now >= self._idle_reported_at + _IDLE_REPORT_INTERVAL_S:
+            self._idle_reported_at, latest = now, planner.latest()
+            state = {key: latest[key] for key in ("lag", "owned", "health", "healthReasons")}
+            self._link.send(idle={"group": self._options.consumer.group_id, **state})
 
     def _record_skipped(self, ranges: Iterable[SkippedRange]) -> None:
         """Record the offsets that a task skipped. Called in a ``ReportListener`` thread."""

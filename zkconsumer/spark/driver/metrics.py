@@ -19,6 +19,7 @@ _INPUT_RATE = _declare("InputRowsPerSecond", "Rows produced to the topics per se
 _PROCESSING_RATE = _declare("ProcessedRowsPerSecond", "Rows processed per second.")
 _BYTE_RATE = _declare("BytesPerSecond", "Bytes processed per second, estimated by sampling records.")
 _LAG = _declare("Lag", "Total lag of all partitions, in offsets.")
+_HEALTH = _declare("Health", "0 healthy, 1 rebalancing, 2 stalled, 3 disconnected, 4 failed.")
 _MEAN_LAG = _declare("AvgOffsetsBehindLatest", "Average lag per partition, in offsets.")
 
 #: By ``latestOffset`` key of a progress report: the metric, and the function that combines the values of several
@@ -33,7 +34,6 @@ _BY_KEY: dict[str, tuple[Metric, Callable[[list[float]], float]]] = {
     "commits": (_declare("Commits", "Number of commits since the start."), sum),
     "commitsFailed": (_declare("CommitsFailed", "Number of failed commits since the start."), sum),
     "commitAgeSeconds": (_declare("CommitAgeSeconds", "Seconds since the last commit."), max),
-    "health": (_declare("Health", "0 healthy, 1 rebalancing, 2 stalled, 3 disconnected, 4 failed."), max),
 }
 
 #: Metrics for the ``latestOffset`` keys whose values are counts by partition. There is one metric for the query, and
@@ -48,13 +48,19 @@ _BY_PARTITION = {
 }
 
 
-def query_metrics(query: str, progress: Mapping[str, Any]) -> dict[MetricName, float]:
+def query_metrics(query: str, progress: Mapping[str, Any] | None, health: HealthState) -> dict[MetricName, float]:
     """Return the metrics of a query.
 
     Args:
         query: name or id of the query.
-        progress: a progress report as a JSON object.
+        progress: the last progress report as a JSON object; None before the first one.
+        health: current health of the query, which is more recent than that in the report.
     """
+    of_health = {_HEALTH.named(query=query): float(health)}
+    return of_health if progress is None else of_health | _progress_metrics(query, progress)
+
+
+def _progress_metrics(query: str, progress: Mapping[str, Any]) -> dict[MetricName, float]:
     metrics = {
         _INPUT_RATE: float(progress.get("inputRowsPerSecond") or 0),
         _PROCESSING_RATE: float(progress.get("processedRowsPerSecond") or 0),
@@ -69,8 +75,6 @@ def query_metrics(query: str, progress: Mapping[str, Any]) -> dict[MetricName, f
         bytes_per_second = rows_per_second * float(latest.get("bytesPerRecord") or 0)
         metrics[_BYTE_RATE] = metrics.get(_BYTE_RATE, 0.0) + bytes_per_second
         partitions += sum(map(len, latest.get("latest", {}).values()))
-        if "health" in latest:
-            latest = {**latest, "health": HealthState[latest["health"].upper()]}
         for key in _BY_KEY:
             if latest.get(key) is not None:
                 values.setdefault(key, []).append(float(latest[key]))

@@ -24,12 +24,14 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.health import Health
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName, Metrics
 from zkconsumer.spark.driver import sink_metrics, skipped
 from zkconsumer.spark.driver.commits import CompletedBatch, DriverCommits, UncommittedBatches
 from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.driver.metrics import query_metrics
+from zkconsumer.spark.driver.query_health import QueryHealth
 from zkconsumer.spark.driver_link import PlannerConnections
 from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.spark.offset import from_offset
@@ -56,8 +58,8 @@ _EVENTS_TIMEOUT_MS = 10_000
 #: check also looks up the number of executor cores.
 _CHECK_INTERVAL_S = 1.0
 
-#: Used instead of a run id in events that contain a planning process's commit confirmation.
-_COMMITTED = "committed"
+#: Used instead of a run id in events that contain a planning process's commit confirmation, or its state.
+_COMMITTED, _PLANNED_NOTHING = "committed", "idle"
 
 _STOP, _IDLE, _TERMINATED = object(), object(), object()
 
@@ -68,6 +70,7 @@ class _Query:
 
     Attributes:
         sources: options of the query's ``format("zkconsumer")`` sources.
+        health: health of the query.
         due: time (``time.monotonic``) of the next attempt to commit the query's batches; None if none is scheduled.
         reported: number of the last report to the planning process, and the reported batch, by source index.
         progress: last progress report; None before the first one.
@@ -76,6 +79,7 @@ class _Query:
     name: str
     sources: list[SourceOptions]
     uncommitted: UncommittedBatches
+    health: QueryHealth
     due: float | None = None
     reported: dict[int, tuple[int, CompletedBatch]] = field(default_factory=dict)
     progress: Mapping[str, Any] | None = None
@@ -155,6 +159,11 @@ class QueryListener(StreamingQueryListener):
         return None
 
     @property
+    def health(self) -> Health:
+        """Whether the running queries make progress, and if not, why; see ``HealthServer``."""
+        return Health.of(reason for query in list(self._queries.values()) for reason in query.health.reasons())
+
+    @property
     def metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
         """Metrics of the running queries, from their last progress reports, and of the listener's commits."""
         return self._metrics.snapshot()
@@ -164,13 +173,15 @@ class QueryListener(StreamingQueryListener):
     def onQueryStarted(self, event: Any) -> None:
         """Read the options of the query's sources, because later events do not contain these options."""
         try:
-            sources = list(_read_sources(self._spark.streams.get(str(event.id))))
+            query = self._spark.streams.get(str(event.id))
+            sources = list(_read_sources(query))
         except Exception as error:  # Spark's own log message would not identify the query
             self._log.warning("query_not_monitored", query=str(event.id), error=repr(error))
             return
         if sources:
             name = event.name or str(event.id)
-            self._events.put((str(event.runId), _Query(name, sources, UncommittedBatches(name, sources))))
+            health = QueryHealth(self._spark, query, name, {source.consumer.group_id for source in sources})
+            self._events.put((str(event.runId), _Query(name, sources, UncommittedBatches(name, sources), health)))
 
     def onQueryProgress(self, event: Any) -> None:
         """Handle a completed batch."""
@@ -227,6 +238,8 @@ class QueryListener(StreamingQueryListener):
                 self._stop_listening()
             elif self._queries:
                 self._refresh_cores()
+                for query in self._queries.values():
+                    query.health.update(has_uncommitted=bool(query.uncommitted))
         due = min((query.due for query in self._queries.values() if query.due is not None), default=math.inf)
         try:
             return self._events.get(timeout=max(0.0, min(due, self._checked_at + _CHECK_INTERVAL_S) - now))
@@ -236,8 +249,13 @@ class QueryListener(StreamingQueryListener):
     def _handle(self, run: str, event: Any) -> None:
         """Handle an event: a started query, a progress report, ``_IDLE`` or ``_TERMINATED``.
 
-        If ``run`` is ``_COMMITTED``, the event is the number of a report whose batch the planning process committed.
+        If ``run`` is ``_COMMITTED``, the event is the number of a report whose batch the planning process committed. If
+        it is ``_PLANNED_NOTHING``, the event is a planning process's consumer id and state.
         """
+        if run == _PLANNED_NOTHING:
+            for each in self._queries.values():
+                each.health.add_idle(*event)
+            return
         if run == _COMMITTED:
             for each in self._queries.values():
                 each.confirm(event)
@@ -276,11 +294,14 @@ class QueryListener(StreamingQueryListener):
                 self._stop_query(run)
         query.due = time.monotonic() + _COMMIT_DELAY_S
         query.progress = progress
+        query.health.add_progress(progress)
 
     def _receive(self, consumer_id: str, message: Mapping[str, Any]) -> None:
         """Handle a message from a planning process or a sink, in the thread of its connection."""
         if "committed" in message:
             self._events.put((_COMMITTED, message["committed"]))
+        elif "idle" in message:
+            self._events.put((_PLANNED_NOTHING, (consumer_id, message["idle"])))
         elif "sink" in message:
             sink_metrics.add(message["sink"])
         else:
@@ -326,8 +347,8 @@ class QueryListener(StreamingQueryListener):
 
     def _gauges(self) -> Iterator[tuple[MetricName, float]]:
         for query in list(self._queries.values()):
-            if query.progress is not None:
-                yield from query_metrics(query.name, query.progress).items()
+            state = Health.of(query.health.reasons()).state
+            yield from query_metrics(query.name, query.progress, state).items()
 
 
 def _read_sources(query: Any) -> Iterator[SourceOptions]:

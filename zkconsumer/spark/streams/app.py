@@ -16,7 +16,7 @@ from zkconsumer.errors import ConfigurationError, StreamsError
 from zkconsumer.health import Health, HealthReason, HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import Kind, MetricName, declare
-from zkconsumer.spark.streams.activity import QueryActivity, QueryStatus
+from zkconsumer.spark.driver.activity import QueryActivity, QueryStatus
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.failures import describe_error
 from zkconsumer.spark.streams.progress import Progress, ProgressReports

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Kind, MetricName, declare
 from zkconsumer.spark.driver import sink_metrics
 from zkconsumer.spark.driver.lag import offset_object
+from zkconsumer.spark.driver.query_health import ReportedReasons
 from zkconsumer.spark.offset import from_offset
 from zkconsumer.spark.streams.dataframe import METRICS, METRICS_COLUMN, OFFSETS_COLUMN
 from zkconsumer.spark.streams.markers import NO_OFFSET, decode_offsets
@@ -73,8 +73,7 @@ class ProgressReports:
         self._totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._last: Mapping[str, Any] | None = None
         self._last_processed = 0
-        #: Health reasons in the last report, by code.
-        self._reasons: dict[str, HealthReason] = {}
+        self._reasons = ReportedReasons()
 
     def add(self, report: Mapping[str, Any]) -> int:
         """Add the report of a batch.
@@ -94,10 +93,7 @@ class ProgressReports:
                     f"the clock is {behind_ms / 1_000:.1f} s behind the last tick, so wall-clock punctuators are not "
                     "called until it has caught up; check the clock of the driver"
                 )
-            self._reasons = {
-                code: HealthReason(HealthState.STALLED, code, self._find_since(code), message)
-                for code, message in found.items()
-            }
+            self._reasons.update({code: (HealthState.STALLED, message) for code, message in found.items()})
             for task, of_task in changes:
                 self._totals[task].update(of_task)
         return processed + looped
@@ -143,14 +139,7 @@ class ProgressReports:
 
     def health_reasons(self) -> Iterator[HealthReason]:
         """Yield the reasons why the query's sources were not healthy in the last batch."""
-        with self._lock:
-            reasons = list(self._reasons.values())
-        yield from reasons
-
-    def _find_since(self, code: str) -> float:
-        """Return when a reason was first reported, in seconds since the epoch."""
-        known = self._reasons.get(code)
-        return time.time() if known is None else known.since
+        yield from self._reasons
 
 
 def find_ends(report: Mapping[str, Any]) -> dict[TopicPartition, int]:

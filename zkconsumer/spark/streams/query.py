@@ -14,8 +14,8 @@ from zkconsumer.health import HealthReason
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName
 from zkconsumer.retry import retrying
+from zkconsumer.spark.driver.activity import QueryStatus, describe_running_tasks
 from zkconsumer.spark.driver.query_listener import QueryListener
-from zkconsumer.spark.streams.activity import QueryStatus, describe_running_tasks
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.checkpoint import StoredApplication, open_application
 from zkconsumer.spark.streams.checkpoint_directory import CheckpointDirectory

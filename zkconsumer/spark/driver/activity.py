@@ -1,4 +1,4 @@
-"""Detects that an application's query makes no progress, and which tasks are running."""
+"""Detects that a query makes no progress, and which of its tasks are running."""
 
 from __future__ import annotations
 
@@ -47,49 +47,56 @@ class QueryActivity:
         self._describe_tasks = describe_tasks
         self._status = QueryStatus()
 
-    def update(self, status: QueryStatus, *, lag: int = 0) -> None:
+    def update(self, status: QueryStatus, *, lag: int = 0, idle_plannings: int = 0) -> None:
         """Record the state of the query.
 
         Args:
             status: current state of the query.
             lag: number of unread records after the last batch.
+            idle_plannings: number that increases if planning finds no records for a batch. This is progress unless
+                there are unread records.
         """
         self._status = status
-        self._watch.update(status.last_batch, has_work=status.is_active or lag > 0)
+        position = status.last_batch, 0 if lag else idle_plannings
+        self._watch.update(position, has_work=status.is_active or lag > 0)
 
     def end(self) -> None:
         """Record that the query ended."""
         self._watch.update(None, has_work=False)
 
-    def health_reasons(self) -> Iterator[HealthReason]:
-        """Yield the reason if a batch has been running, or no batch was run, for too long."""
+    def health_reasons(self, prefix: str = "") -> Iterator[HealthReason]:
+        """Yield the reason if a batch has been running, or no batch was run, for too long.
+
+        Args:
+            prefix: beginning of the message, which identifies the query.
+        """
         waited_s = self._watch.find_stall()
         if waited_s is None:
             return
         status, since = self._status, time.time() - waited_s
         if status.message == _RUNNING:
-            text = f"batch {status.last_batch + 1} has been running for {waited_s:.0f} s"
+            text = f"{prefix}batch {status.last_batch + 1} has been running for {waited_s:.0f} s"
             tasks = self._describe_tasks()
             yield HealthReason(HealthState.STALLED, BATCH_RUNNING, since, f"{text}: {tasks}" if tasks else text)
         else:
-            text = f"no batch was finished for {waited_s:.0f} s; status of the query: {status.message}"
+            text = f"{prefix}no batch was finished for {waited_s:.0f} s; status of the query: {status.message}"
             yield HealthReason(HealthState.STALLED, NO_BATCH, since, text)
 
 
-def describe_running_tasks(spark: Any, run_id: str, tasks_by_partition: Mapping[int, Sequence[str]]) -> str:
+def describe_running_tasks(spark: Any, run_id: str, tasks_by_partition: Mapping[int, Sequence[str]] | None) -> str:
     """Describe the running Spark tasks of a query; empty if there are none, or if Spark does not report them.
 
     Args:
         spark: the Spark session.
         run_id: run id of the query, which is the job group of its Spark jobs.
-        tasks_by_partition: task ids by Spark partition of the operator.
+        tasks_by_partition: task ids by Spark partition of the operator of an application; None for other queries.
     """
     with contextlib.suppress(Py4JError):
         return _join(_list_running(spark.sparkContext._jsc.sc(), run_id, tasks_by_partition))
     return ""
 
 
-def _list_running(context: Any, run_id: str, tasks_by_partition: Mapping[int, Sequence[str]]) -> Iterator[str]:
+def _list_running(context: Any, run_id: str, tasks_by_partition: Mapping[int, Sequence[str]] | None) -> Iterator[str]:
     tracker = context.statusTracker()
     for job in tracker.getJobIdsForGroup(run_id):
         info = tracker.getJobInfo(job)
@@ -100,14 +107,17 @@ def _list_running(context: Any, run_id: str, tasks_by_partition: Mapping[int, Se
             running = context.statusStore().taskList(stage, 0, 1_000_000)
             for number in range(running.size()):
                 task = running.apply(number)
-                if task.status() == "RUNNING":
-                    yield _describe_task(task, tasks_by_partition if stage == max(stages) else {})
+                if task.status() != "RUNNING":
+                    continue
+                what = f"partition {task.partitionId()} of Spark stage {stage}"
+                if tasks_by_partition is not None:
+                    what = _describe_task(task.partitionId(), tasks_by_partition if stage == max(stages) else {})
+                yield f"{what} on {task.host()}"
 
 
-def _describe_task(task: Any, tasks_by_partition: Mapping[int, Sequence[str]]) -> str:
-    tasks = tasks_by_partition.get(task.partitionId())  # empty for the stages before the operator
-    what = f"Spark partition {task.partitionId()} of the source" if tasks is None else f"task {' or '.join(tasks)}"
-    return f"{what} on {task.host()}"
+def _describe_task(partition: int, tasks_by_partition: Mapping[int, Sequence[str]]) -> str:
+    tasks = tasks_by_partition.get(partition)  # empty for the stages before the operator
+    return f"Spark partition {partition} of the source" if tasks is None else f"task {' or '.join(tasks)}"
 
 
 def _join(texts: Iterable[str]) -> str:

@@ -1,0 +1,122 @@
+"""Health of a streaming query, from its progress reports, its status, and the state of its planning processes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from zkconsumer.health import HealthReason, HealthState, ProgressWatch
+from zkconsumer.spark.driver.activity import QueryActivity, QueryStatus, describe_running_tasks
+from zkconsumer.spark.driver.lag import offset_object
+
+#: Expected interval between two attempts to commit a finished batch, in seconds.
+_COMMIT_INTERVAL_S = 10.0
+
+
+class ReportedReasons:
+    """Health reasons that were reported as codes, with the time when each code was first reported.
+
+    One thread updates them; any thread may read them.
+    """
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, HealthReason] = {}
+
+    def __iter__(self) -> Iterator[HealthReason]:
+        return iter(list(self._reasons.values()))
+
+    def update(self, found: Mapping[str, tuple[HealthState, str]]) -> None:
+        """Replace the reasons.
+
+        Args:
+            found: state and message by code.
+        """
+        known, now = self._reasons, time.time()
+        self._reasons = {
+            code: HealthReason(state, code, known[code].since if code in known else now, message)
+            for code, (state, message) in found.items()
+        }
+
+
+class QueryHealth:
+    """Determines whether a query makes progress. The listener thread updates it; any thread may read it.
+
+    Args:
+        spark: the Spark session.
+        query: the streaming query.
+        name: name or id of the query, for messages.
+        groups: ``group.id`` of the query's sources.
+    """
+
+    def __init__(self, spark: Any, query: Any, name: str, groups: Collection[str]) -> None:
+        self._query, self._name, self._groups = query, name, groups
+        self._activity = QueryActivity(
+            find_trigger_interval(query), lambda: describe_running_tasks(spark, query.runId, None)
+        )
+        self._commits = ProgressWatch(_COMMIT_INTERVAL_S)
+        self._reported = ReportedReasons()
+        #: Last state of each planning process, by consumer id: ``lag``, ``owned``, ``health`` and
+        #: ``healthReasons``.
+        self._states: dict[str, Mapping[str, Any]] = {}
+        self._last_batch, self._idle_plannings = -1, 0
+
+    def add_progress(self, progress: Mapping[str, Any]) -> None:
+        """Record a finished batch, given its progress report."""
+        self._last_batch = progress["batchId"]
+        states = (offset_object(source.get("latestOffset")) for source in progress["sources"])
+        self._states = {state["consumer"]: state for state in states if "consumer" in state}
+        self._update_reported()
+
+    def add_idle(self, consumer_id: str, state: Mapping[str, Any]) -> None:
+        """Record that a planning process planned no batch, if it belongs to the query.
+
+        Args:
+            consumer_id: consumer id of the planning process.
+            state: its group and current state, as in ``latestOffset`` of progress reports.
+        """
+        if consumer_id in self._states or (not self._states and state["group"] in self._groups):
+            self._states[consumer_id] = state
+            self._idle_plannings += 1
+            self._update_reported()
+
+    def update(self, *, has_uncommitted: bool) -> None:
+        """Record the current state of the query.
+
+        Args:
+            has_uncommitted: whether the offsets of a finished batch have not been committed.
+        """
+        self._commits.update(None, has_work=has_uncommitted)
+        with contextlib.suppress(Exception):  # the session is being stopped
+            found = self._query.status
+            status = QueryStatus(str(found["message"]), bool(found["isTriggerActive"]), self._last_batch)
+            # The last known lag of a query without partitions is that of partitions which other members read.
+            lag = sum(int(state["lag"]) for state in self._states.values() if state["owned"])
+            self._activity.update(status, lag=lag, idle_plannings=self._idle_plannings)
+
+    def reasons(self) -> Iterator[HealthReason]:
+        """Yield the reasons why the query is not healthy."""
+        yield from self._reported
+        yield from self._activity.health_reasons(f"query {self._name!r}: ")
+        waited_s = self._commits.find_stall()
+        if waited_s is not None:
+            message = f"query {self._name!r}: the offsets of a finished batch were not committed for {waited_s:.0f} s"
+            yield HealthReason(HealthState.STALLED, "commit_failed", time.time() - waited_s, message)
+
+    def _update_reported(self) -> None:
+        message = f"query {self._name!r}: see the log of the planning process"
+        self._reported.update(
+            {
+                code: (HealthState[state["health"].upper()], message)
+                for state in self._states.values()
+                for code in state.get("healthReasons", ())
+            }
+        )
+
+
+def find_trigger_interval(query: Any) -> float:
+    """Return the trigger interval of a streaming query in seconds; 0 if it starts batches without waiting."""
+    with contextlib.suppress(Exception):  # other triggers have no interval
+        return float(query._jsq.streamingQuery().trigger().intervalMs()) / 1_000
+    return 0.0
