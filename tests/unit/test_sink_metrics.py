@@ -7,16 +7,21 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 from unit.test_streams_output import output_of, settings
 from unit.test_streams_output import read as read_output
 from unit.test_streams_progress import report_of
 
+from zkconsumer.message import TopicPartition
 from zkconsumer.spark.driver import sink_metrics
 from zkconsumer.spark.driver.query_listener import QueryListener
 from zkconsumer.spark.driver_link import send_once
 from zkconsumer.spark.keyed_server import ServerAddress
+from zkconsumer.spark.streams import sink
+from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker, encode_offsets
+from zkconsumer.spark.streams.output import ProcessingGuarantee, TaskOutput
 from zkconsumer.spark.streams.progress import ProgressReports
 from zkconsumer.spark.streams.rejected_records import RejectedRecords
 from zkconsumer.spark.streams.sink import TopicWriter, WrittenOutput
@@ -92,6 +97,47 @@ def test_batch_without_dropped_records_is_not_reported(caplog: pytest.LogCapture
     commit(None, 7, {"0_0": DROPPED})
 
     assert not caplog.records
+
+
+class Commits:
+    """Records the arguments of ``OffsetCommitter.commit``."""
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+
+    def commit(self, _client: Any, *arguments: Any, fails_on_changed_output: bool) -> None:
+        self.found.append((*arguments, fails_on_changed_output))
+
+
+class Writers:
+    """Drops the records of task 0_3."""
+
+    def write(self, _settings: str, output: TaskOutput, _marker: Marker) -> dict[str, int]:
+        return DROPPED if output.task == "0_3" else {}
+
+
+@pytest.mark.parametrize("guarantee", list(ProcessingGuarantee))
+def test_offsets_of_tasks_without_output_are_committed(
+    guarantee: ProcessingGuarantee, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits, first = Commits(), TopicPartition("t", 0)
+    monkeypatch.setattr(sink, "_committer", commits)
+    monkeypatch.setattr(sink, "_find_batch", lambda: Marker("query", 9))
+    monkeypatch.setattr(sink, "_open_writers", Writers)
+    outputs = [
+        TaskOutput("0_0", 0, encode_offsets({first: 7}), None),
+        output_of([{}])._replace(offsets=encode_offsets({TopicPartition("t", 3): 8})),
+        output_of([{}])._replace(task="0_4"),
+    ]
+    rows = pa.RecordBatch.from_pylist([one._asdict() for one in outputs])
+    writer = TopicWriter(settings(guarantee=guarantee).encode(), None)
+
+    written: Any = writer.write(iter([rows]))
+    writer.commit([written], 9)
+
+    assert written == WrittenOutput("query", {first: 7}, {"0_3": DROPPED})
+    expected = [("app", {first: 7}, Marker("query", 9, NO_OUTPUT), True)]
+    assert commits.found == (expected if guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2 else [])
 
 
 @pytest.mark.parametrize("is_listening", [False, True])

@@ -98,12 +98,13 @@ class _Query:
 class QueryListener(StreamingQueryListener):
     """Observes a session's ``format("zkconsumer")`` queries. Created by ``zkconsumer.spark.register``.
 
-    It is a ``MetricsSource``: ``zkconsumer.prometheus.ConsumerCollector(listener)`` exports lag, rates and commits.
+    It is a ``MetricsSource``: ``zkconsumer.prometheus.ConsumerCollector(listener)`` exports lag, rates and commits. It
+    is also a ``HealthSource`` for ``HealthServer``.
     Spark's threads put events on a queue, and the listener thread handles them. Other threads commit offsets. PySpark
     has no event for ``spark.stop()``, so the listener thread checks every second whether the application has ended, and
     closes the listener if it has.
 
-    The class has many methods, because it implements both Spark's listener interface and ``MetricsSource``.
+    The class has many methods, because it implements Spark's listener interface and both of these.
     """
 
     def __init__(self, spark: Any) -> None:
