@@ -5,15 +5,37 @@ from __future__ import annotations
 import pytest
 
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams import markers
 from zkconsumer.spark.streams.dataframe import METRICS, OFFSETS_COLUMN
-from zkconsumer.spark.streams.markers import NO_OFFSET, NO_OUTPUT, Marker, encode_offsets
+from zkconsumer.spark.streams.markers import FIRST, NO_OFFSET, NO_OUTPUT, Marker, encode_offsets
 from zkconsumer.spark.streams.progress import find_task_offsets
 
 
 @pytest.mark.parametrize("digest", [0, NO_OUTPUT, 0xFFFFFFFF])
 def test_marker_is_read_from_metadata(digest: int) -> None:
     marker = Marker("query-1", 17, digest)
-    assert Marker.from_metadata(marker.to_metadata()) == Marker.from_metadata(marker.to_metadata() + "\0") == marker
+    for other in ("", "\0", "\0\0x", "1", "\ufffd"):
+        assert Marker.from_metadata(marker.to_metadata() + other) == marker
+
+
+class Committed:
+    """A committed offset with invalid bytes after its metadata, like those that librdkafka can return."""
+
+    def __init__(self, metadata: str) -> None:
+        self._data = metadata.encode() + b"\xe1\x40"
+
+    @property
+    def metadata(self) -> str:
+        return self._data.decode()
+
+
+@pytest.mark.parametrize("metadata", [FIRST, Marker("query-1", 17, 5).to_metadata()])
+def test_metadata_may_be_followed_by_invalid_bytes(metadata: str) -> None:
+    found = markers._read_metadata(Committed(metadata))
+
+    assert found is not None
+    assert found.startswith(metadata)
+    assert Marker.from_metadata(found) == Marker.from_metadata(metadata)
 
 
 @pytest.mark.parametrize("digest", ["0000abcd", "1:0000abcd", "3:0000abcd"])

@@ -59,8 +59,12 @@ class Marker(NamedTuple):
 
     @classmethod
     def from_metadata(cls, metadata: str | None) -> Marker | None:
-        """Return the marker in the metadata of a committed offset, or None if the metadata is not a marker."""
-        match = _METADATA.fullmatch((metadata or "").rstrip("\0"))  # the client also stores the C string terminator
+        """Return the marker at the beginning of a committed offset's metadata, or None if there is no marker.
+
+        Other characters can follow: librdkafka also stores the C string terminator, and if it is missing, returns
+        additional bytes of its memory.
+        """
+        match = _METADATA.match(metadata or "")
         if match is None:
             return None
         return cls(match[1], int(match[2]), int(match[4], 16) if match[3] == _DIGEST_VERSION else 0)
@@ -263,7 +267,15 @@ class MarkedOffsets:
                 raise BrokerUnavailableError(
                     f"could not read the offset of group {self._group!r} for partition {place}: {one.error.str()}"
                 )
-        return {TopicPartition(one.topic, one.partition): (one.offset, one.metadata) for one in found}
+        return {TopicPartition(one.topic, one.partition): (one.offset, _read_metadata(one)) for one in found}
+
+
+def _read_metadata(committed: Any) -> str | None:
+    """Return the metadata of a committed offset, even if additional bytes follow it; see ``Marker.from_metadata``."""
+    try:
+        return committed.metadata  # type: ignore[no-any-return]
+    except UnicodeDecodeError as error:
+        return error.object.decode(errors="replace")
 
 
 class OffsetCommitter:
