@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator
 
 from zkconsumer.metrics import MetricsSource
+from zkconsumer.optional_packages import install_command
 
 try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -25,7 +26,9 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "prometheus_client":
         raise
-    message = f"{__name__} requires prometheus_client, which is not installed; run pip install prometheus_client"
+    message = (
+        f"{__name__} requires prometheus_client, which is not installed; run {install_command('prometheus_client')}"
+    )
     raise ModuleNotFoundError(message, name=error.name) from None
 
 

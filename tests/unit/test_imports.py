@@ -29,6 +29,7 @@ ORDER = [
         "excerpt",
         "argument_checks",
         "event_limits",
+        "optional_packages",
         "log",
         "javahash",
         "metrics",

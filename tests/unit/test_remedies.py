@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import zkconsumer
 from zkconsumer.config.properties import PROPERTIES
 from zkconsumer.message import Endpoint
+from zkconsumer.optional_packages import REQUIREMENTS
 from zkconsumer.spark.options.table import OPTIONS
 
 _PACKAGE = Path(zkconsumer.__file__).parent
@@ -36,6 +38,22 @@ def _texts() -> Iterator[tuple[str, str]]:
                 yield f"{path.name}:{node.lineno}", node.value
     for path in sorted(_DOCS.glob("*.rst")):
         yield path.name, path.read_text()
+
+
+def test_install_commands_work_for_each_installation() -> None:
+    """zkconsumer is not on PyPI, so that a command must not name it. A checkout is installed with its path."""
+    named = [
+        (place, text) for place, text in _texts() if re.search(r"pip install (-\S+ )*['`\"]*zkconsumer\b(?!-)", text)
+    ]
+    assert not named
+
+
+def test_install_commands_are_requirements_of_the_package() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(_PACKAGE.parent / "setup.cfg")
+    declared = {*setup["options"]["install_requires"].split("\n")}
+    declared |= {line for extra in setup["options.extras_require"].values() for line in extra.split("\n")}
+    assert {*REQUIREMENTS.values()} <= declared
 
 
 def _assignments() -> list[tuple[str, str, str]]:

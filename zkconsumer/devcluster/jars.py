@@ -23,6 +23,7 @@ from pathlib import Path
 
 from zkconsumer.devcluster.java import CACHE_VARIABLE, cache_folder, java, make_directory
 from zkconsumer.errors import ZkConsumerError
+from zkconsumer.optional_packages import install_command
 
 #: Spark's Kafka source, for comparisons in tests and benchmarks. Each coordinate is resolved without dependencies.
 SPARKS_OWN = (
@@ -52,7 +53,7 @@ def spark_jars() -> Path:
         import pyspark  # lazy import, because pyspark is optional
     except ModuleNotFoundError:
         raise JarsUnavailableError(
-            "pyspark, whose jars the development cluster requires, is not installed: pip install 'pyspark>=4.3,<5'"
+            "pyspark, whose jars the development cluster requires, is not installed; run " + install_command("pyspark")
         ) from None
 
     return Path(pyspark.__file__).parent / "jars"

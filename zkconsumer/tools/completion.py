@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 from typing import Any
 
+from zkconsumer.optional_packages import install_command
 from zkconsumer.tools import common, group_state, output
 from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.catalogue import HIDDEN
@@ -51,9 +52,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError:
-        raise ToolError(
-            "completion requires shtab, which is not installed; run pip install 'zkconsumer[cli]'"
-        ) from None
+        raise ToolError("completion requires shtab, which is not installed; run " + install_command("shtab")) from None
     from zkconsumer.tools.cli import argument_parser
 
     parser = argument_parser()

@@ -148,10 +148,7 @@ class InstalledDistribution:
         )
 
     def _incomplete(self, name: str) -> ToolError:
-        return ToolError(
-            f"{self} is not completely installed: {name!r} is missing; reinstall it with "
-            f"`pip install --force-reinstall {self.name}`"
-        )
+        return ToolError(f"{self} is not completely installed: {name!r} is missing; reinstall it")
 
 
 def _relative(path: str, parent: str) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.net.tls import ZOOKEEPER_PROPERTIES, client_context
+from zkconsumer.optional_packages import install_command
 
 
 def _require_module(name: str, remedy: str) -> None:
@@ -61,7 +62,7 @@ class ZooKeeperSecurity:
                 "zookeeper.sasl.mechanism = DIGEST-MD5 requires zookeeper.sasl.username and zookeeper.sasl.password"
             )
         if config.zookeeper_sasl_mechanism:
-            _require_module("puresasl", "pip install 'zkconsumer[sasl]'")
+            _require_module("puresasl", install_command("puresasl"))
         if config.zookeeper_sasl_mechanism == "GSSAPI":
             _require_module("kerberos", "pip install pykerberos, which requires the system's Kerberos libraries")
         tls = None

@@ -7,10 +7,9 @@ import socket
 import sys
 
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.optional_packages import install_command
 
 PROTOBUF, CONFLUENT_KAFKA = "google.protobuf", "confluent_kafka"
-
-_PACKAGES = {PROTOBUF: "protobuf", CONFLUENT_KAFKA: "confluent-kafka"}
 
 
 def check_modules(*modules: str) -> None:
@@ -27,7 +26,7 @@ def check_modules(*modules: str) -> None:
             importlib.import_module(module)
         except ImportError as error:
             raise ConfigurationError(
-                f"StreamsApp requires {_PACKAGES[module]} on the driver and all workers, but {sys.executable!r} on "
-                f"host {socket.gethostname()!r} cannot import it: {error}; install it there with `{sys.executable} -m "
-                "pip install 'zkconsumer[topology]'`"
+                f"StreamsApp requires {module} on the driver and all workers, but {sys.executable!r} on "
+                f"host {socket.gethostname()!r} cannot import it: {error}; install it there with "
+                f"`{install_command(module, python=sys.executable)}`"
             ) from error
