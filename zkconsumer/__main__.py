@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from zkconsumer.signals import FirstSignal, handle_end_signals
+from zkconsumer.signals import FirstSignal, Interrupt, handle_end_signals
 
 
 def run() -> int:
@@ -17,13 +17,15 @@ def run() -> int:
     handle_end_signals(_exit)  # no cleanup is needed while modules are imported
     from zkconsumer.tools.cli import main
 
-    first = FirstSignal(lambda _number: KeyboardInterrupt())
+    first = FirstSignal(lambda _number: Interrupt())
     handle_end_signals(first)
     code = 0
     try:
         code = main()
+        if first.number is not None:
+            first.close()
     except KeyboardInterrupt:
-        pass
+        first.close()
     if first.number is None:
         return code
     handle_end_signals(signal.SIG_IGN)  # otherwise, a signal would terminate the interpreter while it exits

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import signal
+import sys
+import threading
+import time
+import weakref
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 #: Signals that end a program.
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+#: Seconds between the loss of an exception and the next call of the handler.
+_REPEAT_INTERVAL_S = 0.01
 
 #: A signal handler.
 Handler = Callable[[int, FrameType | None], object]
@@ -24,8 +34,22 @@ def handle_end_signals(handler: Handler | signal.Handlers) -> None:
             signal.signal(number, handler)
 
 
+class Interrupt(KeyboardInterrupt):
+    """``KeyboardInterrupt`` that a ``FirstSignal`` raises. Instances of the built-in class have no weak references."""
+
+
+class Exit(SystemExit):
+    """``SystemExit`` that a ``FirstSignal`` raises. Instances of the built-in class have no weak references."""
+
+
 class FirstSignal:
     """Signal handler that raises an exception at the first signal only, so that the cleanup is not interrupted.
+
+    Python discards an exception that is raised in a ``__del__`` method or in a callback of compiled code. Then the
+    handler is called again. Code that catches the exception may also discard it. Therefore, a later signal raises a new
+    exception if no code is handling the previous one, which is the case when the exception object no longer exists.
+
+    Must be created in the main thread.
 
     Args:
         error: function that returns the exception for a signal number.
@@ -34,11 +58,49 @@ class FirstSignal:
         number: number of the first signal; None if there was none.
     """
 
-    def __init__(self, error: Callable[[int], BaseException]) -> None:
+    def __init__(self, error: Callable[[int], Interrupt | Exit]) -> None:
         self.number: int | None = None
-        self._error = error
+        self._create = error
+        self._raised: Callable[[], BaseException | None] = _no_error
+        self._is_closed = False
+        self._report = sys.unraisablehook
+        sys.unraisablehook = self._on_discarded
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         if self.number is None:
             self.number = number
-            raise self._error(number)
+        if not self._is_closed and self._raised() is None:
+            raise self._new_error(self.number)  # a variable would keep the exception in its own traceback
+
+    def close(self) -> None:
+        """Ignore further signals; called when the cleanup has ended."""
+        self._is_closed = True
+
+    def _new_error(self, number: int) -> BaseException:
+        error = self._create(number)
+        self._raised = weakref.ref(error)
+        return error
+
+    def _on_discarded(self, unraisable: Any) -> None:
+        """Call the handler again if its exception was discarded; report other exceptions as before."""
+        raised, error = self._raised(), unraisable.exc_value
+        while error is not None and error is not raised:
+            error = error.__context__
+        if error is None:
+            self._report(unraisable)
+            return
+        # An exception raised before this function returns is discarded, too. The interrupted code may hold a lock of
+        # ``threading``, so its classes are not used.
+        with contextlib.suppress(RuntimeError):  # raised while the interpreter exits
+            _thread.start_new_thread(self._repeat, ())
+        self._raised = _no_error
+
+    def _repeat(self) -> None:
+        time.sleep(_REPEAT_INTERVAL_S)
+        number = self.number
+        if number is not None and callable(signal.getsignal(number)):
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+def _no_error() -> None:
+    return None

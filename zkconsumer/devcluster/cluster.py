@@ -22,7 +22,7 @@ from zkconsumer.devcluster.servers import (
 )
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.metadata.bootstrap import parse_bootstrap
-from zkconsumer.signals import FirstSignal, handle_end_signals
+from zkconsumer.signals import Exit, FirstSignal, handle_end_signals
 
 DEFAULT_KAFKA = "3.9.2"
 
@@ -255,4 +255,4 @@ def raise_on_sigterm() -> None:
     The exit code is 128 plus the number of the signal. Later signals do not interrupt the cleanup. Signals that are
     ignored stay ignored.
     """
-    handle_end_signals(FirstSignal(lambda number: SystemExit(128 + number)))
+    handle_end_signals(FirstSignal(lambda number: Exit(128 + number)))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -24,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import show_level
+from zkconsumer.signals import Exit, FirstSignal
 from zkconsumer.spark.driver_link import DriverLink
 from zkconsumer.spark.executor.decoders import PlannedRange
 from zkconsumer.spark.executor.fetch_task import FetchTask
@@ -334,9 +334,10 @@ def _exit_on_sigterm() -> None:
     the member would remain in the group until its session expires.
     """
 
-    def exit_once(_number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    first = FirstSignal(lambda _number: Exit(0))
+
+    def exit_once(number: int, frame: FrameType | None) -> None:
         if not _is_running(ZkConsumerStreamReader.stop.__code__, frame):
-            sys.exit(0)
+            first(number, frame)
 
     signal.signal(signal.SIGTERM, exit_once)
