@@ -19,6 +19,7 @@ from waiting import wait_until_equal
 from znodes import stored
 
 from zkconsumer.devcluster.java import java_home
+from zkconsumer.signals import END_SIGNALS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -101,8 +102,14 @@ def test_words_are_counted(
     assert {(word.strip(), count.strip()) for word, count in rows} >= {(str(n), "2") for n in range(10)}
 
 
-def test_shim_runs_dstream_until_ctrl_c(
-    zkconsumer_cluster: Cluster, orders: str, environment: dict[str, str], tmp_path: Path, zk: KazooClient
+@pytest.mark.parametrize("number", END_SIGNALS)
+def test_shim_runs_dstream_until_signal(
+    number: signal.Signals,
+    zkconsumer_cluster: Cluster,
+    orders: str,
+    environment: dict[str, str],
+    tmp_path: Path,
+    zk: KazooClient,
 ) -> None:
     command = [sys.executable, "-m", "zkconsumer.spark.shim", str(EXAMPLES / "spark_dstream.py")]
     command += [zkconsumer_cluster.zookeeper_connect, orders]
@@ -125,8 +132,11 @@ def test_shim_runs_dstream_until_ctrl_c(
         wait_until_equal(counted, 20, 90)
         wait_until_equal(lambda: stored(zk, "word-count", orders), {0: "10", 1: "10"})
         before = len(errors)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert zk.get_children("/consumers/word-count/ids")
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+        assert not zk.get_children("/consumers/word-count/ids"), "the member has left the group"
+        assert not zk.get_children(f"/consumers/word-count/owners/{orders}")
         for thread in threads:
             thread.join(10)
     # Spark's progress bars end with blanks.

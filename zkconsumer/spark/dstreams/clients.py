@@ -90,6 +90,9 @@ class ClientsBySource:
         self._lock = threading.Lock()
         self._clients: dict[str, Future[Any]] = {}
         self._closed: set[str] = set()
+        #: Clients that are being closed.
+        self._closing: list[Future[Any]] = []
+        self._all_closed = threading.Condition(self._lock)
 
     def get(self, key: str, open_client: Callable[[], C]) -> C:
         """Return the client of a source. The first call opens it; calls from other threads wait until it is open.
@@ -119,8 +122,28 @@ class ClientsBySource:
         with self._lock:
             self._closed.add(key)
             client = self._clients.pop(key, None)
-        if client is not None:
-            client.add_done_callback(_close)
+            if client is None:
+                return
+            self._closing.append(client)
+        client.add_done_callback(self._close)
+
+    def close_all(self) -> None:
+        """Close the clients of all sources, and wait until those that other threads close are closed, too."""
+        for key in list(self._clients):
+            self.close(key)
+        with self._all_closed:
+            self._all_closed.wait_for(lambda: not self._closing)
+
+    def _close(self, client: Future[Any]) -> None:
+        """Close the client if it was opened. Errors are logged; the callback of a ``Future`` cannot raise them."""
+        try:
+            if client.exception() is None:
+                client.result().close()
+        except Exception:
+            get_logger("zkconsumer.spark").error("stream_close_failed", exc_info=True)
+        with self._all_closed:
+            self._closing.remove(client)
+            self._all_closed.notify_all()
 
     def _forget(self, key: str, client: Future[Any]) -> None:
         with self._lock:
@@ -130,15 +153,6 @@ class ClientsBySource:
     def _check_open(self, key: str) -> None:
         if key in self._closed:
             raise ClosedError("the stream was closed, because its streaming context stopped")
-
-
-def _close(client: Future[Client]) -> None:
-    """Close the client if it was opened. Errors are logged, because the callback of a ``Future`` cannot raise them."""
-    if client.exception() is None:
-        try:
-            client.result().close()
-        except Exception:
-            get_logger("zkconsumer.spark").error("stream_close_failed", exc_info=True)
 
 
 clients = ClientsBySource()

@@ -13,27 +13,33 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from types import FrameType
 
 import pyspark.streaming
 from pyspark import SparkContext
 from pyspark.streaming import StreamingContext
 
+from zkconsumer.signals import handle_end_signals
 from zkconsumer.spark.dstreams import kafka_utils
+from zkconsumer.spark.dstreams.clients import clients
 
 _USAGE = "usage: python -m zkconsumer.spark.shim SCRIPT [ARGUMENT ...]"
 
 _HELP = f"""\
 {_USAGE}
 
-Run a script for Spark 1 or 2 that imports KafkaUtils from pyspark.streaming.kafka, which Spark 3 removed. Ctrl-C stops
-the script and its contexts; the exit code is 130. SIGINT is blocked: a handler that the script installs is not called,
-and processes that it starts ignore Ctrl-C unless they unblock the signal."""
+Run a script for Spark 1 or 2 that imports KafkaUtils from pyspark.streaming.kafka, which Spark 3 removed. Ctrl-C,
+SIGTERM and SIGHUP stop the script and its contexts, and the streams leave their groups; the exit code is 128 plus the
+number of the signal. SIGINT is blocked: a handler that the script installs is not called, and processes that it starts
+ignore Ctrl-C unless they unblock the signal. A script that installs a handler for SIGTERM or SIGHUP must stop its
+contexts itself."""
 
-#: Maximum seconds to wait for the contexts to stop after Ctrl-C.
+#: Maximum seconds to wait for the contexts to stop after a signal, and for the streams to leave their groups.
 _STOP_TIMEOUT_S = 30.0
+_CLOSE_TIMEOUT_S = 10.0
 
-#: Set when Ctrl-C is pressed.
-_interrupted = threading.Event()
+#: Numbers of the signals that arrived.
+_received: list[int] = []
 
 
 def install() -> None:
@@ -55,13 +61,13 @@ def main() -> None:
     _block_ctrl_c()
     install()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's default is the first python3 on PATH
-    stopper = _stop_on_ctrl_c()
+    stopper = _stop_on_signal()
     sys.argv = arguments
     sys.path[0] = str(Path(arguments[0]).resolve().parent)
     try:
         runpy.run_path(arguments[0], run_name="__main__")
     finally:
-        if _interrupted.is_set():
+        if _received:
             stopper.join()  # the stopper thread ends the process
 
 
@@ -76,26 +82,47 @@ def _block_ctrl_c() -> None:
         os.execv(sys.executable, sys.orig_argv)
 
 
-def _stop_on_ctrl_c() -> threading.Thread:
-    """Start a thread that waits for Ctrl-C, stops the script's contexts without error logs, and ends the process."""
-    thread = threading.Thread(target=_wait_for_ctrl_c, name="zkconsumer-shim-ctrl-c", daemon=True)
+def _stop_on_signal() -> threading.Thread:
+    """Start a thread that waits for a signal, stops the script's contexts without error logs, and ends the process.
+
+    The handlers of SIGTERM and SIGHUP send SIGINT to this thread. These signals are not blocked, because the processes
+    that the script starts would inherit that, and could not be terminated.
+    """
+    thread = threading.Thread(target=_wait_for_signal, name="zkconsumer-shim-signal", daemon=True)
     thread.start()
+    process_id = os.getpid()
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != process_id:  # a process that the script forked
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        _received.append(number)
+        signal.pthread_kill(thread.ident or 0, signal.SIGINT)
+
+    handle_end_signals(forward)
     return thread
 
 
-def _wait_for_ctrl_c() -> None:
-    signal.sigwait({signal.SIGINT})
-    _interrupted.set()
-    stopping = threading.Thread(target=_stop_contexts, name="zkconsumer-shim-stop", daemon=True)
-    stopping.start()
-    stopping.join(_STOP_TIMEOUT_S)
+def _wait_for_signal() -> None:
+    _received.append(signal.sigwait({signal.SIGINT}))
+    for stop, timeout_s in ((_stop_contexts, _STOP_TIMEOUT_S), (clients.close_all, _CLOSE_TIMEOUT_S)):
+        stopping = threading.Thread(target=stop, name="zkconsumer-shim-stop", daemon=True)
+        stopping.start()
+        stopping.join(timeout_s)
     with contextlib.suppress(OSError):  # the process that reads the output may have exited
         sys.stdout.flush()
     # A normal exit would let the main thread print errors from calls to the stopped context.
-    os._exit(128 + signal.SIGINT)
+    os._exit(128 + _received[0])
 
 
 def _stop_contexts() -> None:
+    """Stop the contexts. If the signal was also sent to the JVM, for example by a terminal, the JVM stops them."""
+    with contextlib.suppress(Exception):
+        _stop_spark()
+
+
+def _stop_spark() -> None:
     spark = SparkContext._active_spark_context
     if getattr(spark, "_jsc", None) is None:  # no context, or one that is starting
         return
