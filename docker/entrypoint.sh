@@ -51,10 +51,19 @@ kafka() {
     } >kafka.properties
     java+=(-cp "$home/logging/*:$home/kafka/*") # another version of slf4j is among the jars of Kafka
     if is_kraft; then
-        "${java[@]}" -Xmx128m kafka.tools.StorageTool format --ignore-formatted \
+        run "${java[@]}" -Xmx128m kafka.tools.StorageTool format --ignore-formatted \
             --cluster-id=emtjb25zdW1lci1kZXY0MA -c "$PWD/kafka.properties"
     fi
     exec "${java[@]}" -Xmx512m kafka.Kafka "$PWD/kafka.properties"
+}
+
+# Run a command that a signal ends together with this script. The first process of a container gets no default action
+# for signals, and bash runs a trap only after a command in the foreground has ended.
+run() {
+    "$@" &
+    trap 'kill $!; wait $! || true; exit 143' TERM INT HUP
+    wait $!
+    trap - TERM INT HUP
 }
 
 is_kraft() {

@@ -18,8 +18,35 @@ all=("${compose[@]}" --profile two-brokers --profile kraft --profile spark --pro
 
 step() { printf '\n==> %s\n' "$*"; }
 
+# Run a command in a process group of its own, which a signal ends together with this script. bash runs a trap only
+# after a command in the foreground has ended.
+run() {
+    set -m
+    "$@" &
+    set +m
+    wait $!
+}
+
+end() { # SIGNAL_NUMBER
+    trap '' INT TERM HUP
+    local group
+    for group in $(jobs -p); do
+        kill -INT -- "-$group" 2>/dev/null || continue
+        for _ in $(seq 300); do
+            kill -0 -- "-$group" 2>/dev/null || break
+            sleep 0.1
+        done
+        kill -KILL -- "-$group" 2>/dev/null || true
+    done
+    exit $((128 + $1))
+}
+trap 'end 1' HUP
+trap 'end 2' INT
+trap 'end 15' TERM
+
 finish() {
     local code=$?
+    trap '' INT TERM HUP # a signal does not interrupt the clean-up
     if ((code)); then "${all[@]}" logs --tail 20 || true; fi
     step "remove containers, volumes and images"
     "${all[@]}" down --volumes --remove-orphans --timeout 10 --rmi all
@@ -27,17 +54,17 @@ finish() {
 }
 trap finish EXIT
 
-in_container() { "${compose[@]}" run --rm -T --no-deps "$@"; }
+in_container() { run "${compose[@]}" run --rm -T --no-deps "$@"; }
 
 step "build the images"
-"${all[@]}" build --quiet
+run "${all[@]}" build --quiet
 docker images --format '{{.Repository}}:{{.Tag}}  {{.Size}}' | grep ^zkconsumer
 
 step "start ZooKeeper and one broker"
-"${compose[@]}" up --detach --wait
+run "${compose[@]}" up --detach --wait
 
 step "integration tests from the host"
-ZKCONSUMER_TEST_ZOOKEEPER=localhost:$ZOOKEEPER_PORT ZKCONSUMER_TEST_BROKERS=localhost:$KAFKA_PORT \
+run env ZKCONSUMER_TEST_ZOOKEEPER="localhost:$ZOOKEEPER_PORT" ZKCONSUMER_TEST_BROKERS="localhost:$KAFKA_PORT" \
     .venv/bin/python -m pytest -q tests/integration
 
 step "integration tests in a container"
@@ -48,21 +75,21 @@ beside() { in_container application python docker/produce_and_consume.py zookeep
 beside kafka:29092
 
 step "a query on the Spark cluster"
-"${compose[@]}" --profile spark up --detach --wait spark-master spark-worker
+run "${compose[@]}" --profile spark up --detach --wait spark-master spark-worker
 in_container application python docker/spark_query.py spark://spark-master:7077 zookeeper:2181 kafka:29092
 
 step "re-create ZooKeeper alone"
-"${compose[@]}" up --detach --force-recreate --no-deps --wait zookeeper
-"${compose[@]}" up --detach --wait
+run "${compose[@]}" up --detach --force-recreate --no-deps --wait zookeeper
+run "${compose[@]}" up --detach --wait
 beside kafka:29092
 
 step "two brokers, and Kafka 4 in KRaft mode"
-"${compose[@]}" up --detach --wait kafka kafka-2 kraft
+run "${compose[@]}" up --detach --wait kafka kafka-2 kraft
 beside kafka:29092,kafka-2:29092
 beside kraft:29092
 
 step "the brokers are healthy only while they are registered in ZooKeeper"
-"${compose[@]}" stop zookeeper
+run "${compose[@]}" stop zookeeper
 for _ in $(seq 60); do
     [[ $(docker inspect --format '{{.State.Health.Status}}' "$("${compose[@]}" ps -q kafka)") == unhealthy ]] && break
     sleep 1
