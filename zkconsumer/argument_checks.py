@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import inspect
 import numbers
 import operator
 from collections.abc import Mapping
@@ -37,25 +37,45 @@ def reject(name: str, value: object, requirement: str) -> NoReturn:
     raise ConfigurationError(f"{name} must be {requirement}, got {describe(value)}")
 
 
+def to_integer(value: Any) -> int | None:
+    """Return an integer, such as an int or a NumPy integer, as an int; None for other objects, including booleans."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
 def check_integer(name: str, value: Any, minimum: int, maximum: int) -> int:
     """Return an integer, such as an int or a NumPy integer, as an int.
 
     Raises:
         ConfigurationError: ``value`` is not an integer between ``minimum`` and ``maximum``, inclusive.
     """
-    number = None
-    if not isinstance(value, bool):
-        with contextlib.suppress(TypeError):
-            number = operator.index(value)
+    number = to_integer(value)
     if number is None or not minimum <= number <= maximum:
         raise ConfigurationError(f"{name} must be an integer between {minimum} and {maximum}, got {describe(value)}")
     return number
+
+
+def check_flag(name: str, value: object) -> bool:
+    """Return ``value``, or raise ``ConfigurationError`` unless it is True or False."""
+    if not isinstance(value, bool):
+        reject(name, value, "True or False")
+    return value
 
 
 def check_function(name: str, value: object) -> None:
     """Raise ``ConfigurationError`` unless ``value`` is a function, another callable object, or None."""
     if value is not None and not callable(value):
         raise ConfigurationError(f"{name} must be a function or None, got {describe(value)}")
+
+
+def check_attribute(name: str, value: object, attribute: str, requirement: str) -> None:
+    """Raise ``ConfigurationError`` unless ``value`` is an instance with an attribute. A property is not read."""
+    if isinstance(value, type) or inspect.getattr_static(value, attribute, None) is None:
+        reject(name, value, requirement)
 
 
 def check_methods(name: str, value: Any, *methods: str) -> None:
@@ -118,6 +138,8 @@ def describe(value: object) -> str:
 
 
 __all__ = [
+    "check_attribute",
+    "check_flag",
     "check_function",
     "check_integer",
     "check_methods",
@@ -127,4 +149,5 @@ __all__ = [
     "check_type",
     "describe",
     "reject",
+    "to_integer",
 ]

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any, Protocol
 
+from zkconsumer.argument_checks import check_attribute, check_integer, check_type
 from zkconsumer.errors import ClosedError, ConfigurationError
 from zkconsumer.health import Health, HealthState
 from zkconsumer.log import get_logger
@@ -74,14 +75,17 @@ class HealthServer:
         source: consumer or application whose ``health`` is read for each request.
         port: TCP port; 0 selects a free port when the server is started.
         host: address to listen on; ``::`` for IPv6.
+
+    Raises:
+        ConfigurationError: an argument has the wrong type or is out of range.
     """
 
     def __init__(self, source: HealthSource, port: int = 8080, host: str = "0.0.0.0") -> None:
-        if type(port) is not int or not 0 <= port <= _MAX_PORT:
-            raise ConfigurationError(f"port must be an integer between 0 and {_MAX_PORT}, got {port!r}")
+        check_attribute("source", source, "health", "a consumer or an application")
+        check_type("host", host, str, "a str")
         self._source = source
         self._host = host
-        self._port = port
+        self._port = check_integer("port", port, 0, _MAX_PORT)
         self._server: _Server | None = None
         self._log = get_logger("zkconsumer.health")
         self._last_error = ""  # last logged error; written by connection threads

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from zkconsumer.argument_checks import check_attribute
 from zkconsumer.metrics import MetricsSource
 from zkconsumer.optional_packages import install_command
 
@@ -36,6 +37,8 @@ class ConsumerCollector(Collector):  # type: ignore[misc]
     """Reads the metrics of one or more consumers on each scrape."""
 
     def __init__(self, *consumers: MetricsSource) -> None:
+        for consumer in consumers:
+            check_attribute("each of consumers", consumer, "metrics", "a consumer or an application")
         self._consumers = consumers
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
@@ -61,3 +64,6 @@ class ConsumerCollector(Collector):  # type: ignore[misc]
             if merged[family.name] is not family:
                 merged[family.name].samples += family.samples
         yield from merged.values()
+
+
+__all__ = ["ConsumerCollector"]

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from zkconsumer.argument_checks import (
+    check_flag,
     check_integer,
     check_offsets,
     check_partition,
@@ -91,6 +92,8 @@ class SimpleConsumer:
         security: Security = PLAINTEXT,
     ) -> None:
         check_type("host", host, str, "a str")
+        check_type("client_id", client_id, str, "a str")
+        check_type("security", security, Security, "a Security")
         timeout_s = check_integer("so_timeout_ms", so_timeout_ms, 1, INT_MAX) / 1000
         connecting = Connecting(client_id, timeout_s, security, check_integer("buffer_size", buffer_size, -1, INT_MAX))
         self._channel = connecting.channel(Endpoint(host, check_integer("port", port, 1, 65_535)))
@@ -137,6 +140,8 @@ class SimpleConsumer:
         """
         topic_partition = check_partition(topic, partition)
         offset = check_integer("offset", offset, -LONG_MAX, LONG_MAX)
+        check_flag("read_committed", read_committed)
+        check_flag("check_crcs", check_crcs)
         request = protocol.fetch_request(
             {topic_partition: offset},
             max_wait_ms=check_integer("max_wait_ms", max_wait_ms, 0, INT_MAX),
@@ -262,6 +267,7 @@ class SimpleConsumer:
 
     def find_coordinator(self, group: str) -> Endpoint:
         """Return the group's coordinator, the broker that stores its offsets."""
+        check_type("group", group, str, "a str")
         response = self._channel.request(protocol.find_coordinator_request(group))
         self._check(response.error_code, f"find the coordinator of group {group!r}")
         return Endpoint(response.host, response.port)

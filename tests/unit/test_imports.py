@@ -28,6 +28,7 @@ ORDER = [
         "errors",
         "excerpt",
         "argument_checks",
+        "checked_arguments",
         "event_limits",
         "optional_packages",
         "log",

@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from no_session import NoSession
 from threads import in_thread
 from waiting import wait_for
 
@@ -47,7 +48,7 @@ class StuckQuery:
 def test_query_that_does_not_stop_delays_no_other(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, query = query_listener.QueryListener(object()), StuckQuery()
+    one, query = query_listener.QueryListener(NoSession()), StuckQuery()
     monkeypatch.setattr(one, "_active", lambda _run: [query])
     try:
         in_thread(lambda: one._stop_query("run")).result(5)
@@ -58,7 +59,7 @@ def test_query_that_does_not_stop_delays_no_other(
 
 
 def test_failed_listener_is_logged_and_closes_its_port(caplog: pytest.LogCaptureFixture) -> None:
-    one = query_listener.QueryListener(object())  # no session
+    one = query_listener.QueryListener(NoSession())
     one._planners.start()
     one._thread.start()
     wait_for(lambda: not one.is_open)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pytest
+from no_session import NoSession
 from operator_input import Pages, fetched
 
 from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
@@ -672,7 +673,7 @@ class Pauses(threading.Event):
 
 
 def test_pauses_between_restarts_grow_until_records_are_processed() -> None:
-    app = StreamsApp(Topology(), CONFIG, None, "checkpoint", {}, max_restarts=9)
+    app = StreamsApp(Topology(), CONFIG, NoSession(), "checkpoint", {}, max_restarts=9)
     app.set_uncaught_exception_handler(lambda _error: ExceptionResponse.REPLACE_QUERY)
     pauses = Pauses()
     app._query, app._stop = FailingQuery({1, 10}), pauses  # type: ignore[assignment]

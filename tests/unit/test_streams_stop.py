@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from no_session import NoSession
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.health import Problem
@@ -89,7 +90,7 @@ def test_failure_of_commits_is_returned_once(error: Exception) -> None:
 
 @pytest.mark.parametrize("error", [None, TimeoutError("planned")])
 def test_close_returns_whether_query_was_stopped(error: Exception | None) -> None:
-    app: Any = StreamsApp(Topology(), CONFIG, None, "checkpoint", {})
+    app: Any = StreamsApp(Topology(), CONFIG, NoSession(), "checkpoint", {})
     app._query._query = RunningQuery(error)
     app._stop.set()
     app._lifecycle.set_state(ApplicationState.REBALANCING)

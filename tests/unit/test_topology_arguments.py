@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from zkconsumer.errors import TopologyError, ZkConsumerError
@@ -275,6 +276,21 @@ def test_valid_arguments_are_accepted(call: Call) -> None:
     if "arguments" in call.parameters and call.where.endswith("outer_join"):
         named["windows"], positional[0] = VALID["JoinWindows"](world), world.stream
     call.function(world)(*positional, **named)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint16])
+def test_numpy_integers_are_accepted(kind: type[Any]) -> None:
+    """They are converted, because compiled modules and pickles use ints."""
+    count = 0
+    for call in CALLS:
+        for name, parameter in call.parameters.items():
+            if plain_annotation(parameter) == "int":
+                value = valid_argument(call, name, World())
+                call_with(call, name, kind(value))
+                count += 1
+    assert count > 20
+    declared = windows.TimeWindows(size_ms=kind(10), advance_ms=kind(5))
+    assert [type(value) for value in vars(declared).values()] == [int, int, int]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=[call.where for call in CALLS])

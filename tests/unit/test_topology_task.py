@@ -520,7 +520,7 @@ def test_header_as_list_becomes_tuple() -> None:
     [
         {"max_task_idle_ms": "5"},
         {"max_task_idle_ms": -2},
-        {"key_serde": str},
+        {"key_serde": "str"},
         {"production_handler": None},
         {"timestamp_extractor": 5},
     ],

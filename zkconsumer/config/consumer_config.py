@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from zkconsumer.argument_checks import check_type
+from zkconsumer.argument_checks import check_flag, check_type
 from zkconsumer.config.declared import REQUIRED
 from zkconsumer.config.name_hints import FOREIGN_PROPERTIES, hint
 from zkconsumer.config.pickled_lists import read_list
@@ -153,6 +153,7 @@ class ConsumerConfig:
                 line per problem, with the property, its value and the valid values. Problems in a file are preceded by
                 ``path:line``.
         """
+        check_flag("strict", strict)
         if not isinstance(properties, Mapping):  # the value is not shown, because it may contain passwords
             kind = type(properties).__name__
             raise ConfigurationError(
@@ -195,6 +196,7 @@ class ConsumerConfig:
             ConfigurationError: the file cannot be read, or a property is missing or invalid; see ``from_dict``.
         """
         check_type("path", path, (str, PathLike), "the path of a properties file")
+        check_flag("strict", strict)
         if overrides is not None:
             check_type("overrides", overrides, Mapping, "a dict")
         return cls.from_dict({**read_properties(path), **(overrides or {})}, strict=strict)

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from tenacity import Retrying, retry_if_exception, sleep_using_event, stop_after_attempt, wait_fixed
 
-from zkconsumer.argument_checks import check_function, check_methods, check_type
+from zkconsumer.argument_checks import check_flag, check_function, check_methods, check_type
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.consumer.runtime import ConsumerRuntime
 from zkconsumer.consumer.stream import KafkaStream
@@ -123,7 +123,7 @@ class ZookeeperConsumerConnector:
             ZkConsumerError: see ``create_message_streams``.
         """
         check_type("topic_filter", topic_filter, TopicFilter, "a Whitelist or Blacklist")
-        check_stream_count(f"filter {topic_filter!r}", streams)
+        streams = check_stream_count(f"filter {topic_filter!r}", streams)
         registration = Registration({topic_filter.regex: streams}, topic_filter.pattern)
         return self._create_streams(registration, key_decoder, value_decoder)[topic_filter.regex]
 
@@ -153,8 +153,8 @@ class ZookeeperConsumerConnector:
             raise
         return runtime.streams
 
-    def set_consumer_rebalance_listener(self, listener: ConsumerRebalanceListener) -> None:
-        """Set the rebalance listener; must be called before the streams are created.
+    def set_consumer_rebalance_listener(self, listener: ConsumerRebalanceListener | None) -> None:
+        """Set the rebalance listener, or None to remove it; must be called before the streams are created.
 
         Raises:
             MessageStreamsExistError: the streams were already created.
@@ -164,8 +164,10 @@ class ZookeeperConsumerConnector:
             raise MessageStreamsExistError("the rebalance listener must be set before the message streams are created")
         self._listener = listener
 
-    def set_health_listener(self, listener: HealthListener) -> None:
+    def set_health_listener(self, listener: HealthListener | None) -> None:
         """Set a function that is called when ``health`` changes; must be called before the streams are created.
+
+        None removes it.
 
         One of the consumer's threads calls it within a second of the change. The function should return quickly.
 
@@ -196,7 +198,8 @@ class ZookeeperConsumerConnector:
             ZooKeeperUnavailableError, BrokerUnavailableError: not all offsets were committed.
             ClosedError: the consumer has no streams, or has been shut down.
         """
-        retrying = _retry_policy(self.config, self._shutdown_event, retries=retry_on_failure)
+        retries = check_flag("retry_on_failure", retry_on_failure)
+        retrying = _retry_policy(self.config, self._shutdown_event, retries=retries)
         return retrying(self._active_runtime().commit, offsets)
 
     def switch_offsets_storage(self, storage: str, *, dual_commit: bool | None = None) -> dict[TopicPartition, int]:
@@ -214,10 +217,12 @@ class ZookeeperConsumerConnector:
             the committed offsets in the new storage.
 
         Raises:
-            ConfigurationError: ``storage`` is neither ``zookeeper`` nor ``kafka``.
+            ConfigurationError: ``storage`` is neither ``zookeeper`` nor ``kafka``, or ``dual_commit`` is invalid.
             ClosedError: the consumer has no streams, or has been shut down.
             ZkConsumerError: the offsets could not be copied; the current storage remains in use.
         """
+        if dual_commit is not None:
+            check_flag("dual_commit", dual_commit)
         parsed = ConsumerConfig.parse("offsets.storage", storage)
         checked = dataclasses.replace(
             self.config,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from zkconsumer.argument_checks import check_flag, check_integer
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.consumer.corrupt_batches import CorruptBatchAction, CorruptBatches
 from zkconsumer.consumer.decoded_items import Decode, DecodedItems, decode_batches, decode_messages
@@ -190,7 +191,12 @@ class KafkaStream:
                 log can have more rows, up to 65,536. The size is also limited to 2 MiB, unless a single record is
                 larger.
             include_headers: whether to add a column with the record headers.
+
+        Raises:
+            ConfigurationError: an argument is invalid.
         """
+        max_rows = check_integer("max_rows", max_rows, 1, (1 << 31) - 1)
+        check_flag("include_headers", include_headers)
         if self._batches is None:
             reader = ArrowReader(
                 include_headers=include_headers, check_crcs=self._settings.check_crcs, max_rows=max_rows

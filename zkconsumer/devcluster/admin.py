@@ -18,8 +18,10 @@ from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.error_codes import error_name
 from zkconsumer.broker.security import PLAINTEXT
+from zkconsumer.checked_arguments import check_arguments_as
 from zkconsumer.errors import (
     BrokerUnavailableError,
+    ConfigurationError,
     NotLeaderError,
     RetriableError,
     UnsupportedBrokerError,
@@ -79,6 +81,7 @@ class Admin:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
+    @check_arguments_as(ConfigurationError)
     def create_topic(
         self, topic: str, partitions: int = 1, *, replication: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
@@ -113,6 +116,7 @@ class Admin:
                 raise ZkConsumerError(str(error)) from None
             raise
 
+    @check_arguments_as(ConfigurationError)
     def create_partitions(self, topic: str, total: int) -> None:
         """Increase a topic's partition count to ``total``, and wait until the partitions have leaders."""
         t = CreatePartitionsRequest.CreatePartitionsTopic
@@ -125,6 +129,7 @@ class Admin:
         self._on_controller(request, lambda reply: reply.results)
         self.wait_for_leaders(topic, total)
 
+    @check_arguments_as(ConfigurationError)
     def delete_topic(self, topic: str) -> None:
         """Delete a topic, if it exists, and wait until no broker reports a leader of it."""
         request = lambda: DeleteTopicsRequest(  # noqa: E731

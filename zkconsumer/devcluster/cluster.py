@@ -9,6 +9,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
+from zkconsumer.checked_arguments import check_arguments_as
 from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.data_directory import DataDirectory, delete_abandoned
 from zkconsumer.devcluster.process import free_port, is_listening
@@ -69,6 +70,7 @@ class _Client:
 class ExistingCluster(_Client):
     """A cluster that is already running, for example one started with ``docker/compose.yaml``."""
 
+    @check_arguments_as(ConfigurationError)
     def __init__(self, zookeeper_connect: str, bootstrap_servers: str) -> None:
         self._zookeeper_connect = zookeeper_connect
         self._bootstrap_servers = bootstrap_servers
@@ -112,8 +114,12 @@ class DevCluster(_Client):
         zookeeper_port: ZooKeeper port; a free port by default.
         broker_port: port of the first broker; further brokers use consecutive ports. By default, all brokers use free
             ports.
+
+    Raises:
+        ConfigurationError: an argument has the wrong type or is out of range.
     """
 
+    @check_arguments_as(ConfigurationError)
     def __init__(
         self,
         brokers: int = 1,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from zkconsumer.argument_checks import check_attribute
 from zkconsumer.log import get_logger
 from zkconsumer.spark.driver.query_listener import QueryListener
 from zkconsumer.spark.source import ZkConsumerDataSource
@@ -21,7 +22,11 @@ def register(spark: Any) -> QueryListener | None:
     Returns:
         The session's listener, which commits offsets and provides query metrics. None with Spark Connect, because the
         driver is not accessible.
+
+    Raises:
+        ConfigurationError: ``spark`` is not a SparkSession.
     """
+    check_attribute("spark", spark, "readStream", "a SparkSession")
     if not hasattr(spark, "_jsparkSession"):
         spark.dataSource.register(ZkConsumerDataSource)
         return None

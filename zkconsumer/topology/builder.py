@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from zkconsumer.argument_checks import to_integer
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import description
 from zkconsumer.topology.checks import (
@@ -308,10 +309,10 @@ class Topology:
         check_name("topic", topic)
         if topic in self._internal_topics:
             raise TopologyError(f"internal topic {topic!r} already exists")
-        is_integer = isinstance(partitions, int) and not isinstance(partitions, bool)
-        if partitions is not None and (not is_integer or not 1 <= partitions < 1 << 31):
+        number = to_integer(partitions)
+        if partitions is not None and (number is None or not 1 <= number < 1 << 31):
             raise TopologyError(f"internal topic {topic!r}: partitions must be a positive integer, got {partitions!r}")
-        self._internal_topics[topic] = partitions
+        self._internal_topics[topic] = number
         return self
 
     def copartition(self, *sources: str) -> Topology:

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zkconsumer.checked_arguments import check_fields
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.topology import handlers, serdes, timestamps
-from zkconsumer.topology.errors import describe_integer
 from zkconsumer.topology.handlers import ErrorHandler
-from zkconsumer.topology.headers import MAX_TIMESTAMP
-from zkconsumer.topology.partition_group import IDLE_DISABLED
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.timestamps import TimestampExtractor
 
 #: Default value of ``statestore_cache_max_bytes``.
 DEFAULT_CACHE_BYTES = 10 * 1024 * 1024
-
-#: Integer settings and their minimum values.
-_MINIMUMS = (
-    ("max_task_idle_ms", IDLE_DISABLED),
-    ("page_bytes", 1_024),
-    ("page_memory_bytes", 0),
-    ("statestore_cache_max_bytes", 0),
-    ("emit_interval_ms", 0),
-)
-
-#: Integer settings that can be None.
-_OPTIONAL = {"page_bytes"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,25 +63,7 @@ class ApplicationConfig:
     quarantine_topic: str | None = None
 
     def __post_init__(self) -> None:
-        for name, minimum in _MINIMUMS:
-            value = getattr(self, name)
-            if value is None and name in _OPTIONAL:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-                raise ConfigurationError(f"{name} must be {describe_integer(minimum)}, got {value!r}")
-            if value > MAX_TIMESTAMP:
-                raise ConfigurationError(f"{name} must be at most {MAX_TIMESTAMP}, got {value}")
-        if not isinstance(self.application_id, str) or not self.application_id:
-            raise ConfigurationError(f"application_id must be a non-empty str, got {self.application_id!r}")
-        topic = self.quarantine_topic
-        if topic is not None and (not isinstance(topic, str) or not topic):
-            raise ConfigurationError(f"quarantine_topic must be a non-empty str or None, got {topic!r}")
-        for name in ("key_serde", "value_serde"):
-            if not isinstance(getattr(self, name), Serde):
-                raise ConfigurationError(f"{name} must be a Serde, got {getattr(self, name)!r}")
-        for name in ("timestamp_extractor", "deserialization_handler", "processing_handler", "production_handler"):
-            if not callable(getattr(self, name)):
-                raise ConfigurationError(f"{name} must be a function, got {getattr(self, name)!r}")
+        check_fields(self, ConfigurationError)
         uses_quarantine = handlers.quarantine in (
             self.deserialization_handler,
             self.processing_handler,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from zkconsumer.argument_checks import to_integer
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
@@ -76,14 +77,15 @@ class NodeContext:
 
     def schedule(self, interval_ms: int, kind: PunctuationType, punctuator: Punctuator) -> Cancellable:
         """Schedule a punctuator; see ``ProcessorContext``."""
-        if not isinstance(interval_ms, int) or interval_ms < 1:
+        interval = to_integer(interval_ms)
+        if interval is None or interval < 1:
             raise InvalidArgumentError(f"schedule(): interval_ms must be a positive integer, got {interval_ms!r}")
         if not isinstance(kind, PunctuationType):
             raise InvalidArgumentError(f"schedule(): kind must be a PunctuationType, got {kind!r}")
         if not callable(punctuator):
             raise InvalidArgumentError(f"schedule(): punctuator must be a function, got {punctuator!r}")
         processor = self._node.processor if self._node.is_initialized else None
-        return self._task.schedule(self._node.name, processor, interval_ms, kind, punctuator)
+        return self._task.schedule(self._node.name, processor, interval, kind, punctuator)
 
     def schedules(self) -> Mapping[tuple[str, int], Cancellable]:
         """Return the schedules of this node; see ``ProcessorContext``."""

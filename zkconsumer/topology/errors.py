@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from zkconsumer.errors import StreamsError
 
-#: Description of an integer setting, by minimum value.
-_INTEGERS = {0: "a non-negative integer", 1: "a positive integer"}
-
 
 class InvalidArgumentError(StreamsError, ValueError):
     """Raised if an argument has an invalid value."""
@@ -31,8 +28,3 @@ class FlushError(StreamsError, FatalError):
     def __init__(self, store: str, error: BaseException) -> None:
         described = str(error) if isinstance(error, StreamsError) else f"{type(error).__name__}: {error}"
         super().__init__(f"store {store!r}: record cache flush failed: {described}")
-
-
-def describe_integer(minimum: int) -> str:
-    """Return a description of integers with this minimum, for example ``a positive integer``."""
-    return _INTEGERS.get(minimum, f"an integer greater than or equal to {minimum}")

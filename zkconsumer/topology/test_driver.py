@@ -13,9 +13,9 @@ from os import PathLike
 from types import TracebackType
 from typing import Any
 
+from zkconsumer.checked_arguments import check_arguments_as
 from zkconsumer.errors import ClosedError, StreamsError
 from zkconsumer.topology.builder import Topology
-from zkconsumer.topology.checked_arguments import check_arguments_as
 from zkconsumer.topology.checks import check_functions
 from zkconsumer.topology.config import ApplicationConfig
 from zkconsumer.topology.error_handling import describe_error
@@ -161,7 +161,7 @@ class TopologyTestDriver:
             StreamsError: a node failed, and the error handler returned FAIL, now or in an earlier call.
         """
         self._check_running()
-        check_advance("advance_ms", advance_ms)
+        advance_ms = check_advance("advance_ms", advance_ms)
         with self._stopping_after_error():
             self._resume()
             self._now_ms += advance_ms

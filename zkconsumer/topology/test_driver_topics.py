@@ -10,7 +10,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from zkconsumer.argument_checks import to_integer
 from zkconsumer.topology.errors import InvalidArgumentError
+from zkconsumer.topology.headers import MAX_TIMESTAMP
 from zkconsumer.topology.records import Header, Record, SinkRecord, copy_headers
 from zkconsumer.topology.serdes import Deserializer, Serializer
 
@@ -40,10 +42,9 @@ class TestInputTopic:
         start_ms: int,
         auto_advance_ms: int,
     ) -> None:
-        check_advance("auto_advance_ms", auto_advance_ms)
         self._pipe, self._topic = pipe, topic
         self._serialize_key, self._serialize_value = serializers
-        self._time_ms, self._auto_advance_ms = start_ms, auto_advance_ms
+        self._time_ms, self._auto_advance_ms = start_ms, check_advance("auto_advance_ms", auto_advance_ms)
 
     def advance_time(self, advance_ms: int) -> None:
         """Advance the time that is used for records without a timestamp.
@@ -51,8 +52,7 @@ class TestInputTopic:
         Raises:
             ValueError: ``advance_ms`` is negative or not an integer.
         """
-        check_advance("advance_ms", advance_ms)
-        self._time_ms += advance_ms
+        self._time_ms += check_advance("advance_ms", advance_ms)
 
     def pipe_input(self, key: Any, value: Any, timestamp: int | None = None, headers: Iterable[Header] = ()) -> None:
         """Write a record, and process it.
@@ -71,11 +71,12 @@ class TestInputTopic:
         if timestamp is None:
             timestamp = self._time_ms
             self._time_ms += self._auto_advance_ms
-        if not isinstance(timestamp, int):
+        time_ms = to_integer(timestamp)
+        if time_ms is None:
             raise InvalidArgumentError(f"timestamp must be an integer in milliseconds, got {timestamp!r}")
         raw_key = _convert(self._topic, "key", "serializer", self._serialize_key, key)
         raw_value = _convert(self._topic, "value", "serializer", self._serialize_value, value)
-        self._pipe(SinkRecord(self._topic, None, timestamp, raw_key, raw_value, tuple(copy_headers(headers))))
+        self._pipe(SinkRecord(self._topic, None, time_ms, raw_key, raw_value, tuple(copy_headers(headers))))
 
     def pipe_records(self, records: Iterable[Record | TestRecord]) -> None:
         """Write several records."""
@@ -174,17 +175,21 @@ class TestOutputTopic:
         return result
 
 
-def check_advance(name: str, advance_ms: Any) -> None:
-    """Raise InvalidArgumentError unless an argument is a duration in milliseconds.
+def check_advance(name: str, advance_ms: Any) -> int:
+    """Return a duration in milliseconds as an int, or raise InvalidArgumentError.
 
     Args:
         name: name of the argument.
         advance_ms: the argument.
     """
-    if not isinstance(advance_ms, int) or isinstance(advance_ms, bool):
+    duration_ms = to_integer(advance_ms)
+    if duration_ms is None:
         raise InvalidArgumentError(f"{name} must be an integer in milliseconds, got {advance_ms!r}")
-    if advance_ms < 0:
+    if duration_ms < 0:
         raise InvalidArgumentError(f"{name} must not be negative, got {advance_ms}")
+    if duration_ms > MAX_TIMESTAMP:
+        raise InvalidArgumentError(f"{name} must be at most {MAX_TIMESTAMP}, got {advance_ms}")
+    return duration_ms
 
 
 def _convert(topic: str, what: str, converter: str, convert: Callable[[str, Any], Any], item: Any) -> Any:

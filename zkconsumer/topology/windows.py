@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from zkconsumer.topology.errors import InvalidArgumentError, describe_integer
-from zkconsumer.topology.headers import MAX_TIMESTAMP
+from zkconsumer.checked_arguments import check_fields
+from zkconsumer.topology.errors import InvalidArgumentError
 
 
 class TimeWindow(NamedTuple):
@@ -39,14 +39,9 @@ class TimeWindows:
     grace_ms: int = 0
 
     def __post_init__(self) -> None:
-        _check("size_ms", self.size_ms, 1)
-        _check("grace_ms", self.grace_ms, 0)
-        if self.advance_ms is not None:
-            _check("advance_ms", self.advance_ms, 1)
-            if self.advance_ms > self.size_ms:
-                raise InvalidArgumentError(
-                    f"advance_ms must be at most size_ms ({self.size_ms}), got {self.advance_ms}"
-                )
+        check_fields(self, InvalidArgumentError)
+        if self.advance_ms is not None and self.advance_ms > self.size_ms:
+            raise InvalidArgumentError(f"advance_ms must be at most size_ms ({self.size_ms}), got {self.advance_ms}")
 
     @property
     def retention_ms(self) -> int:
@@ -84,8 +79,7 @@ class SessionWindows:
     grace_ms: int = 0
 
     def __post_init__(self) -> None:
-        _check("gap_ms", self.gap_ms, 1)
-        _check("grace_ms", self.grace_ms, 0)
+        check_fields(self, InvalidArgumentError)
 
     @property
     def retention_ms(self) -> int:
@@ -113,8 +107,7 @@ class SlidingWindows:
     grace_ms: int = 0
 
     def __post_init__(self) -> None:
-        _check("difference_ms", self.difference_ms, 0)
-        _check("grace_ms", self.grace_ms, 0)
+        check_fields(self, InvalidArgumentError)
 
     @property
     def retention_ms(self) -> int:
@@ -140,11 +133,7 @@ class JoinWindows:
     grace_ms: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("before_ms", "after_ms"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MAX_TIMESTAMP:
-                raise InvalidArgumentError(f"{name} must be an integer of at most 64 bits, got {value!r}")
-        _check("grace_ms", self.grace_ms, 0)
+        check_fields(self, InvalidArgumentError)
         if self.size_ms < 0:
             raise InvalidArgumentError(
                 f"before_ms + after_ms must not be negative, got {self.before_ms} and {self.after_ms}"
@@ -159,10 +148,3 @@ class JoinWindows:
     def retention_ms(self) -> int:
         """Retention period of the join stores, in milliseconds."""
         return self.size_ms + self.grace_ms
-
-
-def _check(name: str, value: int, minimum: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise InvalidArgumentError(f"{name} must be {describe_integer(minimum)}, got {value!r}")
-    if value > MAX_TIMESTAMP:
-        raise InvalidArgumentError(f"{name} must be at most {MAX_TIMESTAMP}, got {value}")

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from zkconsumer.argument_checks import check_integer
 from zkconsumer.config.properties import FOREIGN_PROTOCOLS, SECURITY_PROTOCOLS
 from zkconsumer.config.types import join_words
 from zkconsumer.errors import ConfigurationError, RegistrationError, ZkConsumerError
@@ -115,17 +116,14 @@ def check_topic_name(name: str) -> None:
         )
 
 
-def check_stream_count(subscription: str, count: int) -> None:
-    """Raise ``ConfigurationError`` if ``count`` is not an integer between 1 and ``MAX_STREAMS``.
+def check_stream_count(subscription: str, count: int) -> int:
+    """Return ``count`` as an int, or raise ``ConfigurationError`` unless it is between 1 and ``MAX_STREAMS``.
 
     Args:
         subscription: topic or filter, used in the error message.
         count: number of streams.
     """
-    if type(count) is not int or not 1 <= count <= MAX_STREAMS:
-        raise ConfigurationError(
-            f"{subscription}: number of streams must be an integer between 1 and {MAX_STREAMS}, got {count!r}"
-        )
+    return check_integer(f"{subscription}: number of streams", count, 1, MAX_STREAMS)
 
 
 def new_consumer_id(group: str, configured: str | None = None) -> str:
@@ -164,10 +162,9 @@ class Registration:
         Raises:
             ConfigurationError: a topic name is not allowed by Kafka, or a number of streams is out of range.
         """
-        for topic, count in topic_count.items():
+        for topic in topic_count:
             check_topic_name(topic)
-            check_stream_count(f"topic {topic!r}", count)
-        return cls(dict(topic_count))
+        return cls({topic: check_stream_count(f"topic {topic!r}", count) for topic, count in topic_count.items()})
 
     @property
     def is_filter(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from zkconsumer.argument_checks import check_attribute
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.driver.skipped import LOST, SKIPPED, latest_counts
 
@@ -108,6 +109,7 @@ class Lag:
 
 def lag(query: Any) -> Lag:
     """Return the lag of a query that reads with ``format("zkconsumer")``, and its lost and skipped records."""
+    check_attribute("query", query, "recentProgress", "a StreamingQuery")
     reports = query.recentProgress
     rows = [
         row

@@ -23,6 +23,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from zkconsumer.argument_checks import check_attribute
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.health import Health
 from zkconsumer.log import get_logger
@@ -108,6 +109,7 @@ class QueryListener(StreamingQueryListener):
     """
 
     def __init__(self, spark: Any) -> None:
+        check_attribute("spark", spark, "readStream", "a SparkSession")
         self._spark = spark
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._queries: dict[str, _Query] = {}  # by run id; only the listener thread changes it

@@ -49,13 +49,12 @@ def check_property(argument: str, name: str, value: object) -> None:
         ConsumerConfig.from_dict({"zookeeper.connect": "none", "group.id": "none", name: value})
 
 
-def check_streams(topics: Mapping[str, int]) -> None:
-    """Raise ``ConfigurationError`` unless ``topics`` maps topic names to numbers of threads."""
+def check_streams(topics: Mapping[str, int]) -> dict[str, int]:
+    """Return ``topics``, or raise ``ConfigurationError`` unless it maps topic names to numbers of threads."""
     if not topics:
         raise ConfigurationError("topics must contain a topic and its number of threads, got an empty dict")
     check_topics(topics)
-    for topic, threads in topics.items():
-        check_stream_count(f"topics: topic {topic!r}", threads)
+    return {topic: check_stream_count(f"topics: topic {topic!r}", threads) for topic, threads in topics.items()}
 
 
 def check_topics(topics: Iterable[str]) -> None:

@@ -145,7 +145,7 @@ class KafkaUtils:
         check_property("zkQuorum", "zookeeper.connect", zkQuorum)
         check_property("groupId", "group.id", groupId)
         check_collection("topics", topics, dict)
-        check_streams(topics)
+        topics = check_streams(topics)
         params: dict[str, str] = {} if kafkaParams is None else kafkaParams
         check_collection("kafkaParams", params, dict)
         check_type("storageLevel", storageLevel, StorageLevel, "a StorageLevel")

@@ -10,8 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from os import PathLike
 from typing import Any
 
+from zkconsumer.argument_checks import check_attribute
+from zkconsumer.checked_arguments import check_arguments_as
 from zkconsumer.errors import ConfigurationError, StreamsError
 from zkconsumer.health import Health, HealthReason, HealthState
 from zkconsumer.log import get_logger
@@ -92,23 +95,23 @@ class StreamsApp:
             processed between them.
 
     Raises:
-        ConfigurationError: ``max_restarts`` is negative.
+        ConfigurationError: an argument has the wrong type or is out of range.
     """
 
+    @check_arguments_as(ConfigurationError)
     def __init__(
         self,
         topology: Topology,
         config: ApplicationConfig,
         spark: Any,
-        checkpoint: str,
+        checkpoint: str | PathLike[str],
         properties: Mapping[str, str],
         settings: QuerySettings | None = None,
         *,
         allow: Collection[AllowedChange] = (),
         max_restarts: int = 10,
     ) -> None:
-        if max_restarts < 0:
-            raise ConfigurationError(f"max_restarts must be a non-negative integer, got {max_restarts}")
+        check_attribute("spark", spark, "readStream", "a SparkSession")
         settings = settings or QuerySettings()
         self._query = TopologyQuery(topology, config, spark, str(checkpoint), properties, settings, allow)
         self._name = config.application_id
@@ -141,29 +144,35 @@ class StreamsApp:
         """The current state of the application."""
         return self._lifecycle.state
 
+    @check_arguments_as(ConfigurationError)
     def set_state_listener(self, listener: StateListener | None) -> None:
         """Set a function that is called with the new and the old state; None removes it. Its errors are logged.
 
         Raises:
+            ConfigurationError: ``listener`` is neither a function nor None.
             StreamsError: the application was already started.
         """
         self._lifecycle.set_listener(None if listener is None else partial(self._notify, listener))
 
+    @check_arguments_as(ConfigurationError)
     def set_progress_listener(self, listener: ProgressListener | None) -> None:
         """Set a function that is called with the ``Progress`` after each batch; None removes it. Its errors are logged.
 
         It is called in the thread that monitors the query, so it must return quickly.
 
         Raises:
+            ConfigurationError: ``listener`` is neither a function nor None.
             StreamsError: the application was already started.
         """
         self._check_not_started("a progress listener")
         self._progress_listener = listener
 
+    @check_arguments_as(ConfigurationError)
     def set_uncaught_exception_handler(self, handler: ExceptionHandler) -> None:
         """Set a function that determines the response to a query exception.
 
         Raises:
+            ConfigurationError: ``handler`` is not a function.
             StreamsError: the application was already started.
         """
         self._check_not_started("an exception handler")
@@ -225,6 +234,7 @@ class StreamsApp:
         if self._error is not None:
             raise self._error
 
+    @check_arguments_as(ConfigurationError)
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the application to end; return False if the timeout expires.
 
@@ -267,6 +277,7 @@ class StreamsApp:
                 raise StreamsError(f"clean_up() was called in state {self.state.name}; call close() first")
             return self._query.clean_up()
 
+    @check_arguments_as(ConfigurationError)
     def close(self, timeout_s: float = 60.0) -> bool:
         """Stop the query, and return whether it ended in time.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from zkconsumer.checked_arguments import check_fields
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.streams.output import ProcessingGuarantee
 
@@ -19,15 +20,6 @@ _RESERVED = {
     "topic.metadata.refresh.interval.ms",
     "transactional.id",
 }
-
-_POSITIVE = (
-    "trigger_ms",
-    "tick_interval_ms",
-    "partitions",
-    "max_records_per_task",
-    "max_bytes_per_task",
-    "purge_interval_ms",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +52,8 @@ class QuerySettings:
             committed with ``exactly_once_v2``. If False, the event ``output_changed`` is logged.
 
     Raises:
-        ConfigurationError: a number is not a positive integer, the processing guarantee is unknown, or ``producer``
-            contains a setting that users cannot change.
+        ConfigurationError: a setting has the wrong type or is out of range, the processing guarantee is unknown, or
+            ``producer`` contains a setting that users cannot change.
     """
 
     trigger_ms: int = 1_000
@@ -78,6 +70,7 @@ class QuerySettings:
     fails_on_changed_output: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self, ConfigurationError)
         try:
             object.__setattr__(self, "processing_guarantee", ProcessingGuarantee(self.processing_guarantee))
         except ValueError:
@@ -88,11 +81,6 @@ class QuerySettings:
         reserved = sorted(_RESERVED & self.producer.keys())
         if reserved:
             raise ConfigurationError(f"producer must not contain {', '.join(reserved)}, which the application sets")
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            is_default = value is None and name == "partitions"
-            if not is_default and (not isinstance(value, int) or value < 1):
-                raise ConfigurationError(f"{name} must be a positive integer, got {value!r}")
 
     @property
     def guarantee(self) -> ProcessingGuarantee:

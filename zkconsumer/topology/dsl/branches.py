@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.errors import TopologyError
-from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.graph import ProcessorGraphNode
 from zkconsumer.topology.dsl.names import check_name
 from zkconsumer.topology.dsl.stateless import Branch, PassThrough, Predicate

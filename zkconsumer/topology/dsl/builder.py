@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology.builder import Topology
-from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.checks import check_global_store, check_offset_reset, check_supplier, check_text, to_tuple
 from zkconsumer.topology.dsl.endpoints import (
     Consumed,

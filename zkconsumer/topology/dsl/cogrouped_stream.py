@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from zkconsumer.topology.checked_arguments import check_arguments
+from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.aggregate_steps import (
     check_merger,
     create_aggregate_node,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.topology import serdes as standard
-from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.aggregate_steps import AGGREGATE, REDUCE, create_aggregate_node, create_windowed_serdes
 from zkconsumer.topology.dsl.aggregates import Aggregate, Aggregator, Initializer, Reducer, add_one, reduce_values, zero
 from zkconsumer.topology.dsl.cogrouped_stream import CogroupedKStream

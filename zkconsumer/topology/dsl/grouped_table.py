@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import serdes as standard
-from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer, Reducer, add_one, reduce_values, zero
 from zkconsumer.topology.dsl.change_serde import create_change_serde
 from zkconsumer.topology.dsl.endpoints import RepartitionGraphNode, RepartitionNames, Serdes

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zkconsumer.checked_arguments import check_fields
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import stores
-from zkconsumer.topology.checked_arguments import check_fields
 from zkconsumer.topology.dsl.endpoints import Serdes
 from zkconsumer.topology.dsl.names import Names, check_name
 from zkconsumer.topology.serdes import Serde

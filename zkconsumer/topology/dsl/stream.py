@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Unpack
 
-from zkconsumer.topology.checked_arguments import check_arguments
+from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.topology.checks import check_supplier
 from zkconsumer.topology.dsl import stateless
 from zkconsumer.topology.dsl.branches import BranchedKStream

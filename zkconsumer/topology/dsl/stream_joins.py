@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
+from zkconsumer.checked_arguments import check_values
 from zkconsumer.errors import TopologyError
-from zkconsumer.topology.checked_arguments import check_values
 from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.dsl.endpoints import Serdes
 from zkconsumer.topology.dsl.global_table import GlobalKTable

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from zkconsumer.checked_arguments import check_fields
 from zkconsumer.errors import StreamsError, TopologyError
-from zkconsumer.topology.checked_arguments import check_fields
 from zkconsumer.topology.dsl.graph import GraphNode, ProcessorGraphNode
 from zkconsumer.topology.dsl.operations import TableOperation
 from zkconsumer.topology.dsl.suppress_buffer import SuppressBuffer

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.errors import TopologyError
-from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.endpoints import Serdes
 from zkconsumer.topology.dsl.graph import GraphNode, ProcessorGraphNode
 from zkconsumer.topology.dsl.grouped_table import KGroupedTable

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from zkconsumer.topology.checked_arguments import check_arguments
+from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.topology.nodes import Partitioner
 from zkconsumer.topology.serdes import Serde, choose_serde
 from zkconsumer.topology.stores.time_map import Windowed

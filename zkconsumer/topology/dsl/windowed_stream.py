@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from zkconsumer.topology.checked_arguments import check_arguments
+from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.topology.dsl.aggregate_steps import AGGREGATE, REDUCE, check_merger, create_windowed_operation
 from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer, Reducer, add_one, nothing, reduce_values, zero
 from zkconsumer.topology.dsl.endpoints import Serdes

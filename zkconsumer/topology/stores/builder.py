@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import serdes
-from zkconsumer.topology.checked_arguments import check_arguments
 from zkconsumer.topology.checks import check_name, to_tuple
 from zkconsumer.topology.function_names import function_name
 from zkconsumer.topology.serdes import Serde
@@ -165,10 +165,7 @@ def versioned_key_value(
         persistent: whether the test driver saves the entries in its state file, if it has one. Ignored on Spark.
         logging: see ``StoreBuilder``.
     """
-    _check_not_negative(name, history_ms=history_ms)
     interval_ms = _versioned_interval_ms(history_ms) if segment_interval_ms is None else segment_interval_ms
-    if not isinstance(interval_ms, int) or interval_ms < 1:
-        raise TopologyError(f"store {name!r}: segment_interval_ms must be a positive integer, got {interval_ms!r}")
     times = {"history_ms": history_ms, "segment_interval_ms": interval_ms}
     return _declare(VersionedKeyValueStore, name, (key, value), persistent, logging, False, **times)
 
@@ -247,7 +244,6 @@ def session(
         logging: see ``StoreBuilder``.
         caching: see ``StoreBuilder``.
     """
-    _check_not_negative(name, retention_ms=retention_ms)
     return _declare(SessionStore, name, (key, value), persistent, logging, caching, retention_ms=retention_ms)
 
 
@@ -265,7 +261,6 @@ def _declare(
 
 def _window_parameters(name: str, retention_ms: int, window_size_ms: int, retain_duplicates: bool) -> dict[str, object]:
     """Check the parameters of a window store, and return them."""
-    _check_not_negative(name, retention_ms=retention_ms, window_size_ms=window_size_ms)
     if window_size_ms > retention_ms:
         raise TopologyError(
             f"store {name!r}: retention_ms must be at least window_size_ms ({window_size_ms}), got {retention_ms}"
@@ -275,12 +270,6 @@ def _window_parameters(name: str, retention_ms: int, window_size_ms: int, retain
         "window_size_ms": window_size_ms,
         "retain_duplicates": retain_duplicates,
     }
-
-
-def _check_not_negative(name: str, **arguments: int) -> None:
-    for argument, value in arguments.items():
-        if not isinstance(value, int) or value < 0:
-            raise TopologyError(f"store {name!r}: {argument} must be a non-negative integer, got {value!r}")
 
 
 def _versioned_interval_ms(history_ms: int) -> int:

@@ -8,27 +8,38 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import numbers
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
+from itertools import repeat
 from os import PathLike
 from typing import Any, ForwardRef, NamedTuple, TypeVar, cast
 
-from zkconsumer.argument_checks import reject
+from zkconsumer.argument_checks import reject, to_integer
 from zkconsumer.errors import ConfigurationError, TopologyError, ZkConsumerError
-from zkconsumer.topology.errors import describe_integer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_INT32, _MAX_INT64 = (1 << 31) - 1, (1 << 63) - 1
 #: Minimum and maximum of integers, by parameter name. All others are non-negative 64-bit integers.
 _RANGES = {
-    "partitions": (1, _MAX_INT32),
+    **dict.fromkeys(("brokers", "partitions", "replication", "total"), (1, _MAX_INT32)),
+    **dict.fromkeys(("broker_port", "zookeeper_port"), (1, _MAX_INT32)),  # see ``DevCluster.start``
+    "max_task_idle_ms": (-1, _MAX_INT64),
+    "page_bytes": (1_024, _MAX_INT64),
+    "before_ms": (-_MAX_INT64, _MAX_INT64),
+    "after_ms": (-_MAX_INT64, _MAX_INT64),
     "now_ms": (-_MAX_INT64 - 1, _MAX_INT64),
     "auto_advance_ms": (-_MAX_INT64 - 1, _MAX_INT64),  # see ``check_advance``
     "start_ms": (-_MAX_INT64 - 1, _MAX_INT64),
+    **dict.fromkeys(("size_ms", "advance_ms", "gap_ms", "segment_interval_ms"), (1, _MAX_INT64)),
+    **dict.fromkeys(("trigger_ms", "tick_interval_ms", "purge_interval_ms"), (1, _MAX_INT64)),
+    **dict.fromkeys(("max_records_per_task", "max_bytes_per_task"), (1, _MAX_INT64)),
 }
-#: Names of steps and stores. ``check_name`` rejects empty ones, and describes the valid characters.
-_NAMES = {"name", "store"}
+#: Description of valid integers, by minimum.
+_MINIMUMS = {0: "a non-negative integer", 1: "a positive integer"}
+#: Names of parameters for which an empty str is valid, or is rejected by ``check_name``, which describes valid names.
+_MAY_BE_EMPTY = {"bootstrap_servers", "chroot", "name", "store"}
 
 
 class Rule(NamedTuple):
@@ -38,10 +49,12 @@ class Rule(NamedTuple):
         accepts: function that returns whether an argument is valid, given its name and value.
         describe: function that describes the valid arguments, given the name and value of an argument. The
             description follows "must be" in messages.
+        convert: function that returns a valid argument in the form that the caller uses.
     """
 
     accepts: Callable[[str, Any], bool]
     describe: Callable[[str, Any], str]
+    convert: Callable[[Any], Any] = lambda value: value
 
 
 def check_arguments(function: F) -> F:
@@ -55,7 +68,7 @@ def check_arguments_as(error: type[ZkConsumerError]) -> Callable[[F], F]:
 
 
 def check_fields(instance: Any, error: type[ZkConsumerError] = TopologyError) -> None:
-    """Check the attributes of a dataclass instance by their annotations.
+    """Check the attributes of a dataclass instance by their annotations, and convert integers to int.
 
     Args:
         instance: the instance.
@@ -66,13 +79,15 @@ def check_fields(instance: Any, error: type[ZkConsumerError] = TopologyError) ->
     """
     annotations = type(instance).__annotations__
     values = {name: getattr(instance, name) for name in annotations}
-    check_values(type(instance).__name__, annotations, values, error)
+    for name, value in check_values(type(instance).__name__, annotations, values, error).items():
+        if value is not values[name]:
+            object.__setattr__(instance, name, value)
 
 
 def check_values(
     where: str, annotations: Mapping[str, Any], values: Mapping[str, Any], error: type[ZkConsumerError] = TopologyError
-) -> None:
-    """Check values by their annotations.
+) -> dict[str, Any]:
+    """Check values by their annotations, and return those with annotations; integers are converted to int.
 
     Args:
         where: function or class, used in error messages.
@@ -80,6 +95,7 @@ def check_values(
         values: values by name; values without annotations are ignored.
         error: class of the error to raise.
     """
+    checked = {}
     for name in annotations.keys() & values.keys():
         rule = find_rule(annotations[name])
         if not rule.accepts(name, values[name]):
@@ -87,6 +103,8 @@ def check_values(
                 reject(name, values[name], rule.describe(name, values[name]))
             except ConfigurationError as problem:
                 raise error(f"{where}: {problem}") from None
+        checked[name] = None if values[name] is None else rule.convert(values[name])
+    return checked
 
 
 def find_rule(annotation: Any) -> Rule:
@@ -103,6 +121,8 @@ def find_rule(annotation: Any) -> Rule:
 
 def _decorate(function: F, error: type[ZkConsumerError]) -> F:
     signature = inspect.signature(function)
+    name = function.__name__
+    where = function.__qualname__.partition(".")[0] if name == "__init__" else f"{name}()"
     parameters = {
         name: one
         for name, one in signature.parameters.items()
@@ -114,14 +134,18 @@ def _decorate(function: F, error: type[ZkConsumerError]) -> F:
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         try:
-            bound = signature.bind(*args, **kwargs).arguments
+            bound = signature.bind(*args, **kwargs)
         except TypeError:
             return function(*args, **kwargs)  # raises the interpreter's error
-        for name in parameters.keys() & bound.keys():
-            one, value = parameters[name], bound[name]
-            for item in value if one.kind is one.VAR_POSITIONAL else (value,):
-                check_values(f"{function.__name__}()", {name: one.annotation}, {name: item}, error)
-        return function(*args, **kwargs)
+        for name in parameters.keys() & bound.arguments.keys():
+            one, value = parameters[name], bound.arguments[name]
+            is_repeated = one.kind is one.VAR_POSITIONAL
+            items = [
+                check_values(where, {name: one.annotation}, {name: item}, error)[name]
+                for item in (value if is_repeated else (value,))
+            ]
+            bound.arguments[name] = tuple(items) if is_repeated else items[0]
+        return function(*bound.args, **bound.kwargs)
 
     return cast(F, checked)
 
@@ -130,48 +154,59 @@ def _or_none(rule: Rule) -> Rule:
     return Rule(
         lambda name, value: value is None or rule.accepts(name, value),
         lambda name, value: f"{rule.describe(name, value)} or None",
+        rule.convert,
     )
 
 
 def _is_integer(name: str, value: Any) -> bool:
     minimum, maximum = _RANGES.get(name, (0, _MAX_INT64))
-    return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum
+    number = to_integer(value)
+    return number is not None and minimum <= number <= maximum
 
 
 def _describe_integer(name: str, value: Any) -> str:
     minimum, maximum = _RANGES.get(name, (0, _MAX_INT64))
-    is_too_large = isinstance(value, int) and value > maximum
-    return f"an integer between {minimum} and {maximum}" if is_too_large else describe_integer(minimum)
+    number = to_integer(value)
+    is_too_large = number is not None and number > maximum
+    if is_too_large:
+        return f"an integer between {minimum} and {maximum}"
+    return _MINIMUMS.get(minimum, f"an integer greater than or equal to {minimum}")
+
+
+def _is_duration(_name: str, value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value) >= 0
 
 
 def _is_text(name: str, value: Any) -> bool:
-    return isinstance(value, str) and (bool(value) or name in _NAMES)
+    return isinstance(value, str) and (bool(value) or name in _MAY_BE_EMPTY)
 
 
 #: Modules of the classes in rules. They are imported late, because most of them import this module.
 _MODULES = {
-    "ApplicationConfig": "config",
-    "Emit": "dsl.window_aggregates",
-    "GlobalKTable": "dsl.global_table",
-    "JoinWindows": "windows",
-    "KGroupedStream": "dsl.grouped_stream",
-    "KStream": "dsl.stream",
-    "KTable": "dsl.table",
-    "Materialized": "dsl.materialized",
-    "Optimization": "dsl.optimizer",
-    "Serde": "serdes",
-    "SessionWindows": "windows",
-    "SlidingWindows": "windows",
-    "StoreBuilder": "stores.builder",
-    "TimeWindows": "windows",
-    "Topology": "builder",
-    "UntilTimeLimit": "dsl.suppress",
-    "UntilWindowCloses": "dsl.suppress",
+    "AllowedChange": "spark.streams.changes",
+    "ApplicationConfig": "topology.config",
+    "Emit": "topology.dsl.window_aggregates",
+    "GlobalKTable": "topology.dsl.global_table",
+    "JoinWindows": "topology.windows",
+    "KGroupedStream": "topology.dsl.grouped_stream",
+    "KStream": "topology.dsl.stream",
+    "KTable": "topology.dsl.table",
+    "Materialized": "topology.dsl.materialized",
+    "Optimization": "topology.dsl.optimizer",
+    "Serde": "topology.serdes",
+    "QuerySettings": "spark.streams.settings",
+    "SessionWindows": "topology.windows",
+    "SlidingWindows": "topology.windows",
+    "StoreBuilder": "topology.stores.builder",
+    "TimeWindows": "topology.windows",
+    "Topology": "topology.builder",
+    "UntilTimeLimit": "topology.dsl.suppress",
+    "UntilWindowCloses": "topology.dsl.suppress",
 }
 
 
 def _load(name: str) -> type:
-    loaded: type = getattr(import_module(f"zkconsumer.topology.{_MODULES[name]}"), name)
+    loaded: type = getattr(import_module(f"zkconsumer.{_MODULES[name]}"), name)
     return loaded
 
 
@@ -191,6 +226,8 @@ _FUNCTION = Rule(lambda _name, value: callable(value), lambda _name, _value: "a 
 #: Rule for arguments that are checked by the function that has the parameter.
 _ANY = Rule(lambda _name, _value: True, lambda _name, _value: "any object")
 _TEXT = Rule(_is_text, lambda _name, _value: "a non-empty str")
+_MAPPING = Rule(lambda _name, value: isinstance(value, Mapping), lambda _name, _value: "a dict")
+_ALLOWED_CHANGE = _instance("AllowedChange")
 #: Rules by annotation, without ``| None``.
 _RULES = {
     **dict.fromkeys(("Any", "Deserializer", "Serializer", "ProcessorSupplier"), _ANY),
@@ -200,12 +237,22 @@ _RULES = {
     ),
     "str": _TEXT,
     "bool": Rule(lambda _name, value: isinstance(value, bool), lambda _name, _value: "True or False"),
-    "int": Rule(_is_integer, _describe_integer),
+    "int": Rule(_is_integer, _describe_integer, to_integer),
+    "float": Rule(_is_duration, lambda _name, _value: "a non-negative number"),
     "str | TopicExtractor": Rule(
         lambda name, value: _is_text(name, value) or callable(value),
         lambda _name, _value: "a non-empty str or a function",
     ),
-    "Mapping[str, Any]": Rule(lambda _name, value: isinstance(value, Mapping), lambda _name, _value: "a dict"),
+    **dict.fromkeys(("Mapping[str, Any]", "Mapping[str, object]", "Mapping[str, str]"), _MAPPING),
+    "Collection[AllowedChange]": Rule(
+        lambda _name, value: isinstance(value, Collection) and all(map(_ALLOWED_CHANGE.accepts, repeat(""), value)),
+        lambda name, value: f"a collection of {_ALLOWED_CHANGE.describe(name, value)}",
+    ),
+    "ProcessingGuarantee | str": _ANY,
+    "Sequence[str]": Rule(
+        lambda _name, value: isinstance(value, list | tuple) and all(isinstance(one, str) for one in value),
+        lambda _name, _value: "a list of str",
+    ),
     "StoreSettings": Rule(
         lambda _name, value: value is None or isinstance(value, str | _load("Materialized")),
         lambda _name, _value: "a name or a Materialized",
@@ -216,5 +263,6 @@ _RULES = {
     **{name: _instance(name) for name in _MODULES},
     **dict.fromkeys(("Action", "Aggregator", "Chain", "Initializer"), _FUNCTION),
     **dict.fromkeys(("Merger", "Partitioner", "Predicate", "Reducer"), _FUNCTION),
-    "TimestampExtractor": _FUNCTION,
+    **dict.fromkeys(("ErrorHandler", "ExceptionHandler", "TimestampExtractor"), _FUNCTION),
+    **dict.fromkeys(("ProgressListener", "StateListener"), _FUNCTION),
 }
