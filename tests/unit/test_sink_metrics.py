@@ -130,7 +130,7 @@ def test_offsets_of_tasks_without_output_are_committed(
         output_of([{}])._replace(task="0_4"),
     ]
     rows = pa.RecordBatch.from_pylist([one._asdict() for one in outputs])
-    writer = TopicWriter(settings(guarantee=guarantee).encode(), None)
+    writer = TopicWriter(settings(guarantee=guarantee).encode(), None, None)
 
     written: Any = writer.write(iter([rows]))
     writer.commit([written], 9)
