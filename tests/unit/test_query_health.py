@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from clocks import Clock
+from no_session import NoSession
 from py4j.protocol import Py4JError
 from waiting import wait_for
 
@@ -157,7 +158,7 @@ def test_trigger_without_interval() -> None:
 
 
 def test_listener_receives_state_of_planning_process() -> None:
-    listener = QueryListener(object())
+    listener = QueryListener(NoSession())
     listener._planners.start()
     link = DriverLink("g_me", 2, lambda _: True)
     try:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
+from no_session import NoSession
 from unit.test_streams_output import output_of, settings
 from unit.test_streams_output import read as read_output
 from unit.test_streams_progress import report_of
@@ -33,7 +34,7 @@ DROPPED = {"dropped": 2, "dropped/production": 2}
 @pytest.fixture
 def link() -> Iterator[ServerAddress]:
     """The address of a driver listener."""
-    listener = QueryListener(object())
+    listener = QueryListener(NoSession())
     listener._planners.start()
     try:
         yield listener.link
@@ -112,7 +113,7 @@ class Commits:
 class Writers:
     """Drops the records of task 0_3."""
 
-    def write(self, _settings: str, output: TaskOutput, _marker: Marker) -> dict[str, int]:
+    def write(self, _settings: str, output: TaskOutput, _marker: Marker, _servers: str | None) -> dict[str, int]:
         return DROPPED if output.task == "0_3" else {}
 
 

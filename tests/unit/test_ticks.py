@@ -132,7 +132,7 @@ def test_clock_that_is_behind_is_health_reason(query: Query) -> None:
 
     def report() -> list[tuple[str, HealthState]]:
         query.plan()
-        reports.add({"batchId": 0, "sources": [{"endOffset": json.dumps(query.offset)}]})
+        reports.add({"id": "query", "batchId": 0, "sources": [{"endOffset": json.dumps(query.offset)}]})
         return [(reason.code, reason.state) for reason in reports.health_reasons()]
 
     assert report() == []
