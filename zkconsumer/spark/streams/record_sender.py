@@ -105,7 +105,7 @@ class RecordSender:
     def send(self, records: Iterable[RecordFields]) -> list[Failure]:
         """Send records, wait until the brokers acknowledge them, and return the records that were not written.
 
-        In a transaction, a rejection ends the call, and the result is incomplete.
+        In a transaction, the first failure that the producer reports ends the call, and the result is incomplete.
 
         Args:
             records: the records, with the callback ``on_failure``; see ``read_records``.
@@ -145,7 +145,9 @@ class RecordSender:
 
     def _add_failure(self, position: int, error: KafkaError, message: Any) -> None:
         self._failures[position] = Failure(position, error, None if message is None else message.partition())
-        if message is not None and error.code() not in UNSENT | UNKNOWN_TOPIC:
+        # The producer discards records of a failed transaction, but keeps those that it retries until they time out.
+        ignored = UNKNOWN_TOPIC if self._is_transactional else UNSENT | UNKNOWN_TOPIC
+        if message is not None and error.code() not in ignored:
             self._is_stopped = True
 
     def close(self) -> None:
