@@ -15,6 +15,7 @@ from waiting import wait_for
 
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.checkpoint_directory import FILE
+from zkconsumer.spark.streams.output import TIMESTAMP_HEADER
 from zkconsumer.spark.streams.plan import ApplicationPlan
 from zkconsumer.topology import ApplicationConfig, SourceRecord, Topology
 from zkconsumer.topology.subtopology import Subtopology
@@ -149,7 +150,11 @@ class TopicReader:
             self._ends[partition] = message.offset()
             return
         _, time_ms = message.timestamp()
-        record = SourceRecord(*partition, message.offset(), time_ms, message.key(), message.value())
+        headers = message.headers() or []
+        if (TIMESTAMP_HEADER, b"0") in headers:  # a record of an internal topic
+            headers.remove((TIMESTAMP_HEADER, b"0"))
+            time_ms = 0
+        record = SourceRecord(*partition, message.offset(), time_ms, message.key(), message.value(), tuple(headers))
         self.records[partition].append(record)
 
 

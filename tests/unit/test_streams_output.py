@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker
@@ -24,6 +24,7 @@ from zkconsumer.spark.streams.output import (
     restore_timestamps,
 )
 from zkconsumer.spark.streams.packing import to_blob
+from zkconsumer.spark.streams.record_sender import RecordSender
 from zkconsumer.spark.streams.rejected_records import RejectedRecords
 from zkconsumer.spark.streams.servers_file import ServersFile
 from zkconsumer.spark.streams.sink import TopicSink
@@ -240,6 +241,20 @@ def test_producer_chooses_partitions_of_records_with_keys() -> None:
 
 
 # ---- digests -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+def test_largest_record_is_that_of_java_producer(key: bytes | None) -> None:
+    largest = b"v" * (
+        (1 << 20) - 87 - len(key or b"")
+    )  # Source: Kafka 3.9 DefaultRecordBatch.estimateBatchSizeUpperBound
+    sender = RecordSender(settings(client={"bootstrap.servers": "127.0.0.1:1"}))
+    try:
+        sender.producer.produce("out", largest, key)
+        with pytest.raises(KafkaException, match="MSG_SIZE_TOO_LARGE"):
+            sender.producer.produce("out", largest + b"v", key)
+    finally:
+        sender.close()
 
 
 def test_digest_covers_topic_names_and_all_columns() -> None:

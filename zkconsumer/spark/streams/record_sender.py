@@ -23,6 +23,9 @@ from zkconsumer.spark.streams.producer_errors import UNKNOWN_TOPIC, UNSENT
 _LINGER_MS = 50
 #: Milliseconds to wait for further records if all records of a ``send`` call must be in the same batch.
 _SEGMENT_LINGER_MS = 5_000
+#: Default ``message.max.bytes``, with which librdkafka accepts records of the same size as the Java producer with its
+#: default ``max.request.size`` of 1 MiB. librdkafka adds 36 bytes to key, value and headers, and the Java producer 87.
+_MAX_RECORD_BYTES = (1 << 20) - 87 + 36
 #: Seconds between two checks for delivery errors in ``flush``.
 _FLUSH_INTERVAL_S = 0.5
 #: Number of records between two checks for delivery errors.
@@ -80,6 +83,7 @@ class RecordSender:
         config = {
             "delivery.report.only.error": True,
             "linger.ms": _LINGER_MS,
+            "message.max.bytes": _MAX_RECORD_BYTES,
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
             "queue.buffering.max.messages": 1_000_000,
