@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -88,6 +88,27 @@ def authorizing_cluster(*, kraft: bool) -> DevCluster:
     )
     config = {"authorizer.class.name": name, "allow.everyone.if.no.acl.found": "true"}
     return DevCluster(broker_config=config, kafka="4.3.0" if kraft else DEFAULT_KAFKA)
+
+
+def allow_only(cluster: DevCluster, resource: ResourcePattern, operations: Iterable[ACLOperation]) -> None:
+    """Grant all principals only these operations on a resource."""
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+    try:
+        rules = [ACL("User:*", "*", one, ACLPermissionType.ALLOW, resource) for one in operations]
+        admin.create_acls(rules)
+        any_rule = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, resource)
+        wait_for(lambda: len(admin.describe_acls(any_rule)[0]) >= len(rules), what="the broker applies the ACLs")
+    finally:
+        admin.close()
+
+
+def find_committed(cluster: DevCluster, group: str, partition: TopicPartition) -> int:
+    """Return the committed offset of a partition; -1 without one."""
+    coordinator = GroupCoordinator(group, lambda: [broker.endpoint for broker in cluster.brokers], plaintext(10))
+    try:
+        return coordinator.fetch_offsets([partition])[partition]
+    finally:
+        coordinator.close()
 
 
 def running_clusters() -> Iterator[Callable[[Brokers], DevCluster]]:

@@ -1,23 +1,31 @@
-"""Internal topics of applications: missing ACLs, and brokers without DeleteRecords."""
+"""Topics of applications: missing ACLs, and brokers without DeleteRecords."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import batches
+import pyarrow as pa
 import pytest
 from aliases import Cluster
-from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern, ResourceType
-from rights import authorizing_cluster
+from confluent_kafka import OFFSET_BEGINNING, Consumer
+from confluent_kafka import TopicPartition as Assigned
+from kafka.admin import ACLOperation, ResourcePattern, ResourceType
+from rights import allow_only, authorizing_cluster, find_committed
 from waiting import wait_for
 
 from zkconsumer.broker import protocol
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import batch
-from zkconsumer.errors import StreamsError
+from zkconsumer.errors import StreamsError, TopicAuthorizationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.internal_topics import InternalTopics
+from zkconsumer.spark.streams.markers import Marker, encode_offsets
+from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
+from zkconsumer.spark.streams.packing import to_blob
+from zkconsumer.spark.streams.task_writer import TaskWriters
+from zkconsumer.topology.handlers import log_and_continue
 
 CLUSTER = ResourcePattern(ResourceType.CLUSTER, "kafka-cluster")
 
@@ -30,18 +38,6 @@ def authorizing() -> Iterator[DevCluster]:
 
 def open_topics(cluster: DevCluster, *names: str) -> InternalTopics:
     return InternalTopics(lambda: {"bootstrap.servers": cluster.bootstrap_servers}, "app", names, 0)
-
-
-def allow_only(cluster: DevCluster, resource: ResourcePattern, operations: Iterable[ACLOperation]) -> None:
-    """Grant all principals only these operations on a resource."""
-    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
-    try:
-        rules = [ACL("User:*", "*", one, ACLPermissionType.ALLOW, resource) for one in operations]
-        admin.create_acls(rules)
-        any_rule = ACLFilter(None, None, ACLOperation.ANY, ACLPermissionType.ANY, resource)
-        wait_for(lambda: len(admin.describe_acls(any_rule)[0]) >= len(rules), what="the broker applies the ACLs")
-    finally:
-        admin.close()
 
 
 def test_missing_create_acl_names_topic_command(authorizing: DevCluster, unique: Callable[[str], str]) -> None:
@@ -67,6 +63,75 @@ def test_records_remain_without_delete_acl(
 
     assert "TOPIC_AUTHORIZATION_FAILED (29)" in caplog.text
     assert authorizing.admin.offsets(name, 1, protocol.EARLIEST) == {0: 0}
+
+
+@pytest.mark.parametrize("guarantee", list(ProcessingGuarantee), ids=lambda one: one.value)
+def test_output_is_written_after_write_acl_is_granted(
+    authorizing: DevCluster, unique: Callable[[str], str], guarantee: ProcessingGuarantee
+) -> None:
+    """Even a handler that skips all rejected records skips none without the right to write."""
+    source, allowed, denied = (authorizing.create_topic(unique(name), 1) for name in ("source", "allowed", "denied"))
+    group, marker = unique("app"), Marker("query", 0)
+    settings = SinkSettings(
+        application_id=group,
+        guarantee=guarantee,
+        client={"bootstrap.servers": authorizing.bootstrap_servers},
+        producer={},
+        has_sequence_headers=False,
+        partition_counts={},
+        internal_topics=frozenset(),
+        commits_to_kafka=True,
+        fails_on_changed_output=True,
+        handler=log_and_continue,
+        quarantine_topic=None,
+    )
+    is_transactional = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
+    values = [b"%d" % number for number in range(20)]
+    batch = pa.record_batch(
+        {
+            "topic": pa.array([denied if number % 2 else allowed for number in range(20)]).dictionary_encode(),
+            "partition": pa.array([0] * 20, pa.int32()),
+            "timestamp": pa.array([1_000] * 20, pa.int64()),
+            "key": pa.nulls(20, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.nulls(20, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        }
+    )
+    partition = TopicPartition(source, 0)
+    output = TaskOutput("0_0", 0, encode_offsets({partition: 20}), to_blob(batch))
+    writers, resource = TaskWriters(), ResourcePattern(ResourceType.TOPIC, denied)
+    allow_only(authorizing, resource, [ACLOperation.READ, ACLOperation.DESCRIBE])
+    try:
+        for _ in range(2):
+            with pytest.raises(TopicAuthorizationError, match=f"topic .*'{denied}'.*; grant WRITE on the topic to the"):
+                writers.write(settings.encode(), output, marker)
+        assert not is_transactional or find_committed(authorizing, group, partition) == -1
+        allow_only(authorizing, resource, [ACLOperation.WRITE])
+        assert writers.write(settings.encode(), output, marker) is is_transactional
+    finally:
+        writers.close()
+
+    assert read_values(authorizing, denied, 10) == values[1::2]
+    if is_transactional:
+        assert find_committed(authorizing, group, partition) == 20
+        assert read_values(authorizing, allowed, 10) == values[::2]
+
+
+def read_values(cluster: DevCluster, topic: str, count: int) -> list[bytes]:
+    """Return the first values of a topic with one partition."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused"})
+    try:
+        consumer.assign([Assigned(topic, 0, OFFSET_BEGINNING)])
+        found: list[bytes] = []
+
+        def has_all() -> bool:
+            found.extend(message.value() for message in consumer.consume(100, 0.5))
+            return len(found) >= count
+
+        wait_for(has_all, what=f"{count} records can be read")
+        return found
+    finally:
+        consumer.close()
 
 
 def test_topics_can_be_created_again_at_once(zkconsumer_cluster: Cluster, unique: Callable[[str], str]) -> None:

@@ -63,3 +63,18 @@ def test_only_listed_codes_concern_a_record(name: str) -> None:
 
     assert type(error) is EXPECTED.get(name, ProducerFailedError)
     assert str(error).startswith("task 0_3: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("TOPIC_AUTHORIZATION_FAILED", "WRITE on the topic"),
+        ("GROUP_AUTHORIZATION_FAILED", "READ on the group"),
+        ("CLUSTER_AUTHORIZATION_FAILED", "IDEMPOTENT_WRITE on the cluster"),
+        ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "WRITE on the transactional id"),
+    ],
+)
+def test_missing_right_is_named(name: str, right: str) -> None:
+    assert str(to_error(KafkaError(CODES[name]), "task 0_3, topic 'out'")).endswith(
+        f"; grant {right} to the principal of the application"
+    )

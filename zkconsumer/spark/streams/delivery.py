@@ -145,6 +145,12 @@ class OutputDelivery:
         else:  # a transaction failed because of a batch that was rejected in the previous one
             self._suspects = self._suspects_before
 
+    def describe(self, failures: Sequence[Failure]) -> str:
+        """Return the task id and the topics of records, for error messages."""
+        self._load()
+        topics = sorted({self._records[failure.position][0] for failure in failures})
+        return f"task {self._output.task}, topic {' or '.join(map(repr, topics))}"
+
     def _classify(self, failures: Sequence[Failure]) -> tuple[list[Failure], list[Failure]]:
         """Return the rejected records, and all records of batches whose rejected record the broker did not name."""
         culprits, groups = [], defaultdict(list)

@@ -42,6 +42,10 @@ DIFFERENT_RECORD = KafkaError._INVALID_DIFFERENT_RECORD
 #: The record was not sent, because an earlier one was rejected.
 UNSENT = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
+#: A transaction failed because of a batch that was rejected in the previous one: librdkafka does not continue the
+#: sequence numbers.
+SKIPPED_SEQUENCE = {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID}
+
 _FENCED = {
     KafkaError._FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
@@ -53,12 +57,13 @@ _UNSUPPORTED = {
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     KafkaError.UNSUPPORTED_VERSION,
 }
-_UNAUTHORIZED: dict[int, type[AuthorizationError]] = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: TopicAuthorizationError,
-    KafkaError.GROUP_AUTHORIZATION_FAILED: GroupAuthorizationError,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationError,
-    KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED: AuthorizationError,
+#: The exceptions for missing rights, and the rights.
+_UNAUTHORIZED: dict[int, tuple[type[AuthorizationError], str]] = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: (TopicAuthorizationError, "WRITE on the topic"),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: (GroupAuthorizationError, "READ on the group"),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (AuthorizationError, "IDEMPOTENT_WRITE on the cluster"),
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (AuthorizationError, "WRITE on the transactional id"),
+    KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED: (AuthorizationError, "access with the delegation token"),
 }
 _UNAUTHENTICATED = {
     KafkaError._AUTHENTICATION,
@@ -122,7 +127,8 @@ def to_error(error: KafkaError, what: str) -> ZkConsumerError:
             f"{what}: transaction.timeout.ms must be at most the brokers' transaction.max.timeout.ms"
         )
     if code in _UNAUTHORIZED:
-        return _UNAUTHORIZED[code](f"{named}; grant the application access")
+        kind, right = _UNAUTHORIZED[code]
+        return kind(f"{named}; grant {right} to the principal of the application")
     if code in _UNAUTHENTICATED:
         return AuthenticationError(f"{named}; check the TLS and SASL settings in the properties")
     if error.retriable() or code in _UNAVAILABLE:

@@ -22,7 +22,7 @@ from zkconsumer.spark.streams.markers import (
 )
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import from_blob
-from zkconsumer.spark.streams.producer_errors import to_error
+from zkconsumer.spark.streams.producer_errors import DIFFERENT_RECORD, REJECTED, SKIPPED_SEQUENCE, UNSENT, to_error
 from zkconsumer.spark.streams.record_sender import Failure, RecordSender
 
 #: Maximum seconds to initialize a transactional producer, and to end a transaction.
@@ -179,11 +179,27 @@ class TransactionalWriter:
         return delivery.metrics
 
     def _abort_after(self, failures: list[Failure], delivery: OutputDelivery) -> None:
-        """Handle the failures of a segment, if any, and continue in a new transaction."""
+        """Handle the failures of a segment, if any, and continue in a new transaction.
+
+        Raises:
+            ZkConsumerError: a record was rejected and must not be skipped, or the transaction failed for a reason that
+                concerns no record, for example because the application may not write to a topic.
+        """
         if failures:
+            if all(failure.error.code() in UNSENT for failure in failures):
+                self._check_failed_transaction(failures, delivery)
             self._sender.producer.abort_transaction(_TRANSACTION_TIMEOUT_S)
             delivery.resolve(failures, are_others_written=False)
             self._sender.producer.begin_transaction()
+
+    def _check_failed_transaction(self, failures: list[Failure], delivery: OutputDelivery) -> None:
+        """Raise the error because of which the producer discarded records, unless they can be sent again."""
+        try:
+            self._sender.producer.begin_transaction()  # raises the error of the failed transaction
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.code() not in SKIPPED_SEQUENCE | REJECTED | {DIFFERENT_RECORD}:
+                raise to_error(error, delivery.describe(failures)) from raised
 
     def _restart_transaction(self) -> None:
         self._sender.producer.abort_transaction(_TRANSACTION_TIMEOUT_S)
