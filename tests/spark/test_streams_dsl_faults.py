@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import batches
 import confluent_kafka
 import pytest
 from aliases import Cluster
@@ -21,10 +22,12 @@ from oracle.programs import decode_data
 from teardown import started
 from waiting import wait_for
 
+from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.checkpoint_directory import FILE
+from zkconsumer.spark.streams.output import SEQUENCE_HEADER
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, select_subtopologies
-from zkconsumer.topology import ApplicationConfig
+from zkconsumer.topology import ApplicationConfig, SourceRecord
 from zkconsumer.topology.resolved import ResolvedTopology
 from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
 
@@ -57,9 +60,11 @@ class PipelineFeed(FeedThread):
         rng: selects topics, partitions, keys and values.
     """
 
-    _KEYS, _VALUES = ("a", "b", "cc", "dd", "e", None), ("a", "ab", "b d", "xyz", "", None, "hello", "zaz")
+    _KEYS, _VALUES = ("a", "b", "cc", "dd", "e", "", None), ("a", "ab", "b d", "xyz", "", None, "hello", "zaz")
+    _HEADERS: tuple[batches.Headers, ...] = ((), (), (("h", b"1"),), (("h", b""), ("h", None), ("\u00e4", b"2")))
 
     def __init__(self, cluster: Cluster, topics: list[str], rng: random.Random) -> None:
+        self._admin = cluster.new_admin()
         self._producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
         self._topics, self._rng = topics, rng
         super().__init__()
@@ -67,10 +72,16 @@ class PipelineFeed(FeedThread):
     def close(self) -> None:
         """Wait until all records are delivered."""
         assert self._producer.flush(60) == 0
+        self._admin.close()
 
     def write(self) -> None:
-        """Write keys and values, some of them None, with timestamps that are not in order."""
-        rng, now_ms = self._rng, 1_000
+        """Write keys and values, some of them None, with timestamps from 0 that are not in order."""
+        rng, now_ms = self._rng, 1
+        for topic in self._topics:  # the producer cannot send the timestamp 0
+            records = [batches.Record(number, 0, b"a", value) for number, value in enumerate((b"ab", None, b""))]
+            self._admin.produce_all(
+                {TopicPartition(topic, number): batches.entry(2, records) for number in range(PARTITIONS)}
+            )
         while not self._stop.wait(0.05):
             now_ms += rng.choice((0, 20, 100))
             for _ in range(rng.randint(1, 6)):
@@ -81,6 +92,7 @@ class PipelineFeed(FeedThread):
                     None if key is None else key.encode(),
                     rng.randrange(PARTITIONS),
                     timestamp=max(1, now_ms - rng.choice((0, 0, 60, 300))),
+                    headers=list(rng.choice(self._HEADERS)),
                 )
             self._producer.poll(0)
 
@@ -103,7 +115,12 @@ class Results:
         self._subtopologies = select_subtopologies(topology, self._config, counts)
         self._batches = read_log(self._checkpoint)
         self.records = reader.records
-        self._inputs = set(list_inputs(pipelines.generate(settings["source"], settings["sink"])))
+        self._internal = {
+            name_internal_topic(self._config.application_id, topic)
+            for one in self._subtopologies.values()
+            for topic in one.internal_topics
+        }
+        self._inputs = set(pipelines.list_inputs(pipelines.generate(settings["source"], settings["sink"])))
         self.cases = {number: self._create_case(one) for number, one in self._subtopologies.items()}
 
     def _create_case(self, one: Subtopology) -> Case:
@@ -129,8 +146,9 @@ class Results:
         for number, case in self.cases.items():
             for partition in range(case.subtopology.task_count):
                 task = case.expect(partition)
-                for topic, _partition, key, value, time_ms, _headers in itertools.chain.from_iterable(task.outputs):
-                    expected.setdefault(topic, Counter())[key, value, time_ms] += 1
+                for topic, _partition, key, value, time_ms, headers in itertools.chain.from_iterable(task.outputs):
+                    written_ms = time_ms or int(topic not in self._internal)
+                    expected.setdefault(topic, Counter())[key, value, written_ms, str(headers)] += 1
                 result = found[TaskNumber(number, partition)]
                 state = result.restore(case, partition)._replace(batches=task.state.batches)
                 for name in state._fields:
@@ -148,10 +166,16 @@ class Results:
         for topic in sorted(written_topics):
             wanted = expected.get(topic, Counter())
             records = [one for (name, _), found in self.records.items() if name == topic for one in found]
-            written = Counter((decode_data(one.key), decode_data(one.value), one.timestamp) for one in records)
+            written = Counter(map(_describe, records))
             print(f"{topic}: {written.total()} records, {wanted.total()} without repeated ones")
             assert written.keys() == wanted.keys(), topic
             assert written == wanted if is_exactly_once else written >= wanted, topic
+
+
+def _describe(record: SourceRecord) -> tuple[Any, ...]:
+    """Return a record as the outputs of tasks in memory."""
+    headers = [[name, decode_data(value or b"")] for name, value in record.headers if name != SEQUENCE_HEADER]
+    return decode_data(record.key), decode_data(record.value), record.timestamp, str(headers)
 
 
 @pytest.fixture
@@ -194,7 +218,7 @@ def test_pipelines_survive_kills(
 ) -> None:
     prefix, rng = unique("pipelines"), random.Random(seed)
     requests = pipelines.generate(prefix, str(seed))
-    inputs = list_inputs(requests)
+    inputs: list[str] = pipelines.list_inputs(requests)
     outputs = [topic for one in requests for topic in one["outputs"]]
     counts = {**dict.fromkeys(inputs, PARTITIONS), **dict.fromkeys(outputs, 1)}
     topology = pipelines.create(prefix, str(seed)).resolve(counts)
@@ -237,13 +261,6 @@ def test_pipelines_survive_kills(
     reader.finish()
     results = Results(topology, settings, reader, counts)
     results.check(spark, is_exactly_once=guarantee == "exactly_once_v2")
-
-
-def list_inputs(requests: list[Json]) -> list[str]:
-    """Return the topics that pipelines read."""
-    steps = [step for request in requests for step in request["steps"]]
-    topics = {topic for step in steps for topic in step.get("topics", ())}
-    return sorted(topics | {step["topic"] for step in steps if step["op"] == "table"})
 
 
 def count_batches(checkpoint: Path) -> int:

@@ -29,20 +29,27 @@ CONFIG = {"key_serde": serdes.STRING, "value_serde": serdes.STRING, "max_task_id
 _VARIABLES, _NAMES = ("out", "in", "other", "outs"), ("name", "base")
 
 
-def create(prefix: str, seed: str) -> Topology:
+def create(prefix: str, seed: str, count: int = COUNT) -> Topology:
     """Return a topology with pipelines whose topics have a prefix."""
-    return Pipeline([step for request in generate(prefix, seed) for step in request["steps"]]).builder.build()
+    return Pipeline([step for request in generate(prefix, seed, count) for step in request["steps"]]).builder.build()
 
 
-def generate(prefix: str, seed: str) -> list[Json]:
+def generate(prefix: str, seed: str, count: int = COUNT) -> list[Json]:
     """Return the requests of the pipelines, in which all names are different."""
     rng = random.Random(int(seed))
     found: list[Json] = []
-    while len(found) < COUNT:
+    while len(found) < count:
         request = PipelineGenerator(rng, 0).generate(0)
         if is_usable(request["steps"]):
             found.append(_rename(request, f"p{len(found)}", prefix))
     return found
+
+
+def list_inputs(requests: list[Json]) -> list[str]:
+    """Return the topics that pipelines read."""
+    steps = [step for request in requests for step in request["steps"]]
+    topics = {topic for step in steps for topic in step.get("topics", ())}
+    return sorted(topics | {step["topic"] for step in steps if step["op"] == "table"})
 
 
 def is_usable(steps: Json) -> bool:
