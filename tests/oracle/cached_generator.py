@@ -188,7 +188,7 @@ class _CachedScenario:
                 now = min(now, RETENTION_MS - 10_000)
             event: Json = {
                 "topic": rng.choice(self._topics),
-                "key": rng.choice(["a", "a", "ab", "b", "c", "aa"]),
+                "key": rng.choice(["a", "a", "ab", "b", "c", "aa", ""]),
                 "value": f"#{rng.randrange(self.CALLS)};{rng.choice('xyz')}",
                 "ts": now,
             }

@@ -248,9 +248,9 @@ class _StoreScenario(_Scenario):
 
     def _add_events(self) -> None:
         rng = self._rng
-        now = self._scale * 5
+        now = rng.choice([0, self._scale * 5])
         for _ in range(rng.randint(20, 60)):
             now = max(0, now + rng.choice([0, 0, 0, 1, -1, self._scale, -self._scale, self._scale * 3]))
             value = f"#{rng.randrange(self.CALLS)};{rng.choice('xyz')}"
-            key = rng.choice(["a", "a", "ab", "b"])
+            key = rng.choice([None, ""]) if rng.random() < 0.05 else rng.choice(["a", "a", "ab", "b"])
             self.request["events"].append({"topic": "in", "key": key, "value": value, "ts": now})
