@@ -10,6 +10,7 @@ import random
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,12 +21,15 @@ from aliases import Cluster, Topics
 from teardown import started
 from waiting import wait_for
 
+from zkconsumer.spark.streams.output import SEQUENCE_HEADER
 from zkconsumer.topology import Topology
 
 from .standalone_cluster import StandaloneCluster, executor_conf
+from .streams_feed import Feed
 from .streams_kills import KilledApplication
 from .streams_output import Output
 from .streams_process import Driver, kill_one
+from .streams_replay import TopicReader
 
 sys.path.append(str(Path(__file__).parent / "on_path"))
 
@@ -153,3 +157,58 @@ def test_application_on_standalone_cluster_survives_kills(
             running.count(kind)
         running.finish()
     running.check(spark)
+
+
+@pytest.mark.timeout(900)
+def test_keyless_output_is_complete_without_repeated_records(
+    zkconsumer_cluster: Cluster, topic: Topics, group: str, folder: Path, checkpoint: Path, rng: random.Random
+) -> None:
+    """A reader discards repeated records by their sequence numbers, although several partitions contain them."""
+    source, sink = topic(PARTITIONS), topic(4)
+    settings: dict[str, Any] = {
+        "topology": "copying",
+        "source": source,
+        "sink": sink,
+        "group": group,
+        "checkpoint": str(checkpoint),
+        "properties": {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers},
+    }
+
+    def count_written() -> int:
+        return sum(len(found) for (name, _), found in reader.records.items() if name == sink)
+
+    def has_new(known: int) -> bool:
+        driver.check_running()
+        return count_written() > known
+
+    with started(Driver, Driver.kill) as drivers, started(TopicReader, TopicReader.close) as readers:
+        reader = readers(zkconsumer_cluster, {source: PARTITIONS, sink: 4})
+        driver, feed = drivers(folder / "driver-0", settings), Feed(zkconsumer_cluster, source, PARTITIONS, rng)
+        try:
+            for number in range(1, int(os.environ.get("KILLS", "5")) + 1):
+                wait_for(functools.partial(has_new, count_written()), 150, what="the application writes records")
+                time.sleep(rng.choice((0, 0, rng.random())))
+                driver.kill()
+                driver = drivers(folder / f"driver-{number}", settings)
+        finally:
+            feed.stop()
+        driver.kill()
+        driver = drivers(folder / "last", {**settings, "query": {"available_now": True}})
+        assert driver.wait(200) == 0, driver.log
+        reader.finish()
+
+    records = {name: Counter[Any]() for name in (source, sink)}
+    repeated = 0
+    for (name, _), found in reader.records.items():
+        highest: dict[bytes, int] = {}
+        for record in found:
+            header = dict(record.headers).get(SEQUENCE_HEADER)
+            if header is not None:
+                prefix, _, text = header.rpartition(b":")
+                if int(text) <= highest.get(prefix, -1):
+                    repeated += 1
+                    continue
+                highest[prefix] = int(text)
+            records[name][record.value, record.timestamp] += 1
+    print(f"{records[source].total()} records, {repeated} repeated outputs")
+    assert records[sink] == records[source]
