@@ -64,8 +64,9 @@ def union(spark: Any, options: Callable[..., dict[str, str]], checkpoint: Path) 
     """Start a query on the union of several sources of one group."""
     queries = []
 
-    def start(name: str, sources: int, **arguments: Any) -> Query:
-        frames = [spark.readStream.format("zkconsumer").options(**options(name)).load() for _ in range(sources)]
+    def start(name: str, sources: int, settings: dict[str, str], **arguments: Any) -> Query:
+        wanted = options(name, **settings)
+        frames = [spark.readStream.format("zkconsumer").options(**wanted).load() for _ in range(sources)]
         queries.append(Query(reduce(lambda one, other: one.union(other), frames), checkpoint, **arguments))
         return queries[-1]
 
@@ -76,20 +77,31 @@ def union(spark: Any, options: Callable[..., dict[str, str]], checkpoint: Path) 
 
 
 @pytest.mark.parametrize(
-    "sources", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(6, marks=pytest.mark.slow)]
+    ("sources", "settings"),
+    [
+        pytest.param(2, {}, id="2"),
+        pytest.param(3, {}, id="3", marks=pytest.mark.slow),
+        pytest.param(6, {}, id="6", marks=pytest.mark.slow),
+        pytest.param(2, {"ignoreUnsubscribedTopics": "false"}, id="2-unsubscribed", marks=pytest.mark.slow),
+    ],
 )
 def test_sources_of_query_read_each_record_once(
-    sources: int, union: Unions, filled: Callable[[int, int], str], zk: KazooClient, group: str
+    sources: int,
+    settings: dict[str, str],
+    union: Unions,
+    filled: Callable[[int, int], str],
+    zk: KazooClient,
+    group: str,
 ) -> None:
     name, ends = filled(0, 50), dict.fromkeys(range(PARTITIONS), 100)
-    first = union(name, sources)
+    first = union(name, sources, settings)
     first.wait_for_records(50 * PARTITIONS)
     assert len(members(zk, group)) == sources
     # A query that is stopped before the end of its batch repeats the batch.
     wait_until_equal(lambda: stored(zk, group, name), dict.fromkeys(range(PARTITIONS), "50"))
     first.stop()
     filled(50, 100)
-    second = union(name, sources, trigger={"availableNow": True})
+    second = union(name, sources, settings, trigger={"availableNow": True})
     second.finish()
 
     assert repetitions([first.offsets, second.offsets], ends) == 0

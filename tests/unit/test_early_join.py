@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,6 +69,19 @@ def test_resumed_member_keeps_its_batch() -> None:
     planner = Planner(OPTIONS, batch, joined=member)
     planner.start_batch(batch)
     assert member.on_partitions_revoked({PARTITIONS[0]}, final=False) is None
+
+
+@pytest.mark.parametrize(
+    ("topics", "continues"), [([], True), (["t"], True), (["other"], False), (["t", "other"], False)]
+)
+def test_member_continues_unless_checkpoint_adds_topics(topics: list[str], continues: bool) -> None:
+    options = replace(OPTIONS, keeps_unsubscribed=True)
+    member = QueryMember(options, None)
+    batch = offset_json({TopicPartition(topic, 0): (3, 9) for topic in topics}) if topics else INITIAL
+    planner = Planner(options, batch, joined=member)
+    assert (planner.query is member) is continues
+    assert member.stopping.is_set() is not continues, "the member has left the group"
+    assert all(planner.query.wants(topic) for topic in ["t", *topics])
 
 
 def test_checkpoint_of_another_group_is_rejected() -> None:
@@ -145,9 +159,10 @@ def test_closed_join_creates_no_member() -> None:
         early._joined.result(10)
 
 
-@pytest.mark.parametrize("settings", [{"membership": "none"}, {"ignoreUnsubscribedTopics": "false"}])
-def test_other_queries_do_not_join_early(settings: dict[str, str]) -> None:
-    options = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "127.0.0.1:1", "subscribe": "t", **settings})
+def test_query_without_membership_does_not_join_early() -> None:
+    options = SourceOptions.parse(
+        {"group.id": "g", "zookeeper.connect": "127.0.0.1:1", "subscribe": "t", "membership": "none"}
+    )
     early = EarlyJoin(options, 1)
     early.start()
     assert early.take(is_new=True) is None

@@ -97,8 +97,7 @@ class EarlyJoin:
         importlib.import_module("zkconsumer.spark.planning.planner")
         from zkconsumer.spark.planning.query_member import QueryMember
 
-        # With ignoreUnsubscribedTopics=false, the checkpoint determines the topics with which the member registers.
-        if not self._options.is_member or self._options.keeps_unsubscribed:
+        if not self._options.is_member:
             return None
         member = QueryMember(self._options, None, application=self._application)
         with self._lock:

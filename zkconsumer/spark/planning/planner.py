@@ -65,8 +65,9 @@ class Planner:
         application: int | None = None,
         joined: QueryMember | None = None,
     ) -> None:
-        if joined is not None:
-            joined.resume(seen)
+        if joined is not None and not joined.resume(seen):
+            joined.close()
+            joined = None
         self.query = query = joined or QueryMember(options, seen, application=application)
         last, member, timeout_s = BatchOffset.from_json(seen), query.member, options.unavailable_timeout_s
         self._unavailable_timeout_s = timeout_s

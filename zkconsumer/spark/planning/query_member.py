@@ -81,21 +81,27 @@ class QueryMember(PartitionHandler):
         self.member.start()
         self._has_joined = True
 
-    def resume(self, seen: Mapping[str, Any]) -> None:
+    def resume(self, seen: Mapping[str, Any]) -> bool:
         """Acquire the assigned partitions of a member that has joined early.
 
         Args:
             seen: an offset from Spark's offset log.
 
+        Returns:
+            Whether the member can continue. If False, the checkpoint adds topics to the subscription, so another member
+            must join.
+
         Raises:
             ConfigurationError: the checkpoint belongs to another query.
         """
-        restored_subscription(self._options, seen)
+        if restored_subscription(self._options, seen) != self._subscription:
+            return False
         with self._lock:
             claims, self._claims = self._claims, None
             self.tracker.record_offset(seen)
             if claims:
                 self._reread_records += self.tracker.acquire(claims, self._find_existing())
+        return True
 
     def start(self) -> None:
         """Join the group, unless ``join`` was called, and check the options.
