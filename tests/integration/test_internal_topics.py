@@ -80,7 +80,6 @@ def test_output_is_written_after_write_acl_is_granted(
         has_sequence_headers=False,
         partition_counts={},
         internal_topics=frozenset(),
-        commits_to_kafka=True,
         fails_on_changed_output=True,
         handler=log_and_continue,
         quarantine_topic=None,
@@ -104,10 +103,10 @@ def test_output_is_written_after_write_acl_is_granted(
     try:
         for _ in range(2):
             with pytest.raises(TopicAuthorizationError, match=f"topic .*'{denied}'.*; grant WRITE on the topic to the"):
-                writers.write(settings.encode(), output, marker)
+                writers.write(settings.encode(), output, marker, None)
         assert not is_transactional or find_committed(authorizing, group, partition) == -1
         allow_only(authorizing, resource, [ACLOperation.WRITE])
-        assert writers.write(settings.encode(), output, marker) is is_transactional
+        assert writers.write(settings.encode(), output, marker, None) == {}
     finally:
         writers.close()
 

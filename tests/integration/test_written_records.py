@@ -175,7 +175,6 @@ def test_other_tasks_read_what_task_wrote(
         has_sequence_headers=not is_transactional,
         partition_counts={sink: PARTITIONS, internal: PARTITIONS},
         internal_topics=frozenset({internal}),
-        commits_to_kafka=True,
         fails_on_changed_output=True,
         handler=log_and_continue,
         quarantine_topic=None,
