@@ -5,16 +5,20 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 from no_session import NoSession
 from threads import in_thread
 from waiting import wait_for
 
-from zkconsumer.errors import ConfigurationError
+from zkconsumer.errors import BrokerUnavailableError, ConfigurationError
+from zkconsumer.message import Endpoint
 from zkconsumer.metrics import Metrics
 from zkconsumer.spark.driver import commits, query_listener
 from zkconsumer.spark.driver.lag import offset_object
+from zkconsumer.spark.driver.query_health import QueryHealth
+from zkconsumer.spark.offset import BatchOffset
 from zkconsumer.spark.options.source_options import SourceOptions
 
 
@@ -83,3 +87,36 @@ def test_join_of_commits_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> No
     may_end.set()
     in_driver.join(20)
     assert 0.3 <= elapsed < 0.9
+
+
+def test_driver_commits_on_brokers_that_the_planning_process_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = {"group.id": "g", "zookeeper.connect": "127.0.0.1:1", "subscribe": "t", "bootstrap.servers": "a:1"}
+    options = SourceOptions.parse(properties)
+    of_query = commits.UncommittedBatches("q", [options])
+    one = query_listener.QueryListener(NoSession())
+    one._queries["run"] = query = query_listener._Query(
+        "q", [options], of_query, QueryHealth(NoSession(), StuckQuery(), "q", ["g"])
+    )
+    end = {"group": "g", "generation": "x", "ranges": {}}
+    source = {"endOffset": end, "latestOffset": {"consumer": "g_me"}}
+    progress = {"batchId": 0, "sources": [source], "timestamp": "2026-01-01T00:00:00.500Z", "durationMs": {}}
+    configured, first, second = (Endpoint(host, 1) for host in "abc")
+    one._receive("g_me", {"brokers": [["b", 1]]})
+    try:
+        one._handle_progress("run", query, progress)
+    finally:
+        one._planners.close()
+    [batch] = of_query.take().values()
+    assert batch.known.before([configured]) == [first, configured]
+    one._receive("g_me", {"brokers": [["c", 1]]})
+    used: list[Any] = []
+
+    def open_access(*_: object, known: Any) -> None:
+        used.extend(known.before([configured]))
+        raise BrokerUnavailableError("stopped")
+
+    monkeypatch.setattr(commits, "open_access", open_access)
+    monkeypatch.setattr(BatchOffset, "from_json", lambda _: None)
+    with pytest.raises(BrokerUnavailableError):
+        commits.commit_batch(batch, set(), {})
+    assert used == [second, configured]

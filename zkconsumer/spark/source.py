@@ -214,12 +214,15 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return []
         planner = self._started_planner(end)
         ranges = planner.start_batch(end)
+        leaders, brokers = planner.find_leaders(ranges), planner.brokers()
+        if self._link is not None:
+            self._link.send(brokers=[broker[:2] for broker in brokers])
         found = list(
             tasks(
                 self._options,
                 ranges,
-                planner.find_leaders(ranges),
-                planner.brokers(),
+                leaders,
+                brokers,
                 self._link.cores if self._link is not None else self._cores,
                 self._options.row_schema(self._schema),
                 reports=self._reports.address if self._reports is not None else None,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from zkconsumer.broker.connect import Connecting
+from zkconsumer.broker.known_brokers import KnownBrokers
 from zkconsumer.errors import RetriableError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
@@ -40,11 +41,13 @@ class CompletedBatch:
         options: options of the source.
         end: offset of the batch as JSON; see ``zkconsumer.spark.offset``.
         completed_at: completion time of the batch, in seconds since the epoch.
+        known: brokers that the planning process last reported; kept after that process has ended.
     """
 
     options: SourceOptions
     end: Mapping[str, Any]
     completed_at: float
+    known: KnownBrokers = field(default_factory=KnownBrokers)
 
 
 class UncommittedBatches:
@@ -201,7 +204,7 @@ def commit_batch(
     """
     config, end = batch.options.consumer, BatchOffset.from_json(batch.end)
     connecting = Connecting.from_config(config).with_timeout(config.zookeeper_connection_timeout_s)
-    with open_access(config, connecting) as access:
+    with open_access(config, connecting, known=batch.known) as access:
         offsets = access.offsets(
             config.offsets_storage, dual_commit=config.dual_commit_enabled, topic_ids=lambda: end.topic_ids
         )

@@ -24,9 +24,11 @@ from typing import Any
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from zkconsumer.argument_checks import check_attribute
+from zkconsumer.broker.known_brokers import KnownBrokers
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.health import Health
 from zkconsumer.log import get_logger
+from zkconsumer.message import Endpoint
 from zkconsumer.metrics import MetricName, Metrics
 from zkconsumer.spark.driver import sink_metrics, skipped
 from zkconsumer.spark.driver.commits import CompletedBatch, DriverCommits, UncommittedBatches
@@ -117,6 +119,7 @@ class QueryListener(StreamingQueryListener):
         self._metrics.register_gauges(self._gauges)
         self._commits = DriverCommits(self._metrics)
         self._planners = PlannerConnections(self._receive)
+        self._known: dict[str, KnownBrokers] = {}  # by consumer id of the planning process
         self._cores = 0
         self._checked_at = -math.inf
         self._numbers = itertools.count()
@@ -274,6 +277,8 @@ class QueryListener(StreamingQueryListener):
                 self._stop_query(run)
         elif event is _TERMINATED:
             self._commits.commit(query.uncommitted, _LAST_COMMIT_TIMEOUT_S)
+            for consumer_id in query.uncommitted.consumer_ids:
+                self._known.pop(consumer_id, None)
             del self._queries[run]
         else:
             self._handle_progress(run, query, event)
@@ -287,7 +292,8 @@ class QueryListener(StreamingQueryListener):
                 query.uncommitted.consumer_ids.add(consumer_id)
             options = _find_options(query.sources, end)
             if options is not None and options.commits:
-                batch = CompletedBatch(options, end, _find_completion_time(progress))
+                known = self._known_by(consumer_id) if consumer_id else KnownBrokers()
+                batch = CompletedBatch(options, end, _find_completion_time(progress), known)
                 query.uncommitted.add(number, batch)
                 if consumer_id is not None:
                     query.reported[number] = next(self._numbers), batch
@@ -307,8 +313,13 @@ class QueryListener(StreamingQueryListener):
             self._events.put((_PLANNED_NOTHING, (consumer_id, message["idle"])))
         elif "sink" in message:
             sink_metrics.add(message["sink"])
+        elif "brokers" in message:
+            self._known_by(consumer_id).record(Endpoint(host, port) for host, port in message["brokers"])
         else:
             skipped.update(consumer_id, message)
+
+    def _known_by(self, consumer_id: str) -> KnownBrokers:
+        return self._known.setdefault(consumer_id, KnownBrokers())
 
     def _refresh_cores(self) -> None:
         """Report the number of executor cores to the planning processes if it changed."""
