@@ -7,6 +7,8 @@ JARS := $(VENV)/.jars
 COMPILED := zkconsumer/fetcher/_decode.c zkconsumer/topology/_loop.c zkconsumer/topology/stores/_pages.c
 # Number of test processes: more than cores, because tests mostly wait for servers.
 WORKERS ?= 3
+# The test processes and their hundreds of child processes share compiled modules.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint unit pythons fuzz mutation interop spark-test faults oracle oracle-jar bench docs wheel coverage docker-test clean
 

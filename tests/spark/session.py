@@ -24,7 +24,7 @@ def start_spark(folder: Path, master: str = "local[2]", conf: Mapping[str, str] 
     settings = {
         **zkconsumer.spark.recommended_conf(),
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData -XX:+UseSerialGC",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "600m",
         "spark.jars": ",".join(str(jar) for coordinate in SPARKS_OWN for jar in resolve(coordinate, transitive=False)),
