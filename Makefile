@@ -10,12 +10,15 @@ WORKERS ?= 3
 # The test processes and their hundreds of child processes share compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint unit pythons fuzz mutation interop spark-test faults oracle oracle-jar bench docs wheel coverage docker-test clean
+.PHONY: demo test lint pytest unit pythons fuzz mutation interop spark-test faults oracle oracle-jar bench docs wheel coverage docker-test clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
 
-test: $(READY) $(JARS) lint
+test: $(READY) $(JARS)
+	$(MAKE) --jobs 2 lint pytest
+
+pytest: $(READY) $(JARS)
 	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 20
 
 lint: $(READY)

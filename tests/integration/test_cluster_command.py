@@ -382,7 +382,14 @@ def state_file(environment: dict[str, str]) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("pid", [None, "1"], ids=["no marker", "marker of another cluster"])
-def test_folder_of_others_is_not_deleted(pid: str | None, run: Run, state_file: Path, tmp_path: Path) -> None:
+def test_folder_of_others_is_not_deleted(
+    pid: str | None,
+    state_file: Path,
+    environment: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     if pid is not None:
@@ -390,9 +397,11 @@ def test_folder_of_others_is_not_deleted(pid: str | None, run: Run, state_file: 
     addresses = {"kafka": "3.9.2", "zookeeper.connect": "z", "bootstrap.servers": "b"}
     state_file.write_text(json.dumps({"supervisor": 999_999_999, "logs": str(precious), **addresses}))
 
-    status = run("status")
+    monkeypatch.setenv("XDG_STATE_HOME", environment["XDG_STATE_HOME"])
 
-    assert (status.returncode, status.stdout, status.stderr) == (1, "no development cluster is running\n", "")
+    status = main(["cluster", "status"])
+
+    assert (status, *capsys.readouterr()) == (1, "no development cluster is running\n", "")
     assert precious.is_dir()
 
 
