@@ -20,9 +20,11 @@ class Limits:
         partition_offsets: ``maxOffsetsPerPartition``.
         min_offsets: ``minOffsetsPerTrigger``; a batch with fewer offsets is delayed.
         max_delay_s: ``maxTriggerDelay`` in seconds; maximum delay of a batch with fewer than ``min_offsets`` offsets.
-        max_bytes: ``maxBytesPerTrigger``; maximum size of the keys and values in a batch, estimated by sampling.
-        partition_bytes: ``maxBytesPerPartition``; maximum size of each partition's keys and values in a batch.
-        bytes_per_second: ``maxBytesPerSecond``; maximum average rate of keys and values.
+        max_bytes: ``maxBytesPerTrigger``; maximum size of the records in a batch, estimated by sampling.
+        partition_bytes: ``maxBytesPerPartition``; maximum size of each partition's records in a batch.
+        bytes_per_second: ``maxBytesPerSecond``; maximum average rate.
+
+    The size of a record is that of its key, value and headers.
     """
 
     max_offsets: int

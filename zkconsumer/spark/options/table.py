@@ -211,20 +211,20 @@ OPTIONS = (
         "maxBytesPerTrigger",
         _COUNT,
         None,
-        "Maximum size of the keys and values in a batch, in bytes, estimated by sampling the next records.",
+        "Maximum size of the keys, values and headers in a batch, in bytes, estimated by sampling the next records.",
     ),
     Declared(
         "maxBytesPerPartition",
         _COUNT,
         None,
-        "Maximum size of each partition's keys and values in a batch, in bytes, estimated by sampling the next "
-        "records. At least one record is read.",
+        "Maximum size of each partition's keys, values and headers in a batch, in bytes, estimated by sampling the "
+        "next records. At least one record is read.",
     ),
     Declared(
         "maxBytesPerSecond",
         _COUNT,
         None,
-        "Maximum average rate of keys and values, in bytes per second.",
+        "Maximum average rate of keys, values and headers, in bytes per second.",
         "Flink ``setRateLimiter``",
     ),
     Declared(

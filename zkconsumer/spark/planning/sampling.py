@@ -40,9 +40,8 @@ class Sample:
 
     @property
     def bytes_per_offset(self) -> float:
-        """Average size of key and value per offset, in bytes."""
-        size = sum(len(record.key or b"") + len(record.value or b"") for record in self.records)
-        return size / max(1, self.until - self.start)
+        """Average size of key, value and headers per offset, in bytes."""
+        return sum(map(_measure, self.records)) / max(1, self.until - self.start)
 
 
 def sample(
@@ -71,6 +70,11 @@ def sample(
             else:  # the chunk has only transaction markers or aborted records
                 wanted[partition] = chunk.next_offset
     return found
+
+
+def _measure(record: MessageAndMetadata) -> int:
+    size = len(record.key or b"") + len(record.value or b"")
+    return size + sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
 
 
 def _fetch_chunks(logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int) -> dict[TopicPartition, Chunk]:

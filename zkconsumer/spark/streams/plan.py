@@ -87,7 +87,7 @@ class ApplicationPlan:
         partitions: number of Spark partitions.
         max_records: maximum number of records that a task buffers while it waits for records of other partitions. In a
             batch, it processes at most twice as many: the new and the buffered ones.
-        max_bytes: maximum size of the keys and values that a task buffers, in bytes.
+        max_bytes: maximum size of the keys, values and headers that a task buffers, in bytes.
         has_ticks: whether batches have ticks.
         global_stores: the global stores; None if there are none.
         stores: store numbers in the state, by sub-topology number and store name. If a sub-topology is missing, its
