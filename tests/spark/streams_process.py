@@ -59,10 +59,6 @@ class Driver:
             time.sleep(1)
             raise AssertionError(f"the driver did not end within {timeout_s:g} s:\n{self.log}") from None
 
-    def interrupt(self) -> None:
-        """Let the driver end after the current batch, as Ctrl-C does."""
-        self._process.send_signal(signal.SIGINT)
-
     def kill(self) -> None:
         """Kill the driver, its JVM and all workers. A second call has no effect."""
         if self._output.closed:
