@@ -363,6 +363,22 @@ def test_records_after_a_rejected_one_are_written(
     assert values_of(read(sink, 20_000)) == values[1:]
 
 
+@pytest.mark.parametrize("earlier", [[], [b"0"]], ids=["new producer", "known producer"])
+def test_records_before_a_rejected_one_are_written_first(
+    writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]], earlier: list[bytes]
+) -> None:
+    """A broker accepts any sequence number in the first batch of a producer, so later batches must wait for it."""
+    sink = topic(1, config={"max.message.bytes": "5000"})
+    values = [b"a", b"b", b"x" * 10_000, *(b"%d" % number for number in range(100))]
+    one = writer(
+        guarantee=ProcessingGuarantee.AT_LEAST_ONCE, producer={"batch.num.messages": 3}, handler=log_and_continue
+    )
+    one.write(output_of(sink, earlier, source=topic(1), next_offset=1), FIRST)
+    one.write(output_of(sink, values, source=topic(1), next_offset=2), SECOND)
+
+    assert values_of(read(sink, 102 + len(earlier))) == [*earlier, *values[:2], *values[3:]]
+
+
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_rejected_record_is_quarantined(
     writer: Callable[..., TaskWriter],
@@ -511,6 +527,7 @@ def test_only_rejected_records_are_skipped(
         records.append(record)
     handled = Handled()
     one = writer(guarantee=guarantee, handler=handled, producer={"batch.size": random.choice([2_000_000, 60_000])})
+
 
     metrics = one.write(output_of_records(records, source=topic(1)), FIRST)
 

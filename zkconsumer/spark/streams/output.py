@@ -32,7 +32,7 @@ SEQUENCE_HEADER = "zkconsumer.sequence"
 #: Number of characters of the query id in ``SEQUENCE_HEADER``.
 _QUERY_CHARACTERS = 8
 #: Number of consecutive sequence numbers whose records without keys go to the same partition.
-_STICKY_RECORDS = 100
+STICKY_RECORDS = 100
 
 #: Name of the header of internal topic records whose timestamp is 0; see ``restore_timestamps``.
 TIMESTAMP_HEADER = "zkconsumer.timestamp"
@@ -221,7 +221,7 @@ def _choose_partitions(
     """
     first = int(output.task.partition("_")[2])  # so that tasks with little output use different partitions
     return [
-        (first + number // _STICKY_RECORDS) % counts[topic]
+        (first + number // STICKY_RECORDS) % counts[topic]
         if key is None and partition < 0 and topic in counts
         else partition
         for number, topic, key, partition in zip(

@@ -15,6 +15,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.spark.streams.first_records import FirstRecords
 from zkconsumer.spark.streams.markers import TASK_TIMEOUT_S
 from zkconsumer.spark.streams.output import RecordFields, SinkSettings
 from zkconsumer.spark.streams.producer_errors import UNKNOWN_TOPIC, UNSENT
@@ -58,7 +59,8 @@ class RecordSender:
     """Sends records with its own producer. Used by one thread.
 
     After a broker rejects a batch, a non-transactional producer sends no more records, because records after those of
-    the batch must not be written before them (``enable.gapless.guarantee``).
+    the batch must not be written before them (``enable.gapless.guarantee``). Because a broker accepts any sequence
+    number in the first batch of a producer, the first record of each partition is sent alone.
 
     Args:
         settings: sink settings.
@@ -80,6 +82,7 @@ class RecordSender:
         self._fatal: BaseException | None = None
         self._is_transactional = transactional_id is not None
         self._is_stopped = False
+        self._first_records: FirstRecords | None = None
         config = {
             "delivery.report.only.error": True,
             "linger.ms": _LINGER_MS,
@@ -96,7 +99,9 @@ class RecordSender:
             config["transactional.id"] = transactional_id
         else:
             config = {"delivery.timeout.ms": int(TASK_TIMEOUT_S * 1_000), **config}
+            self._timeout_s = float(config["delivery.timeout.ms"]) / 1_000 or TASK_TIMEOUT_S  # 0 means no limit
             if not sends_segments:
+                self._first_records = FirstRecords(self._count_partitions)
                 config |= {"enable.gapless.guarantee": True, "logger": _log}
         if sends_segments:
             config.pop("queue.buffering.max.ms", None)  # the same setting
@@ -118,14 +123,15 @@ class RecordSender:
             KafkaException: the producer failed and cannot be used again; see ``to_error``.
         """
         self._failures, self._is_stopped = {}, False
+        if self._first_records is not None:
+            self._first_records.forget_old()
         failure: KafkaException | None = None
         unsent = iter(records)
         with _paused_collection():
             while failure is None and not self._is_stopped and (chunk := list(itertools.islice(unsent, _POLL_RECORDS))):
                 self._serve(self.producer.poll, 0)
-                failure = self._produce(chunk)
-            while self._serve(self.producer.flush, _FLUSH_INTERVAL_S) and not self._is_stopped:
-                pass
+                failure = self._produce_in_order(chunk)
+            self._flush()
         if failure is not None and not self._is_stopped:
             raise failure
         if self._is_stopped and not self._is_transactional:
@@ -183,6 +189,33 @@ class RecordSender:
             raise fatal
         self._is_stopped = True  # the broker's error is in the delivery reports
         return left
+
+    def _flush(self) -> None:
+        """Wait until all records are written, or one is rejected."""
+        while self._serve(self.producer.flush, _FLUSH_INTERVAL_S) and not self._is_stopped:
+            pass
+
+    def _produce_in_order(self, records: list[RecordFields]) -> KafkaException | None:
+        """Pass records to the producer, those that must be written first alone; see ``_produce``."""
+        if self._first_records is None:
+            return self._produce(records)
+        while True:
+            first, records = self._first_records.divide(records)
+            if not first:
+                return self._produce(records)
+            known = len(self._failures)
+            failure = self._produce(first)
+            self._flush()
+            if failure is None and len(self._failures) > known:
+                self._is_stopped = True  # the caller sends the others in segments
+            if failure is not None or self._is_stopped:
+                _fail(records)
+                return failure
+            self._first_records.confirm()
+
+    def _count_partitions(self, topic: str) -> int:
+        """Return the number of partitions of a topic; 0 if it is unknown."""
+        return len(self.producer.list_topics(topic, self._timeout_s).topics[topic].partitions)
 
     def _produce(self, records: list[RecordFields]) -> KafkaException | None:
         """Pass records to the producer; return the error if it accepts no more records."""
