@@ -150,7 +150,10 @@ class TransactionalWriter:
         """Initialize the producer, and find the marker of the last committed batch."""
         if not self._is_started:
             self._sender.producer.init_transactions(_TRANSACTION_TIMEOUT_S)
-            self._last, self._metrics = self._offsets.find_marker(decode_offsets(output.offsets), marker), {}
+            last = self._offsets.find_marker(decode_offsets(output.offsets), marker)
+            if last is None or not last.is_same_batch(self._last):
+                self._metrics = {}
+            self._last = last
             self._is_started = True
 
     def _write(self, output: TaskOutput, marker: Marker) -> Mapping[str, int]:
