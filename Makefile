@@ -7,7 +7,7 @@ JARS := $(VENV)/.jars
 COMPILED := zkconsumer/fetcher/_decode.c zkconsumer/topology/_loop.c zkconsumer/topology/stores/_pages.c
 # Number of test processes: more than cores, because tests mostly wait for servers.
 WORKERS ?= 3
-# The test processes and their hundreds of child processes share compiled modules.
+# Without this, Python would compile all modules again in each of the hundreds of processes that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint pytest unit pythons fuzz mutation interop spark-test faults oracle oracle-jar bench docs wheel coverage docker-test clean

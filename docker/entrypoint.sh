@@ -57,8 +57,8 @@ kafka() {
     exec "${java[@]}" -Xmx512m kafka.Kafka "$PWD/kafka.properties"
 }
 
-# Run a command that a signal ends together with this script. The first process of a container gets no default action
-# for signals, and bash runs a trap only after a command in the foreground has ended.
+# Run a command, and terminate it if this script receives a signal. The first process of a container ignores SIGTERM
+# unless it handles the signal, and bash runs a trap only after a command in the foreground has ended.
 run() {
     "$@" &
     trap 'kill $!; wait $! || true; exit 143' TERM INT HUP

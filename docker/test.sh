@@ -18,8 +18,8 @@ all=("${compose[@]}" --profile two-brokers --profile kraft --profile spark --pro
 
 step() { printf '\n==> %s\n' "$*"; }
 
-# Run a command in a process group of its own, which a signal ends together with this script. bash runs a trap only
-# after a command in the foreground has ended.
+# Run a command in its own process group, which "end" terminates when this script receives a signal. The command runs in
+# the background, because bash runs a trap only after a command in the foreground has ended.
 run() {
     set -m
     "$@" &
@@ -46,7 +46,7 @@ trap 'end 15' TERM
 
 finish() {
     local code=$?
-    trap '' INT TERM HUP # a signal does not interrupt the clean-up
+    trap '' INT TERM HUP # a signal does not interrupt the cleanup
     if ((code)); then "${all[@]}" logs --tail 20 || true; fi
     step "remove containers, volumes and images"
     "${all[@]}" down --volumes --remove-orphans --timeout 10 --rmi all

@@ -73,7 +73,7 @@ def check_function(name: str, value: object) -> None:
 
 
 def check_attribute(name: str, value: object, attribute: str, requirement: str) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` is an instance with an attribute. A property is not read."""
+    """Raise ``ConfigurationError`` unless ``value`` has an attribute, and is not a class. Properties are not called."""
     if isinstance(value, type) or inspect.getattr_static(value, attribute, None) is None:
         reject(name, value, requirement)
 

@@ -24,7 +24,7 @@ _MAX_INT32, _MAX_INT64 = (1 << 31) - 1, (1 << 63) - 1
 #: Minimum and maximum of integers, by parameter name. All others are non-negative 64-bit integers.
 _RANGES = {
     **dict.fromkeys(("brokers", "partitions", "replication", "total"), (1, _MAX_INT32)),
-    **dict.fromkeys(("broker_port", "zookeeper_port"), (1, _MAX_INT32)),  # see ``DevCluster.start``
+    **dict.fromkeys(("broker_port", "zookeeper_port"), (1, _MAX_INT32)),  # ``DevCluster.start`` checks the maximum
     "max_task_idle_ms": (-1, _MAX_INT64),
     "page_bytes": (1_024, _MAX_INT64),
     "before_ms": (-_MAX_INT64, _MAX_INT64),

@@ -1,4 +1,4 @@
-"""Limits log events that can be numerous.
+"""Limits the number of log events with the same cause.
 
 The limits apply to the whole process, because Spark creates the objects that log these events again for each task and
 batch.
@@ -14,13 +14,19 @@ from dataclasses import dataclass
 
 #: Length of the interval in which the events with the same cause are limited, in seconds.
 _INTERVAL_S = 60.0
-#: Maximum number of causes that are remembered.
+#: Maximum number of causes whose state is kept.
 _MAX_CAUSES = 10_000
 
 
 @dataclass(slots=True)
 class _Cause:
-    """The events with the same cause since ``since_s``: number of events, and number of occurrences without event."""
+    """State of a cause in the current interval.
+
+    Attributes:
+        since_s: start of the interval (``time.monotonic``).
+        events: number of events in the interval.
+        unlogged: number of occurrences since the last event.
+    """
 
     since_s: float
     events: int = 0
@@ -35,7 +41,7 @@ class EventLimiter:
         self._causes: OrderedDict[Hashable, _Cause] = OrderedDict()  # ordered by ``since_s``
 
     def add(self, cause: Hashable, amount: int, max_events: int) -> int:
-        """Count occurrences; see ``count_to_log``."""
+        """Count occurrences, and return the number of occurrences to log; see ``count_to_log``."""
         with self._lock:
             now_s, found = time.monotonic(), self._causes.get(cause)
             if found is None or now_s - found.since_s >= _INTERVAL_S:

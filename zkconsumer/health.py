@@ -179,7 +179,7 @@ class ProgressWatch:
 
     Args:
         interval_s: expected number of seconds between two steps of progress, for example the trigger interval of a
-            query. A lack of progress is reported after three intervals, and after at least a minute.
+            query. A lack of progress is reported after three intervals, but not before a minute.
     """
 
     def __init__(self, interval_s: float) -> None:
@@ -202,7 +202,7 @@ class ProgressWatch:
         self._position = position
 
     def find_stall(self) -> float | None:
-        """Return the number of seconds since the last progress; None below the limit, or if there is no work."""
+        """Return the number of seconds since the last progress if it must be reported; otherwise, return None."""
         moved_at = self._moved_at
         if moved_at is None or (waited_s := time.monotonic() - moved_at) < self._timeout_s:
             return None

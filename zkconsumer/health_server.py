@@ -81,7 +81,7 @@ class HealthServer:
     """
 
     def __init__(self, source: HealthSource, port: int = 8080, host: str = "0.0.0.0") -> None:
-        check_attribute("source", source, "health", "a consumer or an application")
+        check_attribute("source", source, "health", "a consumer, a StreamsApp or a QueryListener")
         check_type("host", host, str, "a str")
         self._source = source
         self._host = host

@@ -38,7 +38,12 @@ class ConsumerCollector(Collector):  # type: ignore[misc]
 
     def __init__(self, *consumers: MetricsSource) -> None:
         for consumer in consumers:
-            check_attribute("each of consumers", consumer, "metrics", "a consumer or an application")
+            check_attribute(
+                "each of the consumers",
+                consumer,
+                "metrics",
+                "a consumer, a StreamsApp or a QueryListener",
+            )
         self._consumers = consumers
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:

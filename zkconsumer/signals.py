@@ -35,19 +35,19 @@ def handle_end_signals(handler: Handler | signal.Handlers) -> None:
 
 
 class Interrupt(KeyboardInterrupt):
-    """``KeyboardInterrupt`` that a ``FirstSignal`` raises. Instances of the built-in class have no weak references."""
+    """``KeyboardInterrupt`` that ``FirstSignal`` raises. The built-in class does not support weak references."""
 
 
 class Exit(SystemExit):
-    """``SystemExit`` that a ``FirstSignal`` raises. Instances of the built-in class have no weak references."""
+    """``SystemExit`` that ``FirstSignal`` raises. The built-in class does not support weak references."""
 
 
 class FirstSignal:
     """Signal handler that raises an exception at the first signal only, so that the cleanup is not interrupted.
 
-    Python discards an exception that is raised in a ``__del__`` method or in a callback of compiled code. Then the
-    handler is called again. Code that catches the exception may also discard it. Therefore, a later signal raises a new
-    exception if no code is handling the previous one, which is the case when the exception object no longer exists.
+    Python discards an exception that is raised in a ``__del__`` method or in a callback of compiled code. In this case,
+    the handler is called again. Code that catches the exception may also discard it. A later signal therefore raises a
+    new exception if the previous exception object no longer exists, because no code is handling that exception.
 
     Must be created in the main thread.
 

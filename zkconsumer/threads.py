@@ -219,7 +219,7 @@ def run_protected(function: Callable[[], T], name: str) -> T:
             signal handlers do not interrupt that thread.
         name: thread name.
     """
-    if getattr(_local, "is_internal", False) or sys.is_finalizing():  # a new thread would not run
+    if getattr(_local, "is_internal", False) or sys.is_finalizing():  # at interpreter exit, a new thread would not run
         return function()
     protected: _ProtectedCall[T] | None = None
     interruption: BaseException | None = None

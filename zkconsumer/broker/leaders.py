@@ -194,14 +194,14 @@ def request_any(
 ) -> Found:
     """Send a request to one broker after another, in this order, until one responds, and return the response.
 
-    A broker that rejects the client is skipped as well: it may have other listeners, credentials or request versions
-    than the others, for example during a rolling upgrade. Source: Kafka 1.1 kafka.client.ClientUtils.
+    A broker that rejects the client is skipped, too: its listeners, credentials or request versions may differ from
+    those of the other brokers, for example during a rolling upgrade. Source: Kafka 1.1 kafka.client.ClientUtils.
 
     Args:
         brokers: brokers to which the request may be sent.
         timeout_s: maximum total seconds, across all brokers.
         request: function that sends the request to a broker, given a timeout in seconds, and returns the response.
-        failure: start of the error message, which ends with ``": "``.
+        failure: start of the error message if no broker responded; empty, or ends with ``": "``.
 
     Raises:
         BrokerUnavailableError: none of the brokers responded.

@@ -159,8 +159,8 @@ class Security:
         Raises:
             AuthenticationError: the broker rejected the credentials or the mechanism. The message does not contain the
                 password.
-            BrokerUnavailableError: the broker rejected credentials that were accepted before; it may not have loaded
-                them yet. Or the broker closed the connection.
+            BrokerUnavailableError: the broker closed the connection, or it rejected credentials that were accepted
+                before, because it may not have loaded them yet.
             UnsupportedBrokerError: the broker is older than 0.10, and does not support SaslHandshake requests.
         """
         if not self.uses_sasl:

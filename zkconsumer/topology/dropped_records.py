@@ -47,8 +47,8 @@ def drop_incomplete(context: DropContext, record: Record) -> None:
 class DroppedRecords:
     """Counts each dropped record once, in the metric ``dropped``, and logs the event ``record_dropped``.
 
-    A process logs at most one event per minute, reason, and node or store, or ten events if an error handler dropped
-    the records, because their errors differ.
+    A process logs at most one event per minute with the same reason, and the same node or store. If an error handler
+    dropped the records, it logs up to ten, because their errors can differ.
 
     Source: Kafka 3.9 TaskMetrics.droppedRecordsSensor.
 

@@ -70,7 +70,7 @@ class QueryHealth:
         self._update_reported()
 
     def add_idle(self, consumer_id: str, state: Mapping[str, Any]) -> None:
-        """Record that a planning process planned no batch, if it belongs to the query.
+        """Record that a planning process found no records for a batch, if the process belongs to the query.
 
         Args:
             consumer_id: consumer id of the planning process.
@@ -105,10 +105,12 @@ class QueryHealth:
             yield HealthReason(HealthState.STALLED, "commit_failed", time.time() - waited_s, message)
 
     def _update_reported(self) -> None:
-        message = f"query {self._name!r}: see the log of the planning process"
         self._reported.update(
             {
-                code: (HealthState[state["health"].upper()], message)
+                code: (
+                    HealthState[state["health"].upper()],
+                    f"query {self._name!r}: the planning process reported {code}; see its log",
+                )
                 for state in self._states.values()
                 for code in state.get("healthReasons", ())
             }

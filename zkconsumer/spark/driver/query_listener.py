@@ -61,7 +61,8 @@ _EVENTS_TIMEOUT_MS = 10_000
 #: check also looks up the number of executor cores.
 _CHECK_INTERVAL_S = 1.0
 
-#: Used instead of a run id in events that contain a planning process's commit confirmation, or its state.
+#: Used instead of a run id in events that contain a planning process's commit confirmation, or its state if it found no
+#: records to read.
 _COMMITTED, _PLANNED_NOTHING = "committed", "idle"
 
 _STOP, _IDLE, _TERMINATED = object(), object(), object()
@@ -107,7 +108,7 @@ class QueryListener(StreamingQueryListener):
     has no event for ``spark.stop()``, so the listener thread checks every second whether the application has ended, and
     closes the listener if it has.
 
-    The class has many methods, because it implements Spark's listener interface and both of these.
+    The class has many methods, because it implements these two protocols and Spark's listener interface.
     """
 
     def __init__(self, spark: Any) -> None:

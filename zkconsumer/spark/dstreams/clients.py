@@ -128,7 +128,7 @@ class ClientsBySource:
         client.add_done_callback(self._close)
 
     def close_all(self) -> None:
-        """Close the clients of all sources, and wait until those that other threads close are closed, too."""
+        """Close all clients, and wait until the clients that other threads are closing are also closed."""
         for key in list(self._clients):
             self.close(key)
         with self._all_closed:

@@ -85,8 +85,8 @@ def _block_ctrl_c() -> None:
 def _stop_on_signal() -> threading.Thread:
     """Start a thread that waits for a signal, stops the script's contexts without error logs, and ends the process.
 
-    The handlers of SIGTERM and SIGHUP send SIGINT to this thread. These signals are not blocked, because the processes
-    that the script starts would inherit that, and could not be terminated.
+    The handlers of SIGTERM and SIGHUP send SIGINT to this thread. SIGTERM and SIGHUP are not blocked, because the
+    processes that the script starts would inherit the signal mask, and could not be terminated.
     """
     thread = threading.Thread(target=_wait_for_signal, name="zkconsumer-shim-signal", daemon=True)
     thread.start()
@@ -117,7 +117,7 @@ def _wait_for_signal() -> None:
 
 
 def _stop_contexts() -> None:
-    """Stop the contexts. If the signal was also sent to the JVM, for example by a terminal, the JVM stops them."""
+    """Stop the contexts, and ignore errors: if a terminal also sent the signal to the JVM, the JVM stops them."""
     with contextlib.suppress(Exception):
         _stop_spark()
 

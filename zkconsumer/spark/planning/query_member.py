@@ -88,8 +88,8 @@ class QueryMember(PartitionHandler):
             seen: an offset from Spark's offset log.
 
         Returns:
-            Whether the member can continue. If False, the checkpoint adds topics to the subscription, so another member
-            must join.
+            Whether the member can continue. False if the checkpoint adds topics to the subscription: the caller must
+            close this member, and create a new one.
 
         Raises:
             ConfigurationError: the checkpoint belongs to another query.

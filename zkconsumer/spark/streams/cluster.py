@@ -137,7 +137,7 @@ class ApplicationCluster:
         self._servers_file.close()
 
     def check_transactions(self, brokers: Collection[Endpoint]) -> None:
-        """Check that the brokers that respond support transactions that commit group offsets.
+        """Check that all responding brokers support transactions that commit group offsets.
 
         Raises:
             UnsupportedBrokerError: a broker is older than Kafka 2.5.

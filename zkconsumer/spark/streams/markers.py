@@ -360,7 +360,7 @@ class GlobalTick(NamedTuple):
 
     Attributes:
         ends: end offsets of the global store topics.
-        brokers: brokers from which the topics can be read; empty in states of earlier versions.
+        brokers: brokers from which the topics can be read; empty if an earlier release saved the tick.
     """
 
     ends: TopicEnds

@@ -42,8 +42,8 @@ DIFFERENT_RECORD = KafkaError._INVALID_DIFFERENT_RECORD
 #: The record was not sent, because an earlier one was rejected.
 UNSENT = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
 
-#: A transaction failed because of a batch that was rejected in the previous one: librdkafka does not continue the
-#: sequence numbers.
+#: Errors of a transaction after a transaction in which a record batch was rejected: librdkafka does not assign the
+#: sequence numbers of the rejected batch again.
 SKIPPED_SEQUENCE = {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, KafkaError.UNKNOWN_PRODUCER_ID}
 
 _FENCED = {
@@ -57,7 +57,7 @@ _UNSUPPORTED = {
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     KafkaError.UNSUPPORTED_VERSION,
 }
-#: The exceptions for missing rights, and the rights.
+#: Exception and missing permission, by error code.
 _UNAUTHORIZED: dict[int, tuple[type[AuthorizationError], str]] = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: (TopicAuthorizationError, "WRITE on the topic"),
     KafkaError.GROUP_AUTHORIZATION_FAILED: (GroupAuthorizationError, "READ on the group"),

@@ -87,7 +87,8 @@ class ProgressReports:
         processed, looped = (int(sum(one.get(name, 0) for _, one in changes)) for name in ("processed", LOOPED))
         with self._lock:
             self._last, self._last_processed = report, processed
-            found = dict.fromkeys(_find_source(report).get("healthReasons", ()), "see the log of the planning process")
+            reported = _find_source(report).get("healthReasons", ())
+            found = {code: f"the planning process reported {code}; see its log" for code in reported}
             if behind_ms := _find_behind(report):
                 found[CLOCK_WENT_BACK] = (
                     f"the clock is {behind_ms / 1_000:.1f} s behind the last tick, so wall-clock punctuators are not "

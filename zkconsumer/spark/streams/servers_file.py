@@ -1,4 +1,4 @@
-"""A file with the current brokers of the cluster, through which the driver informs the sink of a running query.
+"""A file in which the driver writes the current brokers of the cluster for the sink of a running query.
 
 Spark passes options to a sink only when the query starts. However, it creates the sink's writer for each batch, in a
 process on the driver's host. The writer reads the file, and Spark sends the writer to the tasks.
@@ -37,8 +37,8 @@ class ServersFile:
     def write(self, servers: str) -> None:
         """Replace the content of the file if it is open. Errors are logged, and the file keeps its content.
 
-        The file is written even if the brokers are the same, so that its age does not exceed that of temporary files
-        that the operating system deletes.
+        The file is written even if the brokers are the same, because the operating system may delete temporary files
+        that have not been modified for days.
 
         Args:
             servers: the brokers, as in ``bootstrap.servers``.

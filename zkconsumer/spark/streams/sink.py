@@ -31,7 +31,7 @@ _committer = OffsetCommitter()
 
 @dataclass
 class WrittenOutput(WriterCommitMessage):
-    """What the sink must report and commit for a Spark partition.
+    """Offsets and metrics of a Spark partition, which the sink commits and reports when all partitions are written.
 
     Attributes:
         query: id of the query.

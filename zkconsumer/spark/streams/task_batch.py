@@ -199,7 +199,7 @@ def _take_output(task: StreamTask, source_topics: Collection[str]) -> tuple[Task
     sequence, records = task.sequence, task.take_output()
     if not len(records):
         return TaskOutput(task.task_id, sequence, encode_offsets(offsets), None), 0
-    # Before the first range, for example on an idle partition, a transaction keeps the committed offset.
+    # If the task has not received a range yet, its transaction does not change the committed offsets.
     offsets = offsets or dict.fromkeys(task.partitions, NO_OFFSET)
     batch = records.to_arrow()
     if batch.nbytes > _MAX_OUTPUT_BYTES:

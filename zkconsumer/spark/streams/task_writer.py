@@ -53,7 +53,7 @@ class TaskWriter(Protocol):
         Raises:
             RecordRejectedError: a record was rejected, and the production handler returned FAIL.
             ProducerFailedError: the producer failed for a reason other than a rejected record.
-            AuthorizationError: the application may not write to a topic or use the transactional id.
+            AuthorizationError: the application is not authorized to write to a topic or use the transactional id.
             StreamsError: the output was not written, or another application uses the same application id.
             RetriableError: the brokers did not respond.
         """
@@ -185,8 +185,8 @@ class TransactionalWriter:
         """Handle the failures of a segment, if any, and continue in a new transaction.
 
         Raises:
-            ZkConsumerError: a record was rejected and must not be skipped, or the transaction failed for a reason that
-                concerns no record, for example because the application may not write to a topic.
+            ZkConsumerError: a record was rejected and must not be skipped, or the transaction failed for a reason other
+                than a rejected record, for example because the application is not authorized to write to a topic.
         """
         if failures:
             if all(failure.error.code() in UNSENT for failure in failures):
@@ -196,7 +196,7 @@ class TransactionalWriter:
             self._sender.producer.begin_transaction()
 
     def _check_failed_transaction(self, failures: list[Failure], delivery: OutputDelivery) -> None:
-        """Raise the error because of which the producer discarded records, unless they can be sent again."""
+        """Raise the error that caused the producer to discard records, unless the records can be sent again."""
         try:
             self._sender.producer.begin_transaction()  # raises the error of the failed transaction
         except KafkaException as raised:

@@ -33,7 +33,8 @@ class TickPartition(InputPartition):
 
     Attributes:
         time_ms: time of the tick, in milliseconds since the epoch.
-        contents: end offsets of the global store topics; see ``markers.GlobalTick``. None without global stores.
+        contents: end offsets of the global store topics, and brokers; see ``markers.GlobalTick.encode``. None without
+            global stores.
     """
 
     def __init__(self, time_ms: int, contents: str | None) -> None:
@@ -95,7 +96,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _is_due(self, tick_ms: int, last_ms: int) -> bool:
         if self._last_at is None or tick_ms > last_ms:
             return True
-        # With a steady clock, an interval ends within two intervals after its tick.
+        # If the clock is not set back, the next tick is due within two intervals after the last one was planned.
         intervals = 1 if tick_ms < last_ms else 2
         return time.monotonic() - self._last_at >= intervals * self._interval_ms / 1_000
 
