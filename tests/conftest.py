@@ -37,7 +37,8 @@ def pytest_configure() -> None:
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
     logging.getLogger("zkconsumer").setLevel(logging.INFO)
     logging.getLogger("zkconsumer.zookeeper.kazoo").setLevel(logging.WARNING)
-    # A background job of a shell ignores SIGINT, and one of nohup SIGHUP. So would its children, which tests interrupt.
+    # Background jobs of a shell ignore SIGINT, and processes started by nohup ignore SIGHUP. The processes that tests
+    # start and interrupt would inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -47,10 +48,10 @@ def pytest_configure() -> None:
 
 
 def _split_scope(nodeid: str) -> str:
-    """Return the name of the tests that run in one process, one after another.
+    """Return the name of a test's group. The tests of a group run in the same process, one after another.
 
-    Fault tests depend on timing. Spark tests share a session, because the JVM of a new one compiles all of Spark again.
-    Other tests are divided by file.
+    All fault tests are in one group, because they depend on timing. Spark tests share a session, because the JVM of
+    a new session compiles all of Spark again. Other tests are grouped by file.
     """
     file, _, _ = nodeid.partition("::")
     if "faults" in file:

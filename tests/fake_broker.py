@@ -294,7 +294,7 @@ class FakeBroker(FrameServer):
 
 
 class FakeCluster:
-    """Brokers of which each names the running ones, and of which the first one leads the partition.
+    """Fake brokers. Each one names all running brokers in Metadata responses, and the first one leads the partition.
 
     Args:
         count: number of brokers.

@@ -1,9 +1,9 @@
-"""An argument in place of a Spark session, for code that does not use the session."""
+"""A replacement for a Spark session, for code that does not use the session."""
 
 from __future__ import annotations
 
 
 class NoSession:
-    """Has the attribute by which a Spark session is recognized."""
+    """Has only the attribute that identifies a Spark session."""
 
     readStream = object()

@@ -332,7 +332,7 @@ def test_exit_of_one_server_stops_cluster(
         (["up", "--chroot", "kafka"], "argument --chroot: must be a path such as /kafka, got 'kafka'"),
     ],
 )
-def test_wrong_usage_starts_nothing(
+def test_usage_error_starts_no_server(
     arguments: list[str],
     said: str,
     environment: dict[str, str],
@@ -382,7 +382,7 @@ def state_file(environment: dict[str, str]) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("pid", [None, "1"], ids=["no marker", "marker of another cluster"])
-def test_folder_of_others_is_not_deleted(
+def test_directory_of_other_process_is_not_deleted(
     pid: str | None,
     state_file: Path,
     environment: dict[str, str],

@@ -69,7 +69,7 @@ def test_records_remain_without_delete_acl(
 def test_output_is_written_after_write_acl_is_granted(
     authorizing: DevCluster, unique: Callable[[str], str], guarantee: ProcessingGuarantee
 ) -> None:
-    """Even a handler that skips all rejected records skips none without the right to write."""
+    """Without the WRITE permission, no record is skipped, even if the handler skips all rejected records."""
     source, allowed, denied = (authorizing.create_topic(unique(name), 1) for name in ("source", "allowed", "denied"))
     group, marker = unique("app"), Marker("query", 0)
     settings = SinkSettings(

@@ -1,4 +1,4 @@
-"""Records with unusual values that a task writes to Kafka, and what the tasks of another sub-topology read."""
+"""Records with unusual values that a task writes to Kafka, and that the tasks of another sub-topology read."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Generator:
     """Generates the output of a task with sequence numbers from 0.
 
     Args:
-        rng: selects everything.
-        topics: the topics of the output, the last one of which is internal.
+        rng: source of all random choices.
+        topics: output topics; the last one is an internal topic.
         has_sequence_headers: whether the writer adds sequence headers.
     """
 
@@ -64,7 +64,7 @@ class Generator:
         self.records: list[SinkRecord] = []
 
     def add(self) -> None:
-        """Add a record, which is sometimes at the limit of its topic."""
+        """Add a record. Its size is sometimes close to the limit of its topic."""
         rng = self._rng
         headers: tuple[Header, ...] = rng.choice(
             [(), (), (("h", b"1"),), (("h", b""), ("h", None), ("", b"2"), ("\u00e4", b"\xff"))]
@@ -99,7 +99,7 @@ class Generator:
         return [(SEQUENCE_HEADER, f"{QUERY[:8]}:0_0:{number}".encode())]
 
     def list_written(self, topic: str, partition: int) -> list[SourceFields]:
-        """Return what must be in a partition of a topic, in this order."""
+        """Return the expected records of a partition, in order."""
         replaced = int(topic != self._topics[-1])
         return [
             (one.key, one.value, one.timestamp or replaced, (*one.headers, *self.list_added(number, one)))
@@ -160,10 +160,10 @@ def find_partition(number: int, record: SinkRecord) -> int:
 @pytest.mark.parametrize(
     ("seed", "count"), [(0, 40), *(pytest.param(seed, 150, marks=pytest.mark.slow) for seed in range(1, 9))]
 )
-def test_other_tasks_read_what_task_wrote(
+def test_other_subtopology_reads_written_records(
     zkconsumer_cluster: Cluster, topic: Topics, group: str, guarantee: ProcessingGuarantee, seed: int, count: int
 ) -> None:
-    """Only the timestamp 0 and headers differ, and records above the limit of their topic are skipped."""
+    """Only the timestamp 0 and headers are changed, and records above the limit of their topic are skipped."""
     rng = Random(seed)
     sink, internal = (topic(PARTITIONS, config={"max.message.bytes": str(LIMIT)}) for _ in range(2))
     is_transactional = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2

@@ -1,4 +1,4 @@
-"""An application that may not write to its output topic fails, and continues when the right is granted."""
+"""An application without the WRITE permission on its output topic fails, and resumes when it is granted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def authorizing() -> Iterator[DevCluster]:
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_output_is_written_after_right_is_granted(
+def test_output_is_written_after_permission_is_granted(
     app: Callable[..., StreamsApp],
     authorizing: DevCluster,
     unique: Callable[[str], str],

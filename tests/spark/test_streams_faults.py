@@ -163,7 +163,7 @@ def test_application_on_standalone_cluster_survives_kills(
 def test_keyless_output_is_complete_without_repeated_records(
     zkconsumer_cluster: Cluster, topic: Topics, group: str, folder: Path, checkpoint: Path, rng: random.Random
 ) -> None:
-    """A reader discards repeated records by their sequence numbers, although several partitions contain them."""
+    """A reader can discard repeated records by sequence number, because they are written to the original partition."""
     source, sink = topic(PARTITIONS), topic(4)
     settings: dict[str, Any] = {
         "topology": "copying",

@@ -1,4 +1,4 @@
-"""Random pipelines of the DSL as an application that reads and writes Kafka, compared with Kafka Streams 3.9.2."""
+"""Random DSL pipelines in an application that reads and writes topics, compared with Kafka Streams 3.9.2."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Json = Any
 
 #: ``max.message.bytes`` of the output topics.
 LIMIT = 600
-#: Minimum number of pipelines of an application that can be compared with Kafka Streams.
+#: Minimum number of pipelines of an application whose output can be compared with that of Kafka Streams.
 _COMPARED = 2
 #: Maximum seconds for the application to process all records.
 _RUN_S = 300.0
@@ -61,7 +61,7 @@ class OracleRun:
     """Random pipelines with events, and their results in Kafka Streams.
 
     Args:
-        rng: selects everything.
+        rng: source of all random choices.
         oracle: Kafka Streams.
         prefix: prefix of the names of all topics.
 
@@ -156,7 +156,7 @@ def produce(admin: Admin, requests: list[Json]) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once_v2"])
-def test_application_equals_test_driver(
+def test_application_output_equals_kafka_streams(
     zkconsumer_cluster: Cluster,
     group: str,
     folder: Path,

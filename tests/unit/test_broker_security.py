@@ -205,7 +205,7 @@ class SaslBroker(FakeBroker):
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("version", [0, 1])
-def test_authentication_uses_the_requests_of_the_broker(version: int, mechanism: str) -> None:
+def test_authentication_uses_requests_that_broker_supports(version: int, mechanism: str) -> None:
     with SaslBroker(mechanism, version) as broker:
         for password, expected in ("secret", None), ("wrong", (BrokerUnavailableError, AuthenticationError)[version]):
             connecting = Connecting("test", 5, security(mechanism, password=password))

@@ -14,7 +14,8 @@ from zkconsumer.signals import END_SIGNALS
 
 _DOCKER = Path(__file__).parents[2] / "docker"
 
-#: Records its arguments. If they contain the text of the variable BLOCK, it records its id, and runs until a signal.
+#: Records its arguments. If they contain the text of the variable BLOCK, it records its process id, and runs until it
+#: receives a signal.
 _COMMAND = """#!/usr/bin/env bash
 echo "$(basename "$0") $*" >>"$FOLDER/calls"
 if [[ "$(basename "$0") $*" == *"$BLOCK"* ]]; then

@@ -1,4 +1,4 @@
-"""Commits by the driver of partitions that another member claims, or an operator resets, in the meantime."""
+"""Commits by the driver, while another member claims a partition or an operator resets its offset."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ RANGES = {A: (0, 50), B: (0, 60)}
 
 
 class Store:
-    """The znodes and committed Kafka offsets of a group; ``interfere`` is called before one of the operations.
+    """The znodes and the offsets in Kafka of a group.
 
     Args:
-        step: number of the operation, beginning with 0.
+        step: number of operations before ``interfere`` is called.
+        interfere: changes the znodes or offsets before the next operation.
     """
 
     group = "g"
@@ -129,7 +130,7 @@ def reset(store: Store) -> None:
 @pytest.mark.parametrize("is_owned", [True, False])
 @pytest.mark.parametrize("is_late", [True, False])
 @pytest.mark.parametrize("storage", ["zookeeper", "kafka", "dual"])
-def test_change_during_commit_is_not_undone(
+def test_commit_does_not_overwrite_concurrent_change(
     storage: str, is_late: bool, is_owned: bool, interfere: Callable[[Store], object], kept: int
 ) -> None:
     for step in range(20):
@@ -150,7 +151,7 @@ def test_change_during_commit_is_not_undone(
     raise AssertionError("the commit has more operations than expected")
 
 
-def test_offset_that_another_member_exceeded_is_not_reported() -> None:
+def test_commit_below_concurrent_offset_is_not_returned() -> None:
     def commit_more(store: Store) -> None:
         store.put(PATHS.offset(A), b"70", modified=COMPLETED_AT)
 

@@ -44,7 +44,7 @@ def test_digest_of_another_version_is_unknown(digest: str) -> None:
 
 
 @pytest.mark.parametrize("metadata", [None, "", "zkconsumer first", "zkconsumer query-1 x 2:0000abcd", "other"])
-def test_other_metadata_is_no_marker(metadata: str | None) -> None:
+def test_other_metadata_is_not_a_marker(metadata: str | None) -> None:
     assert Marker.from_metadata(metadata) is None
 
 

@@ -74,7 +74,7 @@ def test_only_listed_codes_concern_a_record(name: str) -> None:
         ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "WRITE on the transactional id"),
     ],
 )
-def test_missing_right_is_named(name: str, right: str) -> None:
+def test_missing_permission_is_named(name: str, right: str) -> None:
     assert str(to_error(KafkaError(CODES[name]), "task 0_3, topic 'out'")).endswith(
         f"; grant {right} to the principal of the application"
     )

@@ -1,7 +1,7 @@
-"""Wrong arguments of the public API are rejected by the call that takes them, with their name.
+"""Invalid arguments of the public API are rejected by the call that takes them, with their name.
 
-The calls are generated from the signatures of the public names, so that a new function or parameter is tested, too.
-Those of topologies are tested by ``test_topology_arguments``.
+The calls are generated from the signatures of the public functions and classes, so that new functions and parameters
+are tested, too. ``test_topology_arguments`` tests the calls of topologies.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ RUNTIME = {
     *("TestOutputTopic", "TestRecord", "TimestampedKeyValueStore", "TimestampedWindowStore"),
     *("VersionedKeyValueStore", "WindowStore"),
 }
-#: Other topology methods without arguments of the user, or that ``test_topology_arguments`` calls in another way.
+#: Other topology methods that users do not call, or that ``test_topology_arguments`` calls in another way.
 TOPOLOGY_EXEMPT = {
     *(f"{one}.{name}" for one in ("KStream", "KTable", "KGroupedStream") for name in test_topology_arguments.INTERNAL),
     *("KGroupedStream.build", "Topology.resolve", "Topology.subtopology", "GlobalKTable"),
@@ -129,7 +129,7 @@ def without_context() -> Any:
     return stream
 
 
-#: Objects whose methods are called, by class. No call gets as far as a connection.
+#: Objects whose methods are called, by class. No call opens a connection.
 OBJECTS: Mapping[str, Callable[[], Any]] = {
     "Admin": lambda: importlib.import_module("zkconsumer.devcluster").Admin([]),
     "ConsumerConfig": lambda: zkconsumer.ConsumerConfig,
@@ -140,7 +140,7 @@ OBJECTS: Mapping[str, Callable[[], Any]] = {
     "StreamsApp": lambda: object.__new__(StreamsApp),
     "ZookeeperConsumerConnector": lambda: zkconsumer.create_consumer(CONFIG),
 }
-#: Valid arguments by name; a parameter that is checked after others needs them.
+#: Valid arguments by name, for the parameters that are checked before the tested one.
 VALID: Mapping[str, Any] = {
     "checkpoint": "c",
     "config": ApplicationConfig(),
@@ -164,17 +164,17 @@ VALID: Mapping[str, Any] = {
     "bootstrap_servers": "b",
 }
 NUMBERS = (True, 1.5, "5", b"5", [5], 1 << 64, -(1 << 64), FOREIGN)
-#: Wrong arguments by annotation, without ``| None``; see ``wrong_values``.
-WRONG: Mapping[str, tuple[Any, ...]] = {
+#: Invalid arguments by annotation, without ``| None``; see ``invalid_values``.
+INVALID: Mapping[str, tuple[Any, ...]] = {
     "bool": (0, 1, "false", FOREIGN),
     "float": (True, "5", -1, float("nan"), FOREIGN),
     "int": NUMBERS,
     "str": (5, b"x", [], FOREIGN),
     "str | PathLike[str]": (5, b"x", [], FOREIGN),
 }
-#: Parameters without a rule of their own, whose values are any objects.
+#: Invalid arguments for all other annotations.
 OTHERS = (5, "x", FOREIGN)
-#: Parameters whose message names them by another word.
+#: Words of which the message contains one, for parameters that it does not name exactly.
 WORDS = {
     "topic_count": ("topic_count", "streams"),
     "topics": ("topic",),
@@ -201,7 +201,7 @@ class Call(NamedTuple):
 
 
 def identity(function: Any) -> Any:
-    """Return a function that belongs to no object."""
+    """Return the function of a ``Call`` that is not a method."""
     return function
 
 
@@ -255,19 +255,19 @@ def test_exemptions_exist() -> None:
     assert {call.where for call in ALL} >= {"StreamsApp", "QuerySettings", "DevCluster", "KafkaStream.batches"}
 
 
-def wrong_values(parameter: inspect.Parameter) -> Iterator[Any]:
+def invalid_values(parameter: inspect.Parameter) -> Iterator[Any]:
     """Yield values that are invalid for a parameter."""
     annotation = str(parameter.annotation)
     plain = annotation.removesuffix(" | None")
-    yield from WRONG.get(plain, OTHERS if plain != "Any" else (5, "x"))
+    yield from INVALID.get(plain, OTHERS if plain != "Any" else (5, "x"))
     if plain == annotation:
         yield None
 
 
 @pytest.mark.parametrize("call", CALLS, ids=[call.where for call in CALLS])
-def test_wrong_argument_is_rejected(call: Call) -> None:
+def test_invalid_argument_is_rejected(call: Call) -> None:
     for name, parameter in call.parameters.items():
-        for value in wrong_values(parameter):
+        for value in invalid_values(parameter):
             positional = [value] if parameter.kind is parameter.VAR_POSITIONAL else []
             needed = {
                 one: VALID[one]
@@ -308,7 +308,7 @@ def test_numpy_integers_are_accepted_and_booleans_are_rejected(name: str) -> Non
 
 
 class Placeholder(NoSession):
-    """Is also recognized as a consumer."""
+    """Has the attributes that identify a Spark session and a source of ``HealthServer``."""
 
     health = object()
 

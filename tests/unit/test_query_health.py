@@ -79,7 +79,7 @@ def codes(health: QueryHealth) -> list[str]:
         (WAITING, False, 0, None),
     ],
 )
-def test_reason_appears_after_three_trigger_intervals(
+def test_stall_is_reported_after_three_trigger_intervals(
     clock: Clock, message: str, is_active: bool, lag: int, code: str | None
 ) -> None:
     health = create(Query(message, is_active=is_active))
@@ -102,7 +102,7 @@ def test_reason_appears_after_three_trigger_intervals(
 
 @pytest.mark.parametrize("lag", [0, 3])
 @pytest.mark.parametrize("has_batch", [False, True])
-def test_planning_without_records_is_progress(clock: Clock, lag: int, has_batch: bool) -> None:
+def test_planning_without_lag_is_progress(clock: Clock, lag: int, has_batch: bool) -> None:
     health = create(Query(PLANNING, is_active=True))
     if has_batch:
         health.add_progress(progress(7, state(100)))
@@ -115,7 +115,7 @@ def test_planning_without_records_is_progress(clock: Clock, lag: int, has_batch:
     assert codes(health) == (["no_batch"] if lag else [])
 
 
-def test_lag_of_revoked_partitions_is_no_reason(clock: Clock) -> None:
+def test_lag_of_revoked_partitions_is_ignored(clock: Clock) -> None:
     health = create(Query())
     health.add_progress(progress(7, state(3)))
     for _ in range(20):
@@ -126,7 +126,7 @@ def test_lag_of_revoked_partitions_is_no_reason(clock: Clock) -> None:
     assert codes(health) == []
 
 
-def test_offsets_that_are_not_committed_are_a_reason(clock: Clock) -> None:
+def test_uncommitted_offsets_are_reported(clock: Clock) -> None:
     health = create(Query())
     for has_uncommitted in (True, False, True, True):
         health.update(has_uncommitted=has_uncommitted)
@@ -152,7 +152,7 @@ def test_reasons_of_planning_processes_keep_their_first_time() -> None:
     assert codes(health) == []
 
 
-def test_trigger_without_interval() -> None:
+def test_trigger_without_interval_has_interval_zero() -> None:
     assert find_trigger_interval(Query()) == 30.0
     assert find_trigger_interval(object()) == 0.0
 

@@ -89,7 +89,7 @@ def test_join_of_commits_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> No
     assert 0.3 <= elapsed < 0.9
 
 
-def test_driver_commits_on_brokers_that_the_planning_process_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_commit_uses_brokers_of_planning_process(monkeypatch: pytest.MonkeyPatch) -> None:
     properties = {"group.id": "g", "zookeeper.connect": "127.0.0.1:1", "subscribe": "t", "bootstrap.servers": "a:1"}
     options = SourceOptions.parse(properties)
     of_query = commits.UncommittedBatches("q", [options])

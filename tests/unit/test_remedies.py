@@ -41,7 +41,7 @@ def _texts() -> Iterator[tuple[str, str]]:
 
 
 def test_install_commands_work_for_each_installation() -> None:
-    """zkconsumer is not on PyPI, so that a command must not name it. A checkout is installed with its path."""
+    """zkconsumer is not on PyPI, so a command must not name it. A checkout is installed by its path."""
     named = [
         (place, text) for place, text in _texts() if re.search(r"pip install (-\S+ )*['`\"]*zkconsumer\b(?!-)", text)
     ]

@@ -35,7 +35,7 @@ if not forked:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(600)
 print("fork", os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]), flush=True)
-# As the thread that watches a context; closing has begun when the signal arrives.
+# Like the thread that watches a context: this client is being closed when the signal arrives.
 threading.Thread(target=clients.close, args=["first"]).start()
 for number in sys.argv[1:]:
     os.kill(os.getpid(), int(number))

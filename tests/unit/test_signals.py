@@ -30,7 +30,7 @@ def first() -> Iterator[FirstSignal]:
 
 
 class Callbacks:
-    """Objects whose methods Python calls without raising their exceptions."""
+    """An object whose finalizer calls a function. Python discards the exceptions of finalizers."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self.call = call
@@ -98,7 +98,7 @@ def test_signal_is_not_lost_in_callback(
     assert capsys.readouterr().err == "", "the exception is not reported as ignored"
 
 
-def test_signal_that_is_lost_repeatedly_is_raised(first: FirstSignal) -> None:
+def test_signal_is_repeated_until_exception_is_raised(first: FirstSignal) -> None:
     def run() -> None:
         in_del(lambda: signal.raise_signal(signal.SIGTERM))
         for _ in range(3):

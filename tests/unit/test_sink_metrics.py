@@ -43,7 +43,7 @@ def link() -> Iterator[ServerAddress]:
 
 
 def commit(link: ServerAddress | None, batch: int, *metrics: dict[str, dict[str, int]]) -> None:
-    """Commit a batch in the way of Spark, which sends the messages of the tasks to another process."""
+    """Commit a batch. Like Spark, pickle the messages of the tasks, because the sink runs in another process."""
     messages: list[Any] = [WrittenOutput("query", {}, dict(of_task)) for of_task in metrics]
     TopicWriter(settings().encode(), None, link).commit(pickle.loads(pickle.dumps([*messages, None])), batch)
 

@@ -1,4 +1,4 @@
-"""Brokers that vanish while an application of the driver is running, including all configured ones."""
+"""Removal of brokers, including all configured ones, while an application is running; with fake brokers."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Application:
 
     @property
     def uses(self) -> dict[str, Callable[[], object]]:
-        """What an application does, by name."""
+        """Operations of an application that use brokers, by name."""
         return {
             "describe": self.cluster.describe,
             "find topics": lambda: self.cluster.find_topics({"t"}),
@@ -105,7 +105,7 @@ def connect(brokers: list[Endpoint]) -> None:
         assert lookup.leaders(brokers, [PARTITION])
 
 
-def test_brokers_vanish_in_any_order(record_property: Callable[[str, object], None]) -> None:
+def test_brokers_can_be_removed_in_any_order(record_property: Callable[[str, object], None]) -> None:
     """After the first response, at least one broker of the last response is always running."""
     seed = random.randrange(1 << 32)
     record_property("seed", seed)
@@ -126,7 +126,7 @@ def _replace_brokers(rng: random.Random, label: str) -> None:
                     try:
                         application.uses[name]()
                     except BrokerUnavailableError:
-                        # A leader or coordinator that was found earlier may be gone; the next call looks it up again.
+                        # A leader or coordinator may have been removed; the next call looks it up again.
                         try:
                             application.uses[name]()
                         except BrokerUnavailableError as error:

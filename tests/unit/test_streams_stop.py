@@ -77,7 +77,7 @@ def test_znode_is_kept_if_query_cannot_be_stopped(error: Exception | None, keeps
 
 @pytest.mark.parametrize("error", [StreamsError("another query"), RuntimeError("planned")])
 def test_failure_of_commits_is_returned_once(error: Exception) -> None:
-    """A query that replaces the failed one must not end because of the same failure."""
+    """A restarted query must not end because of the same failure."""
     query: Any = TopologyQuery(Topology(), CONFIG, None, "checkpoint", {}, QuerySettings())
     query._query = RunningQuery(None)
     commits = query._commits = OffsetCommits(ApplicationCluster({"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}))

@@ -1,4 +1,4 @@
-"""Random pipelines of the DSL with settings as in the test driver, except that records above limits are skipped."""
+"""Random DSL pipelines with the settings of the test driver, except that records above size limits are skipped."""
 
 from __future__ import annotations
 
