@@ -7,6 +7,7 @@ import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,6 @@ from zkconsumer.log import EventValues
 
 ROOT = Path(zkconsumer.__file__).parent
 LEVELS = ("debug", "info", "warning", "error")
-TREES = {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
 
 #: Types of keys as the document calls them.
 TYPES: Mapping[object, str] = {
@@ -27,6 +27,12 @@ TYPES: Mapping[object, str] = {
     object: "any",
     BaseException: "exception",
 }
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Return the syntax trees of all modules. They are parsed only in the process that runs the tests."""
+    return {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
 
 
 def tables() -> list[list[list[str]]]:
@@ -51,7 +57,7 @@ class LogCall(NamedTuple):
 
 
 def log_calls() -> Iterator[LogCall]:
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and node.args and (levels := levels_of(node.func)):
                 names = [text for text in strings_of(node.args[0]) if text.isidentifier()]
@@ -96,13 +102,13 @@ def test_levels_are_the_documented_ones() -> None:
 
 
 def test_every_documented_event_is_logged() -> None:
-    strings = {text for tree in TREES.values() for text in strings_of(tree)}
+    strings = {text for tree in trees().values() for text in strings_of(tree)}
 
     assert [name for name in EVENTS if name not in strings] == []
 
 
 def test_documented_loggers_exist() -> None:
-    created = {name for path in TREES for name in re.findall(r'get_logger\(\s*"([\w.]+)"', path.read_text())}
+    created = {name for path in trees() for name in re.findall(r'get_logger\(\s*"([\w.]+)"', path.read_text())}
 
     assert {logger for row in EVENTS.values() for logger in row[1].split(", ")} == created
 
