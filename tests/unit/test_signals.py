@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import signal
+import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from waiting import wait_for
 
-from zkconsumer.signals import END_SIGNALS, Exit, FirstSignal, Interrupt, handle_end_signals
+from zkconsumer.signals import END_SIGNALS, Exit, FirstSignal, handle_end_signals
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def first() -> Iterator[FirstSignal]:
     hook = sys.unraisablehook
     for number in END_SIGNALS:  # test processes of pytest-xdist ignore SIGINT
         signal.signal(number, signal.SIG_DFL)
-    first = FirstSignal(lambda _number: Interrupt())
+    first = FirstSignal(lambda _number: Exit(1))
     handle_end_signals(first)
     yield first
     for number, handler in before.items():
@@ -77,6 +78,14 @@ def in_gc_callback(call: Callable[[], object]) -> None:
     gc.collect()
 
 
+def swallow(number: int) -> None:
+    try:
+        signal.raise_signal(number)
+    except BaseException:
+        return
+    pytest.fail("the signal had no effect")
+
+
 PLACES = [in_del, in_del_with_other_exception, in_weakref_callback, in_compiled_callback, in_gc_callback]
 
 
@@ -92,7 +101,7 @@ def test_signal_is_not_lost_in_callback(
         place(lambda: signal.raise_signal(number))
         wait_for(lambda: False)  # is interrupted
 
-    with pytest.raises(Interrupt):
+    with pytest.raises(Exit):
         run()
     assert first.number == number
     assert capsys.readouterr().err == "", "the exception is not reported as ignored"
@@ -105,7 +114,7 @@ def test_signal_is_repeated_until_exception_is_raised(first: FirstSignal) -> Non
             in_del(lambda: wait_for(lambda: False))  # the repeated call arrives here
         wait_for(lambda: False)
 
-    with pytest.raises(Interrupt):
+    with pytest.raises(Exit):
         run()
     assert first.number == signal.SIGTERM
 
@@ -113,11 +122,10 @@ def test_signal_is_repeated_until_exception_is_raised(first: FirstSignal) -> Non
 def test_other_discarded_exceptions_are_reported(first: FirstSignal, monkeypatch: pytest.MonkeyPatch) -> None:
     reported: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_type))
-    FirstSignal(lambda _number: Exit(1))
+    swallow(signal.SIGTERM)
     in_del(lambda: int("x"))
 
     assert reported == [ValueError]
-    assert first.number is None
 
 
 def test_later_signals_do_not_interrupt_cleanup(first: FirstSignal) -> None:
@@ -138,7 +146,7 @@ def test_later_signals_do_not_interrupt_cleanup(first: FirstSignal) -> None:
                     signal.raise_signal(signal.SIGHUP)
             finally:
                 send_all()
-        except Interrupt:
+        except Exit:
             send_all()
             raise OSError("other") from None
 
@@ -147,12 +155,94 @@ def test_later_signals_do_not_interrupt_cleanup(first: FirstSignal) -> None:
     assert first.number == signal.SIGHUP
 
 
-def test_later_signal_is_raised_if_first_was_swallowed(first: FirstSignal) -> None:
+def test_later_signals_are_ignored_if_first_was_swallowed(first: FirstSignal) -> None:
+    swallow(signal.SIGTERM)
+    for number in END_SIGNALS:
+        signal.raise_signal(number)
+    assert first.number == signal.SIGTERM
+
+
+def test_error_that_cleanup_discards_does_not_repeat_signal(
+    first: FirstSignal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The discarded error has the exception of the signal as its context."""
+    reported: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_type))
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except Exit:
+        in_del(lambda: int("x"))
+        with pytest.raises(AssertionError):
+            wait_for(lambda: False, timeout=0.1)
+    assert reported == [ValueError]
+
+
+def test_discarded_error_may_have_itself_as_context(first: FirstSignal, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_type))
+
+    def fail() -> None:
+        a, b = KeyError(), ValueError()
+        a.__context__, b.__context__ = b, a
+        raise a
+
+    swallow(signal.SIGTERM)
+    in_del(fail)
+
+    assert reported == [KeyError]
+
+
+def test_hook_is_restored(first: FirstSignal) -> None:
+    before = sys.unraisablehook
     for _ in range(3):
-        try:
-            signal.raise_signal(signal.SIGTERM)
-        except BaseException:
-            continue
-        pytest.fail("the signal had no effect")
+        FirstSignal(lambda _number: Exit(1))
+    assert sys.unraisablehook is before
+    swallow(signal.SIGTERM)
+    assert sys.unraisablehook is not before
     first.close()
-    signal.raise_signal(signal.SIGTERM)
+    assert sys.unraisablehook is before
+
+
+def test_hook_of_other_code_is_kept(first: FirstSignal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hook(_unraisable: object) -> None:
+        pass
+
+    swallow(signal.SIGTERM)
+    monkeypatch.setattr(sys, "unraisablehook", hook)
+    first.close()
+    assert sys.unraisablehook is hook
+
+
+_PROGRAM = """
+import atexit, contextlib, os, signal, time
+from zkconsumer.devcluster.cluster import raise_on_sigterm
+
+def send():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+def clean_up():
+    send()
+    time.sleep(0.1)
+    print("cleaned up", flush=True)
+
+raise_on_sigterm()
+{statements}
+"""
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "atexit.register(clean_up); send()",
+        "atexit.register(clean_up)\nwith contextlib.suppress(SystemExit): send()",
+        "with contextlib.suppress(SystemExit): send()\nclean_up()",
+        # The first exit function is interrupted; Python discards the exception, and calls the second one.
+        "atexit.register(clean_up); atexit.register(send)",
+    ],
+    ids=["exit", "normal exit", "swallowed", "signal at exit"],
+)
+def test_cleanup_is_not_interrupted_when_exception_no_longer_exists(statements: str) -> None:
+    program = _PROGRAM.format(statements=statements)
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+
+    assert done.stdout == "cleaned up\n"

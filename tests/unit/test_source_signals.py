@@ -27,7 +27,7 @@ def trace(frame, event, argument):
 
 reader = object.__new__(source.ZkConsumerStreamReader)
 reader._join, reader._planner, reader._reports, reader._link = None, Planner(), None, None
-source._exit_on_sigterm()
+reader._exit = source._exit_on_sigterm()
 try:
     try:
         if {moment!r} == "request":
@@ -36,6 +36,8 @@ try:
         if {moment!r} == "call":
             sys.settrace(trace)
         reader.stop()
+        if {moment!r} == "exit":
+            send()
 except SystemExit:
     print("exit")
 """
@@ -43,7 +45,12 @@ except SystemExit:
 
 @pytest.mark.parametrize(
     ("moment", "output"),
-    [("request", "left the group\nexit\n"), ("call", "left the group\n"), ("close", "left the group\n")],
+    [
+        ("request", "left the group\nexit\n"),
+        ("call", "left the group\n"),
+        ("close", "left the group\n"),
+        ("exit", "left the group\n"),
+    ],
 )
 def test_member_leaves_at_sigterm(moment: str, output: str) -> None:
     """Spark also closes the connection, so ``stop`` may be running when the signal arrives."""

@@ -151,6 +151,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         self._driver = driver
         self._link_address = link
         self._has_an_end = has_an_end
+        self._exit: FirstSignal | None = None
         self._join: EarlyJoin | None = None
         self._planner: Planner | None = None
         self._is_bounded = False
@@ -175,7 +176,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         options = SourceOptions.parse(self._raw_options)
         if self._join is None:
             show_level(logging.INFO)  # Spark copies standard error to its log
-            _exit_on_sigterm()
+            self._exit = _exit_on_sigterm()
             self._join = EarlyJoin(options, os.getppid())
             self._join.start()
         return ReadMaxRows(options.limits.max_offsets)
@@ -256,6 +257,9 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if self._link is not None:
             self._link.close()
             self._link = None
+        if self._exit is not None:
+            self._exit.close()  # the process is exiting
+            self._exit = None
 
     def _started_planner(self, seen: Mapping[str, Any]) -> Planner:
         """Return the planner. The first call joins the group.
@@ -330,13 +334,15 @@ def _is_running(code: CodeType, frame: FrameType | None) -> bool:
     return False
 
 
-def _exit_on_sigterm() -> None:
+def _exit_on_sigterm() -> FirstSignal:
     """Raise SystemExit on SIGTERM, which Spark sends to terminate the process, so that ``stop`` is called.
 
     The signal does not interrupt ``stop``, which may be running because Spark also closes the connection. Otherwise,
     the member would remain in the group until its session expires.
-    """
 
+    Returns:
+        The handler, which ``stop`` closes.
+    """
     first = FirstSignal(lambda _number: Exit(0))
 
     def exit_once(number: int, frame: FrameType | None) -> None:
@@ -344,3 +350,4 @@ def _exit_on_sigterm() -> None:
             first(number, frame)
 
     signal.signal(signal.SIGTERM, exit_once)
+    return first
