@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
+import contextlib
+import decimal
+import math
 import numbers
 import operator
+import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -59,11 +62,39 @@ def check_integer(name: str, value: Any, minimum: int, maximum: int) -> int:
     return number
 
 
+def to_flag(value: Any) -> bool | None:
+    """Return True, False, or a NumPy boolean as a bool; None for other objects."""
+    if isinstance(value, bool):
+        return value
+    numpy = sys.modules.get("numpy")  # otherwise, the value is no NumPy boolean
+    return bool(value) if numpy is not None and isinstance(value, numpy.bool_) else None
+
+
 def check_flag(name: str, value: object) -> bool:
-    """Return ``value``, or raise ``ConfigurationError`` unless it is True or False."""
-    if not isinstance(value, bool):
+    """Return True, False, or a NumPy boolean as a bool.
+
+    Raises:
+        ConfigurationError: ``value`` is none of them.
+    """
+    flag = to_flag(value)
+    if flag is None:
         reject(name, value, "True or False")
-    return value
+    return flag
+
+
+def to_number(value: Any) -> float | None:
+    """Return a real number, such as an int, a ``Decimal`` or a NumPy number, as a float; None for other objects.
+
+    The result of numbers that are too large for a float is infinite. Booleans are not numbers.
+    """
+    if not isinstance(value, numbers.Real | decimal.Decimal) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if operator.gt(value, 0) else -math.inf
+    except ValueError:  # a signaling NaN
+        return math.nan
 
 
 def check_function(name: str, value: object) -> None:
@@ -73,8 +104,12 @@ def check_function(name: str, value: object) -> None:
 
 
 def check_attribute(name: str, value: object, attribute: str, requirement: str) -> None:
-    """Raise ``ConfigurationError`` unless ``value`` has an attribute, and is not a class. Properties are not called."""
-    if isinstance(value, type) or inspect.getattr_static(value, attribute, None) is None:
+    """Raise ``ConfigurationError`` unless ``value`` has an attribute, and is not a class.
+
+    A property of the class is not called. Proxies are valid: ``weakref.proxy`` has the class of its object, and others
+    have ``__getattr__``.
+    """
+    if isinstance(value, type) or all(getattr(one, attribute, None) is None for one in (value.__class__, value)):
         reject(name, value, requirement)
 
 
@@ -132,8 +167,9 @@ def describe(value: object) -> str:
     """Return a description of a value, without the contents of collections, which may contain passwords."""
     if isinstance(value, str | bytes):
         return excerpt(value)
-    if value is None or isinstance(value, numbers.Number):
-        return repr(value)
+    with contextlib.suppress(ValueError):  # raised for integers of more than 4,300 digits
+        if value is None or isinstance(value, numbers.Number):
+            return repr(value)
     return f"class {value.__name__}" if isinstance(value, type) else f"a value of type {type(value).__name__}"
 
 
@@ -149,5 +185,7 @@ __all__ = [
     "check_type",
     "describe",
     "reject",
+    "to_flag",
     "to_integer",
+    "to_number",
 ]

@@ -8,19 +8,20 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-import numbers
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from itertools import repeat
 from os import PathLike
 from typing import Any, ForwardRef, NamedTuple, TypeVar, cast
 
-from zkconsumer.argument_checks import reject, to_integer
+from zkconsumer.argument_checks import reject, to_flag, to_integer, to_number
 from zkconsumer.errors import ConfigurationError, TopologyError, ZkConsumerError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_INT32, _MAX_INT64 = (1 << 31) - 1, (1 << 63) - 1
+#: Maximum duration in seconds, about 30 years, which replaces longer ones. ``threading`` rejects long timeouts.
+_MAX_DURATION_S = 1e9
 #: Minimum and maximum of integers, by parameter name. All others are non-negative 64-bit integers.
 _RANGES = {
     **dict.fromkeys(("brokers", "partitions", "replication", "total"), (1, _MAX_INT32)),
@@ -68,7 +69,7 @@ def check_arguments_as(error: type[ZkConsumerError]) -> Callable[[F], F]:
 
 
 def check_fields(instance: Any, error: type[ZkConsumerError] = TopologyError) -> None:
-    """Check the attributes of a dataclass instance by their annotations, and convert integers to int.
+    """Check the attributes of a dataclass instance by their annotations, and convert them; see ``check_values``.
 
     Args:
         instance: the instance.
@@ -87,7 +88,9 @@ def check_fields(instance: Any, error: type[ZkConsumerError] = TopologyError) ->
 def check_values(
     where: str, annotations: Mapping[str, Any], values: Mapping[str, Any], error: type[ZkConsumerError] = TopologyError
 ) -> dict[str, Any]:
-    """Check values by their annotations, and return those with annotations; integers are converted to int.
+    """Check values by their annotations, and return those with annotations.
+
+    Integers are converted to int, numbers to float, and NumPy booleans to bool.
 
     Args:
         where: function or class, used in error messages.
@@ -174,7 +177,12 @@ def _describe_integer(name: str, value: Any) -> str:
 
 
 def _is_duration(_name: str, value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value) >= 0
+    seconds = to_number(value)
+    return seconds is not None and seconds >= 0  # which is False for NaN
+
+
+def _to_duration(value: Any) -> float:
+    return min(to_number(value) or 0.0, _MAX_DURATION_S)
 
 
 def _is_text(name: str, value: Any) -> bool:
@@ -236,9 +244,9 @@ _RULES = {
         lambda _name, value: isinstance(value, str | PathLike) and bool(value), lambda _name, _value: "a path"
     ),
     "str": _TEXT,
-    "bool": Rule(lambda _name, value: isinstance(value, bool), lambda _name, _value: "True or False"),
+    "bool": Rule(lambda _name, value: to_flag(value) is not None, lambda _name, _value: "True or False", to_flag),
     "int": Rule(_is_integer, _describe_integer, to_integer),
-    "float": Rule(_is_duration, lambda _name, _value: "a non-negative number"),
+    "float": Rule(_is_duration, lambda _name, _value: "a non-negative number", _to_duration),
     "str | TopicExtractor": Rule(
         lambda name, value: _is_text(name, value) or callable(value),
         lambda _name, _value: "a non-empty str or a function",

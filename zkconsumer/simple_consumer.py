@@ -140,8 +140,8 @@ class SimpleConsumer:
         """
         topic_partition = check_partition(topic, partition)
         offset = check_integer("offset", offset, -LONG_MAX, LONG_MAX)
-        check_flag("read_committed", read_committed)
-        check_flag("check_crcs", check_crcs)
+        read_committed = check_flag("read_committed", read_committed)
+        check_crcs = check_flag("check_crcs", check_crcs)
         request = protocol.fetch_request(
             {topic_partition: offset},
             max_wait_ms=check_integer("max_wait_ms", max_wait_ms, 0, INT_MAX),

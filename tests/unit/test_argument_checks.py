@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable
-from typing import Any
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import zkconsumer
 from zkconsumer import TopicPartition
-from zkconsumer.argument_checks import check_integer, check_offsets
-from zkconsumer.errors import ConfigurationError
+from zkconsumer.argument_checks import check_attribute, check_flag, check_integer, check_offsets, describe
+from zkconsumer.checked_arguments import check_values
+from zkconsumer.errors import ConfigurationError, ZkConsumerError
+from zkconsumer.topology import Processor, Record, Topology
 
 #: The package without its types, because the tests pass arguments of wrong types.
 ZK: Any = zkconsumer
@@ -108,3 +114,99 @@ def test_integers_and_partitions_of_other_types_are_accepted() -> None:
     offsets = check_offsets({("t", np.int32(1)): np.int64(7)}, 10)
     assert offsets == {TopicPartition("t", 1): 7}
     assert [type(key) for key in offsets] == [TopicPartition]
+
+
+class Ignore(Processor):
+    """A processor without output."""
+
+    def process(self, record: Record) -> None:
+        pass
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_numpy_booleans_are_accepted(value: bool) -> None:
+    assert check_flag("x", np.bool_(value)) is value
+    assert check_values("f()", {"x": "bool"}, {"x": np.bool_(value)}) == {"x": value}
+    Topology().add_source("s", "t").add_processor("p", Ignore, "s", keeps_keys=cast(bool, np.bool_(value)))
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (5, 5.0),
+        (Decimal("0.5"), 0.5),
+        (Fraction(1, 2), 0.5),
+        (np.float32(0.5), 0.5),
+        (np.int64(5), 5.0),
+        (10**400, 1e9),
+        (Fraction(10**400), 1e9),
+        (Decimal("1e400"), 1e9),
+        (float("inf"), 1e9),
+    ],
+    ids=["int", "Decimal", "Fraction", "float32", "int64", "large int", "large Fraction", "large Decimal", "inf"],
+)
+def test_all_real_numbers_are_durations(value: Any, seconds: float) -> None:
+    checked = check_values("wait()", {"timeout_s": "float"}, {"timeout_s": value})
+    assert checked == {"timeout_s": seconds}
+    assert type(checked["timeout_s"]) is float
+
+
+def test_longest_duration_is_a_valid_timeout() -> None:
+    done = threading.Event()
+    done.set()
+    assert done.wait(check_values("wait()", {"s": "float"}, {"s": float("inf")})["s"] + 60)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [-(10**400), Fraction(-(10**400)), Decimal("sNaN"), Decimal("NaN"), Decimal(-1), -(10**5000), 1j, np.bool_(True)],
+    ids=["large int", "large Fraction", "sNaN", "NaN", "Decimal", "int with many digits", "complex", "bool_"],
+)
+def test_other_durations_are_rejected(value: Any) -> None:
+    with pytest.raises(ZkConsumerError, match="timeout_s must be a non-negative number, got "):
+        check_values("wait()", {"timeout_s": "float"}, {"timeout_s": value})
+
+
+def test_integers_with_many_digits_are_described() -> None:
+    assert describe(10**5000) == "a value of type int"
+
+
+class Source:
+    """An object whose attribute ``metrics`` must not be read by a check."""
+
+    @property
+    def metrics(self) -> object:
+        raise AssertionError("the property was called")
+
+
+class Proxy:
+    """Forwards attributes to an object."""
+
+    def __init__(self, target: object) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._target, name)
+
+
+class Plain:
+    """An object whose attribute ``metrics`` is set in the constructor."""
+
+    def __init__(self, metrics: object) -> None:
+        self.metrics = metrics
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, weakref.proxy, Proxy], ids=["object", "weakref", "getattr"])
+def test_objects_and_proxies_with_an_attribute_are_accepted(wrap: Callable[[object], object]) -> None:
+    plain, source, missing = Plain({}), Source(), Plain(None)
+    check_attribute("x", wrap(plain), "metrics", "a source")
+    if wrap is not Proxy:
+        check_attribute("x", wrap(source), "metrics", "a source")
+    with pytest.raises(ConfigurationError, match="x must be a source, got a value of type "):
+        check_attribute("x", wrap(missing), "metrics", "a source")
+
+
+def test_iterator_of_allowed_changes_is_named() -> None:
+    """An iterator could be read only once."""
+    with pytest.raises(ZkConsumerError, match="allow must be a collection of .*, got a value of type list_iterator"):
+        check_values("StreamsApp", {"allow": "Collection[AllowedChange]"}, {"allow": iter([])})

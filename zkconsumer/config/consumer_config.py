@@ -153,7 +153,7 @@ class ConsumerConfig:
                 line per problem, with the property, its value and the valid values. Problems in a file are preceded by
                 ``path:line``.
         """
-        check_flag("strict", strict)
+        strict = check_flag("strict", strict)
         if not isinstance(properties, Mapping):  # the value is not shown, because it may contain passwords
             kind = type(properties).__name__
             raise ConfigurationError(

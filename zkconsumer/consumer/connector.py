@@ -222,7 +222,7 @@ class ZookeeperConsumerConnector:
             ZkConsumerError: the offsets could not be copied; the current storage remains in use.
         """
         if dual_commit is not None:
-            check_flag("dual_commit", dual_commit)
+            dual_commit = check_flag("dual_commit", dual_commit)
         parsed = ConsumerConfig.parse("offsets.storage", storage)
         checked = dataclasses.replace(
             self.config,

@@ -196,7 +196,7 @@ class KafkaStream:
             ConfigurationError: an argument is invalid.
         """
         max_rows = check_integer("max_rows", max_rows, 1, (1 << 31) - 1)
-        check_flag("include_headers", include_headers)
+        include_headers = check_flag("include_headers", include_headers)
         if self._batches is None:
             reader = ArrowReader(
                 include_headers=include_headers, check_crcs=self._settings.check_crcs, max_rows=max_rows

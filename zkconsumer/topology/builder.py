@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from zkconsumer.argument_checks import to_integer
+from zkconsumer.argument_checks import to_flag, to_integer
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import description
 from zkconsumer.topology.checks import (
@@ -143,9 +143,10 @@ class Topology:
             self._check_store(builder)
             if any(builder.name == other.name and builder is not other for other in builders[:index]):
                 raise TopologyError(f"processor {name!r} has two stores named {builder.name!r}")
-        if not isinstance(keeps_keys, bool):
+        flag = to_flag(keeps_keys)
+        if flag is None:
             raise TopologyError(f"processor {name!r}: keeps_keys must be True or False, got {keeps_keys!r}")
-        self._add_child(ProcessorNode(name, parents, supplier, keeps_keys=keeps_keys))
+        self._add_child(ProcessorNode(name, parents, supplier, keeps_keys=flag))
         for builder in builders:
             self.add_state_store(builder, name)
         return self
