@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -196,6 +198,31 @@ def test_servers_file_that_cannot_be_written_is_kept(
         file.write("b:2")
         assert read_servers(path) == "a:1"
     assert "servers_file_not_written" in caplog.text
+
+
+def test_failed_write_leaves_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with closing(ServersFile()) as file:
+        path = Path(file.open("a:1"))
+        with pytest.raises(UnicodeEncodeError):
+            file.write("\udc80")
+        path.unlink()
+        path.mkdir()  # cannot be replaced with a file
+        file.write("b:2")
+        assert list(tmp_path.iterdir()) == [path]
+        path.rmdir()
+
+
+def test_files_of_processes_that_no_longer_exist_are_deleted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    kept = [tmp_path / f"zkconsumer-servers-{one}" for one in ("1-a", "x-a", "old", f"{os.getpid()}-a", f"{9**40}-a")]
+    for path in (*kept, tmp_path / f"zkconsumer-servers-{ended.pid}-a"):
+        path.touch()
+    with closing(ServersFile()) as file:
+        opened = Path(file.open("a:1"))
+        assert set(tmp_path.iterdir()) == {*kept, opened}
 
 
 def test_ticks_of_equal_brokers_are_equal() -> None:

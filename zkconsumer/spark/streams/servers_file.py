@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from zkconsumer.log import get_logger
+
+#: Prefix of the file name, followed by the process id.
+_PREFIX = "zkconsumer-servers-"
 
 
 class ServersFile:
@@ -25,13 +29,14 @@ class ServersFile:
         self._log = get_logger("zkconsumer.spark")
 
     def open(self, servers: str) -> str:
-        """Create the file if it does not exist, and return its path.
+        """Create the file if it does not exist, and return its path. Delete the files of processes that were killed.
 
         Raises:
             OSError: the file could not be created.
         """
         if self.path is None:
-            self.path = _create(servers)
+            _delete_abandoned()
+            self.path = _write(servers)
         return str(self.path)
 
     def write(self, servers: str) -> None:
@@ -46,7 +51,7 @@ class ServersFile:
         if self.path is None:
             return
         try:
-            _create(servers).replace(self.path)
+            _write(servers, self.path)
         except OSError as error:
             self._log.warning("servers_file_not_written", path=str(self.path), error=str(error))
 
@@ -57,11 +62,34 @@ class ServersFile:
             path.unlink(missing_ok=True)
 
 
-def _create(servers: str) -> Path:
-    descriptor, name = tempfile.mkstemp(prefix="zkconsumer-servers-")
-    with os.fdopen(descriptor, "w") as file:
-        file.write(servers)
-    return Path(name)
+def _write(servers: str, path: Path | None = None) -> Path:
+    """Write a new file, which replaces ``path`` if it is not None, and return its path."""
+    descriptor, name = tempfile.mkstemp(prefix=f"{_PREFIX}{os.getpid()}-")
+    new = Path(name)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(servers)
+        return new if path is None else new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def _delete_abandoned() -> None:
+    """Delete the files of processes that no longer exist.
+
+    If the directory is shared with another container, this may delete the file of a running application. Its sink
+    then uses the brokers in its options until the next ``write``.
+    """
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        process_id = path.name.removeprefix(_PREFIX).partition("-")[0]
+        try:
+            os.kill(int(process_id), 0)
+        except ProcessLookupError:
+            with suppress(OSError):  # it was deleted in the meantime, or belongs to another user
+                path.unlink()
+        except (ValueError, OverflowError, OSError):
+            continue  # not a file of this class, or the process belongs to another user
 
 
 def read_servers(path: str) -> str | None:
