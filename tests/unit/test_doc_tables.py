@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from zkconsumer.errors import ConfigurationError
 from zkconsumer.health import HealthState
 from zkconsumer.spark.driver.metrics import query_metrics
+from zkconsumer.spark.streams.settings import _RESERVED, QuerySettings
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -75,3 +77,15 @@ def test_every_setting_has_a_labelled_section_in_a_group(tables: Any, name: str,
     assert titles == list(getattr(tables, groups).values()), "each group begins with an existing setting, in order"
     assert len(labels) == text.count("\n:Type: ")
     assert [label for label, _ in labels] == [tables.label(labels[0][0].partition("-")[0], name) for _, name in labels]
+
+
+def test_reserved_producer_properties_are_listed() -> None:
+    text = (DOCS / "topologies-on-spark.rst").read_text()
+    _, _, after = text.partition("must not contain the properties that the application sets:")
+    listed = re.findall(r"``(\S+)``", after.partition(". To change")[0])
+    assert listed
+    assert set(listed) == _RESERVED
+    for name in listed:
+        with pytest.raises(ConfigurationError, match=name):
+            QuerySettings(producer={name: "x"})
+        assert f"``{name}``" in (QuerySettings.__doc__ or "")

@@ -225,6 +225,13 @@ def test_files_of_processes_that_no_longer_exist_are_deleted(monkeypatch: pytest
         assert set(tmp_path.iterdir()) == {*kept, opened}
 
 
+@pytest.mark.parametrize(("max_age_ms", "interval_ms"), [(1, 1_000), (5_000, 5_000), (86_400_000, 3_600_000)])
+def test_metadata_refresh_interval_is_limited(max_age_ms: int, interval_ms: int) -> None:
+    properties = {"bootstrap.servers": "a:1", "group.id": "g", "metadata.max.age.ms": str(max_age_ms)}
+    settings = ApplicationCluster(properties).client_settings()
+    assert settings["topic.metadata.refresh.interval.ms"] == interval_ms
+
+
 def test_ticks_of_equal_brokers_are_equal() -> None:
     ends = TopicEnds({PARTITION: 5}, {"t": "id"})
     a, b = Endpoint("a", 1), Endpoint("b", 1, has_api_versions=True)

@@ -33,9 +33,9 @@ _CLIENT_PROPERTIES = (
     "sasl.password",
 )
 
-
-#: Maximum ``topic.metadata.refresh.interval.ms`` of librdkafka.
-_MAX_REFRESH_MS = 3_600_000
+#: Minimum and maximum ``topic.metadata.refresh.interval.ms``. The maximum is that of librdkafka. A shorter interval
+#: than the minimum would load the brokers, because each client requests the metadata in each interval.
+_MIN_REFRESH_MS, _MAX_REFRESH_MS = 1_000, 3_600_000
 
 
 class ClusterState(NamedTuple):
@@ -125,7 +125,7 @@ class ApplicationCluster:
     def client_settings(self) -> dict[str, Any]:
         """Return the connection settings for librdkafka, with the current brokers."""
         known = {name: self._properties[name] for name in _CLIENT_PROPERTIES if name in self._properties}
-        refresh_ms = min(self.config.metadata_max_age_ms, _MAX_REFRESH_MS)
+        refresh_ms = min(max(self.config.metadata_max_age_ms, _MIN_REFRESH_MS), _MAX_REFRESH_MS)
         return {**known, "bootstrap.servers": self._servers, "topic.metadata.refresh.interval.ms": refresh_ms}
 
     def open_servers_file(self) -> str:

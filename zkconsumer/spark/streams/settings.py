@@ -43,7 +43,9 @@ class QuerySettings:
             output in a batch are kept in the memory of one worker.
         purge_interval_ms: minimum interval between two deletions of processed records from internal topics, in
             milliseconds.
-        producer: librdkafka producer settings.
+        producer: librdkafka producer settings, without those that the application sets: ``acks``,
+            ``bootstrap.servers``, ``enable.idempotence``, ``on_delivery``, ``partitioner``,
+            ``topic.metadata.refresh.interval.ms`` and ``transactional.id``.
         processing_guarantee: ``at_least_once`` (default), or ``exactly_once_v2``, which requires Kafka 2.5 or later and
             deterministic processors.
         sequence_headers: whether records have a header that lets readers discard repeated records. None means True
