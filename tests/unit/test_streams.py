@@ -19,12 +19,12 @@ from operator_input import Pages, fetched
 
 from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.driver.failures import describe_error
 from zkconsumer.spark.executor.decoders import PlannedRange
 from zkconsumer.spark.executor.rows import RowSchema
 from zkconsumer.spark.streams import task_batch
 from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
 from zkconsumer.spark.streams.checkpoint import StoredApplication
-from zkconsumer.spark.streams.failures import describe_error
 from zkconsumer.spark.streams.markers import NO_OFFSET, decode_offsets
 from zkconsumer.spark.streams.operator import TaskOperator
 from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, choose_keys, encode_keys, from_blob, hash_of_int

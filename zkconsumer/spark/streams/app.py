@@ -20,8 +20,8 @@ from zkconsumer.health import Health, HealthReason, HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import Kind, MetricName, declare
 from zkconsumer.spark.driver.activity import QueryActivity, QueryStatus
+from zkconsumer.spark.driver.failures import describe_error
 from zkconsumer.spark.streams.changes import AllowedChange
-from zkconsumer.spark.streams.failures import describe_error
 from zkconsumer.spark.streams.progress import Progress, ProgressReports
 from zkconsumer.spark.streams.query import TopologyQuery
 from zkconsumer.spark.streams.settings import QuerySettings

@@ -47,6 +47,15 @@ def describe_error(error: BaseException, checkpoint: str) -> str:
     return text
 
 
+def describe_failure(text: str) -> str:
+    """Return the error message in a Spark exception with its stack trace, as in the event of a query's end.
+
+    This is the message of zkconsumer's exception if there is one; otherwise, it is one line.
+    """
+    own = _OWN_ERROR.findall(text)
+    return str(own[-1]) if own else _summarize(text.strip() or "unknown error")
+
+
 def _summarize(message: str) -> str:
     """Return the first line of a message; if a traceback begins there, the exception instead of its beginning."""
     first = message.splitlines()[0]
