@@ -13,19 +13,25 @@ import pytest
 from batch_offsets import offset_json
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 from threads import in_thread
 from waiting import wait_for
 
 from zkconsumer import TopicPartition
+from zkconsumer.broker.protocol import EARLIEST, LATEST
 from zkconsumer.errors import ClosedError, ZkConsumerError, ZooKeeperUnavailableError
 from zkconsumer.metadata.base import FoundTopics
 from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.rebalance.member import GroupMember
+from zkconsumer.spark.driver_link import DriverLink
 from zkconsumer.spark.offset import INITIAL, BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.available_offsets import AvailableOffsets
 from zkconsumer.spark.planning.batch_planner import Batch, BatchPlanner, PlanAgain
 from zkconsumer.spark.planning.planner import Planner
+from zkconsumer.spark.planning.query_topics import QueryTopics
+from zkconsumer.spark.source import ZkConsumerStreamReader
 
 SETTINGS = {"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"}
 OPTIONS = SourceOptions.parse(SETTINGS)
@@ -423,3 +429,29 @@ def test_lag_covers_all_partitions(alone: Planner) -> None:
     behind = [told[f"{kind}OffsetsBehindLatest"] for kind in ("min", "max", "avg")]
     assert (told["lag"], behind) == (6, [2, 4, 3.0])
     assert told["latest"] == {"t": {"0": 12, "1": 24}}
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_delayed"), [({A: 5}, True), ({A: 0}, False), ({}, False)], ids=["unread", "read", "unavailable"]
+)
+def test_delay_of_unread_records_is_reported_to_driver(
+    monkeypatch: pytest.MonkeyPatch, ends: dict[TopicPartition, int], is_delayed: bool
+) -> None:
+    planner = Planner(SourceOptions.parse({**SETTINGS, "minOffsetsPerTrigger": "10"}))
+    monkeypatch.setattr(QueryTopics, "check", lambda *_: None)
+    found = {EARLIEST: {A: 0}, LATEST: ends}
+    monkeypatch.setattr(AvailableOffsets, "find", lambda _, _partitions, time, **__: found[time])
+    claimed(planner, p0=0)
+    sent: list[Any] = []
+    monkeypatch.setattr(DriverLink, "send", lambda _, **message: sent.append(message))
+    reader = ZkConsumerStreamReader(SETTINGS, 1, StructType())
+    reader._options, reader._link = OPTIONS, DriverLink(planner.consumer_id, 1, lambda _: True)
+    assert planner.plan(INITIAL) is INITIAL
+    assert planner.query.tracker.positions() == {A: 0}
+    assert planner.health().is_healthy
+    reader._report_idle(planner)
+
+    assert [(one["idle"]["group"], one["idle"]["delayed"]) for one in sent] == [("g", is_delayed)]
+    monkeypatch.setattr(BatchPlanner, "plan", lambda *_, **__: PlanAgain())
+    assert planner.plan(INITIAL) is INITIAL
+    assert not planner.is_delayed, "planning did not determine whether there are records"

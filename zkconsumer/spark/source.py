@@ -299,7 +299,8 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if self._link is not None and now >= self._idle_reported_at + _IDLE_REPORT_INTERVAL_S:
             self._idle_reported_at, latest = now, planner.latest()
             state = {key: latest[key] for key in ("lag", "owned", "health", "healthReasons")}
-            self._link.send(idle={"group": self._options.consumer.group_id, **state})
+            state = {**state, "group": self._options.consumer.group_id, "delayed": planner.is_delayed}
+            self._link.send(idle=state)
 
     def _record_skipped(self, ranges: Iterable[SkippedRange]) -> None:
         """Record the offsets that a task skipped. Called in a ``ReportListener`` thread."""

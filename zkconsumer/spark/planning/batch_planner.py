@@ -33,7 +33,12 @@ class NothingToRead:
     """No batch: there are no records to read, or a limit such as ``minOffsetsPerTrigger`` delays them.
 
     If the query is bounded, it has read all of its records.
+
+    Attributes:
+        is_delayed: whether there are unread records, which a limit delays.
     """
+
+    is_delayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,9 @@ class BatchPlanner:
         shares = self._shares.divide(available, positions, ends, max_offsets, at_once=is_ending)
         self._ends.is_idle = not shares
         if not shares:  # maxBytesPerSecond may allow a batch later
-            return PlanAgain() if self._ends.has_target and any(available.values()) else NothingToRead()
+            if self._ends.has_target and any(available.values()):
+                return PlanAgain()
+            return NothingToRead(is_delayed=any(ends.get(p, at) > at for p, at in positions.items()))
         ranges = {p: (at, at + shares.get(p, 0)) for p, at in positions.items()}
         return self._create_batch(start, ranges, ends if self._stores_lags else {})
 

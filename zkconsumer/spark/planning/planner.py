@@ -47,6 +47,8 @@ class Planner:
     Attributes:
         query: the query's group membership and partitions.
         skipped: counts the records that the query skips; thread-safe.
+        is_delayed: whether ``plan`` last returned no batch although there are unread records, because a limit such as
+            ``minOffsetsPerTrigger`` delays them.
 
     Args:
         seen: an offset from Spark's offset log.
@@ -91,6 +93,7 @@ class Planner:
         )
         self._failing_since: float | None = None
         self._problem: Problem | None = None  # set while planning fails
+        self.is_delayed = False
 
     @property
     def consumer_id(self) -> str:
@@ -176,6 +179,7 @@ class Planner:
         """
         while True:
             self.query.check_failure()
+            self.is_delayed = False
             planned: Batch | NothingToRead | PlanAgain
             try:
                 planned = self._batches.plan(start, max_offsets, is_last=is_last)
@@ -187,7 +191,8 @@ class Planner:
             match planned:
                 case Batch(end):
                     return end
-                case NothingToRead():
+                case NothingToRead(is_delayed):
+                    self.is_delayed = is_delayed
                     return start
             if not (self._ends.has_target or is_last):
                 self.query.stopping.wait(IDLE_INTERVAL_S)
