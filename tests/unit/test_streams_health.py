@@ -57,7 +57,7 @@ def test_watch_is_reset_by_progress(clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("status", "lag", "code", "message"),
     [
-        (RUNNING, 0, "batch_running", "batch 8 has been running for 75 s: task 0_1 on h"),
+        (RUNNING, 0, "batch_running", "batch 8 is running, but no task has finished for 75 s: task 0_1 on h"),
         (
             PLANNING,
             0,
@@ -79,6 +79,7 @@ def test_health_has_reason_after_a_minute(
     activity.update(status, lag=lag)
     assert list(activity.health_reasons()) == []
     clock.now += 16
+    activity.update(status, lag=lag)
     reasons = list(activity.health_reasons())
     assert [(reason.code, reason.message, reason.state) for reason in reasons] == (
         [] if code is None else [(code, message, HealthState.STALLED)]
@@ -94,3 +95,31 @@ def test_ended_query_has_no_reason(clock: Clock) -> None:
     activity.end()
     clock.now += 100
     assert list(activity.health_reasons()) == []
+
+
+def test_batch_whose_tasks_finish_is_not_reported(clock: Clock) -> None:
+    activity = QueryActivity(1.0, str)
+    jobs = [{(4, 1)}, {(4, 2)}, {(4, 2), (5, 1)}, {(5, 1)}, set[tuple[int, int]]()]
+    for finished in jobs:
+        activity.update(RUNNING._replace(finished_tasks=finished))
+        clock.now += 59
+        assert list(activity.health_reasons()) == []
+    activity.update(RUNNING)  # for example, foreachBatch waits for another system
+    clock.now += 1
+    assert [reason.code for reason in activity.health_reasons()] == ["batch_running"]
+
+
+def test_tasks_are_described_once_per_update(clock: Clock) -> None:
+    calls: list[float] = []
+
+    def describe() -> str:
+        calls.append(clock.now)
+        return f"description {len(calls)}"
+
+    activity = QueryActivity(1.0, describe)
+    for _ in range(9):
+        activity.update(RUNNING)
+        reasons = [list(activity.health_reasons()) for _ in range(50)]
+        clock.now += 10
+    assert calls == [160, 170, 180]
+    assert {reason.message.partition(": ")[2] for [reason] in reasons} == {"description 3"}

@@ -14,7 +14,7 @@ from zkconsumer.health import HealthReason
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import MetricName
 from zkconsumer.retry import retrying
-from zkconsumer.spark.driver.activity import QueryStatus, describe_running_tasks
+from zkconsumer.spark.driver.activity import QueryStatus, describe_running_tasks, read_status
 from zkconsumer.spark.driver.query_listener import QueryListener
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.checkpoint import StoredApplication, open_application
@@ -308,8 +308,7 @@ class TopologyQuery:
         """The current state of the query."""
         if self._query is None:
             return QueryStatus()
-        found = self._query.status
-        return QueryStatus(str(found["message"]), bool(found["isTriggerActive"]), self._last_batch)
+        return read_status(self._spark, self._query, self._last_batch)
 
     def describe_running_tasks(self) -> str:
         """Describe the running Spark tasks; see ``activity.describe_running_tasks``."""
