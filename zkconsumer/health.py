@@ -64,8 +64,8 @@ class HealthReason:
         code: problem code: ``member_failed``, ``zookeeper_disconnected``, ``rebalancing``, ``rebalance_failed``,
             ``registration_invalid``, ``partition_not_released``, ``leader_not_found``, ``topic_authorization_failed``,
             ``group_authorization_failed``, ``fetch_failed``, ``fetch_stalled``, ``commit_failed``,
-            ``partitions_not_found`` or ``planning_failed``; ``batch_running`` or ``no_batch`` for a query;
-            ``query_failed`` or ``clock_went_back`` for a ``StreamsApp``; ``no_members`` in the ``doctor`` tool only.
+            ``partitions_not_found`` or ``planning_failed``; ``batch_running``, ``no_batch`` or ``query_failed`` for a
+            query; ``clock_went_back`` for a ``StreamsApp``; ``no_members`` in the ``doctor`` tool only.
         since: start of the problem, in seconds since the epoch.
         message: details and remedy.
         partitions: affected partitions; empty if all partitions or none are affected.

@@ -26,7 +26,7 @@ import zkconsumer.spark
 from zkconsumer.devcluster.servers import ZooKeeperServer
 from zkconsumer.message import TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
-from zkconsumer.spark.driver import commits, query_listener
+from zkconsumer.spark.driver import commits, observed_query, query_listener
 from zkconsumer.spark.driver.query_health import find_trigger_interval
 from zkconsumer.spark.options.source_options import SourceOptions
 
@@ -231,8 +231,8 @@ def test_sources_of_one_group_are_matched_by_topics(options: Callable[..., dict[
     a, b = (SourceOptions.parse(options(name)) for name in ("a", "b"))
     for number, name in enumerate("ab"):
         end = offset_json({TopicPartition(name, 0): (0, 1)}, group=a.consumer.group_id)
-        assert query_listener._find_options([a, b], end) is (a, b)[number]
-    assert query_listener._find_options([a, b], offset_json({TopicPartition("c", 0): (0, 1)}, group="other")) is None
+        assert observed_query.find_options([a, b], end) is (a, b)[number]
+    assert observed_query.find_options([a, b], offset_json({TopicPartition("c", 0): (0, 1)}, group="other")) is None
 
 
 @pytest.mark.slow
@@ -270,7 +270,7 @@ def test_progress_figures_become_metrics(
     assert value("Health") == 0
     health = metrics._queries[str(one.handle.runId)].health
     wait_for(lambda: health._idle_plannings > 1, what="the planning process reports that there is nothing to read")
-    assert metrics.health.is_healthy
+    assert not list(health.reasons())
     assert value("CommitsFailed") == 0
     assert value("CommitAgeSeconds") >= 0
     assert json.loads(one.handle.lastProgress.json)["sources"][0]["latestOffset"]["commits"] >= 1

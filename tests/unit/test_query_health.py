@@ -12,7 +12,9 @@ from py4j.protocol import Py4JError
 from waiting import wait_for
 
 from zkconsumer.health import HealthState
-from zkconsumer.spark.driver.query_health import QueryHealth, find_trigger_interval
+from zkconsumer.spark.driver.activity import QueryStatus, describe_running_tasks, read_status
+from zkconsumer.spark.driver.failures import describe_failure
+from zkconsumer.spark.driver.query_health import FailedQueries, QueryHealth, find_trigger_interval
 from zkconsumer.spark.driver.query_listener import QueryListener
 from zkconsumer.spark.driver_link import DriverLink
 
@@ -57,6 +59,10 @@ def create(query: Query) -> QueryHealth:
     return QueryHealth(Session(), query, "q", {"g"})
 
 
+def update(health: QueryHealth) -> None:
+    health.update(has_uncommitted=False, commit_count=0)
+
+
 def state(lag: int = 0, health: str = "healthy", *codes: str, consumer: str = "g_me", owned: int = 1) -> dict[str, Any]:
     found = {"group": "g", "consumer": consumer, "lag": lag, "owned": owned}
     return {**found, "health": health, "healthReasons": list(codes)}
@@ -85,34 +91,46 @@ def test_stall_is_reported_after_three_trigger_intervals(
     health = create(Query(message, is_active=is_active))
     health.add_progress(progress(7, state(lag)))
     for _ in range(9):
-        health.update(has_uncommitted=False)
+        update(health)
         assert codes(health) == []
         clock.now += 10
-    health.update(has_uncommitted=False)
+    update(health)
 
     reasons = list(health.reasons())
     assert [(reason.code, reason.state) for reason in reasons] == ([(code, HealthState.STALLED)] if code else [])
     for reason in reasons:
-        number = "batch 8 has been running" if code == "batch_running" else "no batch was finished"
-        assert reason.message.startswith(f"query 'q': {number} for 90 s")
+        text = "batch 8 is running, but no task has finished" if code == "batch_running" else "no batch was finished"
+        assert reason.message.startswith(f"query 'q': {text} for 90 s")
     health.add_progress(progress(8, state(lag)))
-    health.update(has_uncommitted=False)
+    update(health)
     assert codes(health) == []
 
 
-@pytest.mark.parametrize("lag", [0, 3])
+@pytest.mark.parametrize("query", [Query(PLANNING, is_active=True), Query()], ids=["planning", "waiting"])
+@pytest.mark.parametrize(("lag", "is_delayed"), [(0, False), (3, True), (3, False)])
 @pytest.mark.parametrize("has_batch", [False, True])
-def test_planning_without_lag_is_progress(clock: Clock, lag: int, has_batch: bool) -> None:
-    health = create(Query(PLANNING, is_active=True))
+def test_planning_without_records_is_progress(
+    clock: Clock, query: Query, lag: int, is_delayed: bool, has_batch: bool
+) -> None:
+    health = create(query)
     if has_batch:
         health.add_progress(progress(7, state(100)))
     for _ in range(20):
-        health.add_idle("g_me", state(lag))
+        health.add_idle("g_me", {**state(lag), "delayed": is_delayed})
         health.add_idle("other_me", {**state(9), "group": "other"})
-        health.update(has_uncommitted=False)
+        update(health)
         clock.now += 10
 
-    assert codes(health) == (["no_batch"] if lag else [])
+    assert codes(health) == (["no_batch"] if lag and not is_delayed else [])
+
+
+def test_planning_that_hangs_while_records_are_delayed_is_reported(clock: Clock) -> None:
+    health = create(Query(PLANNING, is_active=True))
+    health.add_idle("g_me", {**state(3), "delayed": True})
+    for _ in range(10):
+        update(health)
+        clock.now += 10
+    assert codes(health) == ["no_batch"]
 
 
 def test_lag_of_revoked_partitions_is_ignored(clock: Clock) -> None:
@@ -120,7 +138,7 @@ def test_lag_of_revoked_partitions_is_ignored(clock: Clock) -> None:
     health.add_progress(progress(7, state(3)))
     for _ in range(20):
         health.add_idle("g_me", state(3, owned=0))
-        health.update(has_uncommitted=False)
+        update(health)
         clock.now += 10
 
     assert codes(health) == []
@@ -129,13 +147,64 @@ def test_lag_of_revoked_partitions_is_ignored(clock: Clock) -> None:
 def test_uncommitted_offsets_are_reported(clock: Clock) -> None:
     health = create(Query())
     for has_uncommitted in (True, False, True, True):
-        health.update(has_uncommitted=has_uncommitted)
+        health.update(has_uncommitted=has_uncommitted, commit_count=0)
         assert codes(health) == []
         clock.now += 59
     [reason] = health.reasons()
 
     assert (reason.code, reason.state) == ("commit_failed", HealthState.STALLED)
     assert reason.message == "query 'q': the offsets of a finished batch were not committed for 118 s"
+
+
+def test_pending_batch_is_not_reported_while_others_are_committed(clock: Clock) -> None:
+    health = create(Query())
+    for count in range(20):
+        health.update(has_uncommitted=True, commit_count=count)
+        clock.now += 59
+        assert codes(health) == []
+
+
+@pytest.mark.parametrize("error", [Py4JError("stopped"), AttributeError("sc"), ConnectionError()], ids=repr)
+def test_stopped_session_raises_no_error(clock: Clock, error: Exception) -> None:
+    class Stopped:
+        @property
+        def sparkContext(self) -> Any:
+            raise error
+
+    query = Query(RUNNING, is_active=True)
+    assert describe_running_tasks(Stopped(), "run", None) == ""
+    assert read_status(Stopped(), query, 3) == QueryStatus(RUNNING, is_active=True, last_batch=3)
+    health = QueryHealth(Stopped(), query, "q", {"g"})
+    for _ in range(10):
+        update(health)
+        clock.now += 10
+    [reason] = health.reasons()
+    assert reason.message == "query 'q': batch 0 is running, but no task has finished for 100 s"
+
+
+def test_failed_query_is_reported_until_it_starts_again() -> None:
+    failed, before = FailedQueries(), time.time()
+    failed.add("1", "a", "ValueError: bad\n\tat stack trace")
+    failed.add("2", "2", "ValueError: other")
+    first, second = failed.reasons()
+    assert failed.names == ["a", "2"]
+    assert (first.state, first.code) == (HealthState.FAILED, "query_failed")
+    assert first.message == "query 'a' failed and must be restarted: ValueError: bad"
+    assert before <= first.since <= second.since <= time.time()
+
+    trace = 'failed. Return Message: Traceback (most recent call last):\n  File "x"\nValueError: bad\n\tat java'
+    assert describe_failure(trace) == "failed. Return Message: ValueError: bad"
+    assert describe_failure(f"{trace}\nzkconsumer.errors.DataLossError: lost\n\tat java") == (
+        "zkconsumer.errors.DataLossError: lost"
+    )
+    failed.remove("3", "3")
+    assert failed.reasons() == [first, second]
+    failed.remove("1", "renamed")
+    failed.remove("2", "2")
+    assert failed.reasons() == []
+    failed.add("4", "temporary checkpoint", "x")
+    failed.remove("5", "temporary checkpoint")
+    assert failed.reasons() == []
 
 
 def test_reasons_of_planning_processes_keep_their_first_time() -> None:

@@ -13,18 +13,20 @@ from threads import in_thread
 from waiting import wait_for
 
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError
+from zkconsumer.health import HealthState
 from zkconsumer.message import Endpoint
 from zkconsumer.metrics import Metrics
-from zkconsumer.spark.driver import commits, query_listener
+from zkconsumer.spark.driver import commits, observed_query, query_listener
 from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.driver.query_health import QueryHealth
+from zkconsumer.spark.driver_link import DriverLink
 from zkconsumer.spark.offset import BatchOffset
 from zkconsumer.spark.options.source_options import SourceOptions
 
 
 def test_batch_end_time_is_taken_from_progress() -> None:
     progress = {"timestamp": "2026-01-01T00:00:00.500Z", "durationMs": {"triggerExecution": 250}}
-    assert query_listener._find_completion_time(progress) == 1_767_225_600.75
+    assert observed_query.find_completion_time(progress) == 1_767_225_600.75
 
 
 def test_offsets_of_other_sources_are_ignored() -> None:
@@ -94,8 +96,8 @@ def test_driver_commit_uses_brokers_of_planning_process(monkeypatch: pytest.Monk
     options = SourceOptions.parse(properties)
     of_query = commits.UncommittedBatches("q", [options])
     one = query_listener.QueryListener(NoSession())
-    one._queries["run"] = query = query_listener._Query(
-        "q", [options], of_query, QueryHealth(NoSession(), StuckQuery(), "q", ["g"])
+    one._queries["run"] = query = observed_query.ObservedQuery(
+        "id", "q", [options], of_query, QueryHealth(NoSession(), StuckQuery(), "q", ["g"])
     )
     end = {"group": "g", "generation": "x", "ranges": {}}
     source = {"endOffset": end, "latestOffset": {"consumer": "g_me"}}
@@ -120,3 +122,87 @@ def test_driver_commit_uses_brokers_of_planning_process(monkeypatch: pytest.Monk
     with pytest.raises(BrokerUnavailableError):
         commits.commit_batch(batch, set(), {})
     assert used == [second, configured]
+
+
+def create_query(query_id: str = "id", name: str = "q") -> observed_query.ObservedQuery:
+    options = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "127.0.0.1:1", "subscribe": "t"})
+    uncommitted = commits.UncommittedBatches(name, [options])
+    health = QueryHealth(NoSession(), StuckQuery(), name, ["g"])
+    return observed_query.ObservedQuery(query_id, name, [options], uncommitted, health)
+
+
+def test_batches_are_uncommitted_while_their_commit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, seen = create_query(), list[bool]()
+    uncommitted = query.uncommitted
+
+    def fail(*_: object) -> dict[str, int]:
+        seen.append(bool(uncommitted))
+        if len(seen) == 1:
+            raise BrokerUnavailableError("planned")
+        return {}
+
+    monkeypatch.setattr(commits, "commit_batch", fail)
+    in_driver = commits.DriverCommits(Metrics())
+    uncommitted.add(0, commits.CompletedBatch(query.sources[0], {}, 0.0))
+    found = []
+    for _ in range(2):
+        in_driver.commit(uncommitted, 0.0)
+        in_driver.join(20)
+        found.append((bool(uncommitted), uncommitted.commit_count))
+    assert seen == [True, True]
+    assert found == [(True, 0), (False, 1)]
+
+
+def test_commit_of_replaced_batch_is_counted() -> None:
+    query = create_query()
+    query.uncommitted.consumer_ids.add("g_me")
+    for report in range(3):
+        batch = commits.CompletedBatch(query.sources[0], {}, 0.0)
+        query.uncommitted.add(0, batch)
+        query.reported[0] = report, batch
+    query.confirm("g_me", 0)
+    query.confirm("h_other", 1)
+    assert (bool(query.uncommitted), query.uncommitted.commit_count) == (True, 1)
+    query.confirm("g_me", 2)
+    assert (bool(query.uncommitted), query.uncommitted.commit_count) == (False, 2)
+
+
+@pytest.mark.parametrize("error", [None, "ValueError: planned\n\tat stack trace"])
+def test_failed_query_keeps_its_health_until_a_restart(error: str | None) -> None:
+    one = query_listener.QueryListener(NoSession())
+    try:
+        one._handle("run", create_query())
+        one._handle("run", query_listener._Terminated(error))
+        found = [(reason.code, reason.state) for reason in one.health.reasons]
+        values = [value["Value"] for name, value in one.metrics.items() if name.name == "Health"]
+        one._handle("next", create_query())
+        restarted = one.health
+    finally:
+        one._planners.close()
+    assert found == ([] if error is None else [("query_failed", HealthState.FAILED)])
+    assert values == ([] if error is None else [4.0])
+    assert restarted.is_healthy
+
+
+def test_brokers_of_ended_planning_processes_are_forgotten() -> None:
+    one, query = query_listener.QueryListener(NoSession()), create_query()
+    one._planners.start()
+    link = DriverLink("g_connected", 2, lambda _: True)
+    try:
+        link.connect(one.link)
+        wait_for(lambda: "g_connected" in one._planners.connected)
+        query.uncommitted.consumer_ids.add("g_reported")
+        one._handle("run", query)
+        for consumer_id in ("g_connected", "g_reported", "g_ended"):
+            one._receive(consumer_id, {"brokers": [["b", 1]]})
+        one._forget_planners()
+        kept = sorted(one._known)
+        one._handle("run", query_listener._Terminated(None))
+        link.close()
+        wait_for(lambda: not one._planners.connected)
+        one._forget_planners()
+    finally:
+        link.close()
+        one._planners.close()
+    assert kept == ["g_connected", "g_reported"]
+    assert one._known == {}

@@ -94,6 +94,12 @@ class PlannerConnections:
         """Start the listening thread."""
         self._server.start()
 
+    @property
+    def connected(self) -> frozenset[str]:
+        """Consumer ids of the connected planning processes."""
+        with self._lock:
+            return frozenset(self._outboxes)
+
     def send(self, consumer_id: str, message: Mapping[str, Any]) -> None:
         """Send a message to a planning process, if it is connected. Does not block."""
         with self._lock:

@@ -63,6 +63,8 @@ class UncommittedBatches:
         groups: ``zookeeper.connect`` and ``group.id`` of the sources.
         consumer_ids: current and previous consumer ids of the query. The listener thread adds them.
         committed: offsets that the driver committed, by partition. Only one thread at a time updates them.
+        commit_count: number of batches that the planning processes or the driver committed, including batches that a
+            later one replaced.
     """
 
     def __init__(self, query: str, sources: Iterable[SourceOptions]) -> None:
@@ -70,11 +72,20 @@ class UncommittedBatches:
         self.groups = {(source.consumer.zookeeper_connect, source.consumer.group_id) for source in sources}
         self.consumer_ids: set[str] = set()
         self.committed: dict[TopicPartition, int] = {}
+        self.commit_count = 0
         self._batches: dict[int, CompletedBatch] = {}
+        self._taken: Mapping[int, CompletedBatch] = {}  # ``DriverCommits`` deletes batches that it committed
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
-        return bool(self._batches)
+        """Whether there are batches, including those that were taken and are being committed."""
+        with self._lock:
+            return bool(self._batches or self._taken)
+
+    def count_commit(self) -> None:
+        """Record that a batch was committed."""
+        with self._lock:
+            self.commit_count += 1
 
     def add(self, source: int, batch: CompletedBatch) -> None:
         """Add a batch, which replaces an earlier batch of the same source.
@@ -86,9 +97,10 @@ class UncommittedBatches:
             self._batches[source] = batch
 
     def take(self) -> dict[int, CompletedBatch]:
-        """Remove and return all batches."""
+        """Remove and return all batches. The caller deletes the batches that it commits, and puts back the others."""
         with self._lock:
             batches, self._batches = self._batches, {}
+            self._taken = batches
         return batches
 
     def remove(self, source: int, batch: CompletedBatch) -> None:
@@ -100,7 +112,7 @@ class UncommittedBatches:
     def put_back(self, batches: Mapping[int, CompletedBatch]) -> None:
         """Put back batches that could not be committed, unless a later batch of the same source was added."""
         with self._lock:
-            self._batches = {**batches, **self._batches}
+            self._batches, self._taken = {**batches, **self._batches}, {}
 
 
 class DriverCommits:
@@ -170,6 +182,7 @@ class DriverCommits:
                 self._log.warning("offset_commit_failed", query=uncommitted.query, group=group, error=str(error))
                 continue
             del batches[source]
+            uncommitted.count_commit()
             uncommitted.committed.update(committed)
             if committed:
                 self._metrics.meter(_SUCCEEDED, **tags).mark()

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from zkconsumer.health import HealthReason, HealthState, ProgressWatch
-from zkconsumer.spark.driver.activity import QueryActivity, QueryStatus, describe_running_tasks
+from zkconsumer.spark.driver.activity import QueryActivity, describe_running_tasks, read_status
+from zkconsumer.spark.driver.failures import describe_failure
 from zkconsumer.spark.driver.lag import offset_object
 
 #: Expected interval between two attempts to commit a finished batch, in seconds.
@@ -51,14 +52,14 @@ class QueryHealth:
     """
 
     def __init__(self, spark: Any, query: Any, name: str, groups: Collection[str]) -> None:
-        self._query, self._name, self._groups = query, name, groups
+        self._spark, self._query, self._name, self._groups = spark, query, name, groups
         self._activity = QueryActivity(
             find_trigger_interval(query), lambda: describe_running_tasks(spark, query.runId, None)
         )
         self._commits = ProgressWatch(_COMMIT_INTERVAL_S)
         self._reported = ReportedReasons()
         #: Last state of each planning process, by consumer id: ``lag``, ``owned``, ``health`` and
-        #: ``healthReasons``.
+        #: ``healthReasons``, and ``delayed`` if the process planned no batch.
         self._states: dict[str, Mapping[str, Any]] = {}
         self._last_batch, self._idle_plannings = -1, 0
 
@@ -74,25 +75,27 @@ class QueryHealth:
 
         Args:
             consumer_id: consumer id of the planning process.
-            state: its group and current state, as in ``latestOffset`` of progress reports.
+            state: its group and current state, as in ``latestOffset`` of progress reports, and as ``delayed`` whether
+                a limit such as ``minOffsetsPerTrigger`` delays the unread records.
         """
         if consumer_id in self._states or (not self._states and state["group"] in self._groups):
             self._states[consumer_id] = state
             self._idle_plannings += 1
             self._update_reported()
 
-    def update(self, *, has_uncommitted: bool) -> None:
+    def update(self, *, has_uncommitted: bool, commit_count: int) -> None:
         """Record the current state of the query.
 
         Args:
             has_uncommitted: whether the offsets of a finished batch have not been committed.
+            commit_count: number of batches whose offsets were committed.
         """
-        self._commits.update(None, has_work=has_uncommitted)
+        self._commits.update(commit_count, has_work=has_uncommitted)
         with contextlib.suppress(Exception):  # the session is being stopped
-            found = self._query.status
-            status = QueryStatus(str(found["message"]), bool(found["isTriggerActive"]), self._last_batch)
+            status = read_status(self._spark, self._query, self._last_batch)
             # The last known lag of a query without partitions is that of partitions which other members read.
-            lag = sum(int(state["lag"]) for state in self._states.values() if state["owned"])
+            waiting = (one for one in self._states.values() if one["owned"] and not one.get("delayed"))
+            lag = sum(int(state["lag"]) for state in waiting)
             self._activity.update(status, lag=lag, idle_plannings=self._idle_plannings)
 
     def reasons(self) -> Iterator[HealthReason]:
@@ -115,6 +118,42 @@ class QueryHealth:
                 for code in state.get("healthReasons", ())
             }
         )
+
+
+class FailedQueries:
+    """Queries that ended with an exception, until they are started again.
+
+    The listener thread updates them; any thread may read them.
+    """
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, tuple[str, HealthReason]] = {}  # by query id: the name, and the reason
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the queries."""
+        return [name for name, _ in self._reasons.copy().values()]
+
+    def add(self, query_id: str, name: str, error: str) -> None:
+        """Add a query.
+
+        Args:
+            query_id: id of the query, which is the same after a restart from the checkpoint.
+            name: name of the query, or its id if it has none.
+            error: the exception and its stack trace as text.
+        """
+        message = f"query {name!r} failed and must be restarted: {describe_failure(error)}"
+        self._reasons[query_id] = name, HealthReason(HealthState.FAILED, "query_failed", time.time(), message)
+
+    def remove(self, query_id: str, name: str) -> None:
+        """Remove a query that was started again, with the same checkpoint or the same name."""
+        for known, (known_name, _) in list(self._reasons.items()):
+            if query_id == known or name == known_name:
+                del self._reasons[known]
+
+    def reasons(self) -> list[HealthReason]:
+        """Return one reason for each query."""
+        return [reason for _, reason in self._reasons.copy().values()]
 
 
 def find_trigger_interval(query: Any) -> float:

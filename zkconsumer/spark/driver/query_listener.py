@@ -17,16 +17,13 @@ import math
 import queue
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from zkconsumer.argument_checks import check_attribute
 from zkconsumer.broker.known_brokers import KnownBrokers
-from zkconsumer.errors import ConfigurationError
-from zkconsumer.health import Health
+from zkconsumer.health import Health, HealthState
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint
 from zkconsumer.metrics import MetricName, Metrics
@@ -34,11 +31,15 @@ from zkconsumer.spark.driver import sink_metrics, skipped
 from zkconsumer.spark.driver.commits import CompletedBatch, DriverCommits, UncommittedBatches
 from zkconsumer.spark.driver.lag import offset_object
 from zkconsumer.spark.driver.metrics import query_metrics
-from zkconsumer.spark.driver.query_health import QueryHealth
+from zkconsumer.spark.driver.observed_query import (
+    ObservedQuery,
+    find_completion_time,
+    find_options,
+    read_sources,
+)
+from zkconsumer.spark.driver.query_health import FailedQueries, QueryHealth
 from zkconsumer.spark.driver_link import PlannerConnections
 from zkconsumer.spark.keyed_server import ServerAddress
-from zkconsumer.spark.offset import from_offset
-from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.threads import OwnedThread
 
 #: Maximum seconds to wait for the planning process to commit a completed batch.
@@ -65,38 +66,17 @@ _CHECK_INTERVAL_S = 1.0
 #: records to read.
 _COMMITTED, _PLANNED_NOTHING = "committed", "idle"
 
-_STOP, _IDLE, _TERMINATED = object(), object(), object()
+_STOP, _IDLE = object(), object()
 
 
-@dataclass
-class _Query:
-    """A running query.
+class _Terminated(NamedTuple):
+    """The end of a query.
 
     Attributes:
-        sources: options of the query's ``format("zkconsumer")`` sources.
-        health: health of the query.
-        due: time (``time.monotonic``) of the next attempt to commit the query's batches; None if none is scheduled.
-        reported: number of the last report to the planning process, and the reported batch, by source index.
-        progress: last progress report; None before the first one.
+        error: the exception and its stack trace as text; None if the query ended without an error.
     """
 
-    name: str
-    sources: list[SourceOptions]
-    uncommitted: UncommittedBatches
-    health: QueryHealth
-    due: float | None = None
-    reported: dict[int, tuple[int, CompletedBatch]] = field(default_factory=dict)
-    progress: Mapping[str, Any] | None = None
-
-    def confirm(self, report: int) -> None:
-        """Remove a reported batch after the planning process committed it.
-
-        Args:
-            report: number of the report.
-        """
-        for source, (number, batch) in self.reported.items():
-            if number == report:
-                self.uncommitted.remove(source, batch)
+    error: str | None
 
 
 class QueryListener(StreamingQueryListener):
@@ -115,7 +95,8 @@ class QueryListener(StreamingQueryListener):
         check_attribute("spark", spark, "readStream", "a SparkSession")
         self._spark = spark
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._queries: dict[str, _Query] = {}  # by run id; only the listener thread changes it
+        self._queries: dict[str, ObservedQuery] = {}  # by run id; only the listener thread changes it
+        self._failed = FailedQueries()
         self._metrics = Metrics()
         self._metrics.register_gauges(self._gauges)
         self._commits = DriverCommits(self._metrics)
@@ -167,8 +148,9 @@ class QueryListener(StreamingQueryListener):
 
     @property
     def health(self) -> Health:
-        """Whether the running queries make progress, and if not, why; see ``HealthServer``."""
-        return Health.of(reason for query in list(self._queries.values()) for reason in query.health.reasons())
+        """Whether queries failed or do not make progress, and why; see ``HealthServer``."""
+        running = (reason for query in list(self._queries.values()) for reason in query.health.reasons())
+        return Health.of([*self._failed.reasons(), *running])
 
     @property
     def metrics(self) -> Mapping[MetricName, Mapping[str, float]]:
@@ -181,14 +163,15 @@ class QueryListener(StreamingQueryListener):
         """Read the options of the query's sources, because later events do not contain these options."""
         try:
             query = self._spark.streams.get(str(event.id))
-            sources = list(_read_sources(query))
+            sources = list(read_sources(query))
         except Exception as error:  # Spark's own log message would not identify the query
             self._log.warning("query_not_monitored", query=str(event.id), error=repr(error))
             return
         if sources:
             name = event.name or str(event.id)
             health = QueryHealth(self._spark, query, name, {source.consumer.group_id for source in sources})
-            self._events.put((str(event.runId), _Query(name, sources, UncommittedBatches(name, sources), health)))
+            uncommitted = UncommittedBatches(name, sources)
+            self._events.put((str(event.runId), ObservedQuery(str(event.id), name, sources, uncommitted, health)))
 
     def onQueryProgress(self, event: Any) -> None:
         """Handle a completed batch."""
@@ -200,7 +183,7 @@ class QueryListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: Any) -> None:
         """Handle the end of the query."""
-        self._events.put((str(event.runId), _TERMINATED))
+        self._events.put((str(event.runId), _Terminated(event.exception)))
 
     def _stop_listening(self) -> None:
         """Receive all pending events, and end the listener thread after the last one."""
@@ -246,7 +229,9 @@ class QueryListener(StreamingQueryListener):
             elif self._queries:
                 self._refresh_cores()
                 for query in self._queries.values():
-                    query.health.update(has_uncommitted=bool(query.uncommitted))
+                    uncommitted = query.uncommitted
+                    query.health.update(has_uncommitted=bool(uncommitted), commit_count=uncommitted.commit_count)
+            self._forget_planners()
         due = min((query.due for query in self._queries.values() if query.due is not None), default=math.inf)
         try:
             return self._events.get(timeout=max(0.0, min(due, self._checked_at + _CHECK_INTERVAL_S) - now))
@@ -254,10 +239,10 @@ class QueryListener(StreamingQueryListener):
             return None
 
     def _handle(self, run: str, event: Any) -> None:
-        """Handle an event: a started query, a progress report, ``_IDLE`` or ``_TERMINATED``.
+        """Handle an event: a started query, a progress report, ``_IDLE`` or ``_Terminated``.
 
-        If ``run`` is ``_COMMITTED``, the event is the number of a report whose batch the planning process committed. If
-        it is ``_PLANNED_NOTHING``, the event is a planning process's consumer id and state.
+        If ``run`` is ``_COMMITTED``, the event is a planning process's consumer id, and the number of a report whose
+        batch it committed. If it is ``_PLANNED_NOTHING``, the event is a planning process's consumer id and state.
         """
         if run == _PLANNED_NOTHING:
             for each in self._queries.values():
@@ -265,9 +250,10 @@ class QueryListener(StreamingQueryListener):
             return
         if run == _COMMITTED:
             for each in self._queries.values():
-                each.confirm(event)
+                each.confirm(*event)
             return
-        if isinstance(event, _Query):
+        if isinstance(event, ObservedQuery):
+            self._failed.remove(event.query_id, event.name)
             self._queries[run] = event
             return
         query = self._queries.get(run)
@@ -276,25 +262,25 @@ class QueryListener(StreamingQueryListener):
         if event is _IDLE:
             if self._is_at_end(run):
                 self._stop_query(run)
-        elif event is _TERMINATED:
+        elif isinstance(event, _Terminated):
             self._commits.commit(query.uncommitted, _LAST_COMMIT_TIMEOUT_S)
-            for consumer_id in query.uncommitted.consumer_ids:
-                self._known.pop(consumer_id, None)
+            if event.error is not None:
+                self._failed.add(query.query_id, query.name, event.error)
             del self._queries[run]
         else:
             self._handle_progress(run, query, event)
 
-    def _handle_progress(self, run: str, query: _Query, progress: Mapping[str, Any]) -> None:
+    def _handle_progress(self, run: str, query: ObservedQuery, progress: Mapping[str, Any]) -> None:
         for number, source in enumerate(progress["sources"]):
             end = offset_object(source.get("endOffset"))
             if not end.get("group"):
                 continue
             if consumer_id := offset_object(source.get("latestOffset")).get("consumer"):
                 query.uncommitted.consumer_ids.add(consumer_id)
-            options = _find_options(query.sources, end)
+            options = find_options(query.sources, end)
             if options is not None and options.commits:
                 known = self._known_by(consumer_id) if consumer_id else KnownBrokers()
-                batch = CompletedBatch(options, end, _find_completion_time(progress), known)
+                batch = CompletedBatch(options, end, find_completion_time(progress), known)
                 query.uncommitted.add(number, batch)
                 if consumer_id is not None:
                     query.reported[number] = next(self._numbers), batch
@@ -309,7 +295,7 @@ class QueryListener(StreamingQueryListener):
     def _receive(self, consumer_id: str, message: Mapping[str, Any]) -> None:
         """Handle a message from a planning process or a sink, in the thread of its connection."""
         if "committed" in message:
-            self._events.put((_COMMITTED, message["committed"]))
+            self._events.put((_COMMITTED, (consumer_id, message["committed"])))
         elif "idle" in message:
             self._events.put((_PLANNED_NOTHING, (consumer_id, message["idle"])))
         elif "sink" in message:
@@ -321,6 +307,12 @@ class QueryListener(StreamingQueryListener):
 
     def _known_by(self, consumer_id: str) -> KnownBrokers:
         return self._known.setdefault(consumer_id, KnownBrokers())
+
+    def _forget_planners(self) -> None:
+        """Forget the brokers of planning processes that ended, unless their query may still report a batch."""
+        kept = self._planners.connected.union(*(query.uncommitted.consumer_ids for query in self._queries.values()))
+        for consumer_id in set(self._known) - kept:
+            self._known.pop(consumer_id, None)
 
     def _refresh_cores(self) -> None:
         """Report the number of executor cores to the planning processes if it changed."""
@@ -361,35 +353,8 @@ class QueryListener(StreamingQueryListener):
                 query.due = None
 
     def _gauges(self) -> Iterator[tuple[MetricName, float]]:
+        for name in self._failed.names:
+            yield from query_metrics(name, None, HealthState.FAILED).items()
         for query in list(self._queries.values()):
             state = Health.of(query.health.reasons()).state
             yield from query_metrics(query.name, query.progress, state).items()
-
-
-def _read_sources(query: Any) -> Iterator[SourceOptions]:
-    """Yield the options of a query's ``format("zkconsumer")`` sources, read from its plan."""
-    leaves = query._jsq.streamingQuery().analyzedPlan().collectLeaves()
-    for number in range(leaves.size()):
-        leaf = leaves.apply(number)
-        if leaf.getClass().getSimpleName() != "StreamingRelationV2" or leaf.sourceName().lower() != "zkconsumer":
-            continue
-        with contextlib.suppress(ConfigurationError):  # the planning process reports the error
-            yield SourceOptions.parse(dict(leaf.extraOptions().asCaseSensitiveMap()))
-
-
-def _find_completion_time(progress: Mapping[str, Any]) -> float:
-    """Return a batch's completion time in seconds since the epoch. Its progress report may arrive later."""
-    started = datetime.fromisoformat(progress["timestamp"])
-    return started.timestamp() + float(progress["durationMs"].get("triggerExecution", 0)) / 1000
-
-
-def _find_options(sources: list[SourceOptions], end: Mapping[str, Any]) -> SourceOptions | None:
-    """Return the options of the source whose group and topics match an offset; None if there is no such source."""
-    topics = {partition.topic for partition in from_offset(end)}
-    for options in sources:
-        exclude = options.consumer.exclude_internal_topics
-        if options.consumer.group_id == end["group"] and (
-            options.keeps_unsubscribed or all(options.subscription.wants(topic, exclude) for topic in topics)
-        ):
-            return options
-    return None
