@@ -145,6 +145,7 @@ def test_commit_does_not_overwrite_concurrent_change(
             return
         assert written.get(B, 60) == 60
         if storage != "kafka":
+            assert store.nodes[PATHS.offset(B)].data == b"60", step
             assert int(store.nodes[PATHS.offset(A)].data) == kept, step
         if storage != "zookeeper" and kept == 70:
             assert store.in_kafka[A] == 70, step

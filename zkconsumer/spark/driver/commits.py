@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ from zkconsumer.metadata.topic_id import created_zxid, is_same_topic
 from zkconsumer.metrics import Kind, Metrics, declare
 from zkconsumer.offsets.access import open_access
 from zkconsumer.offsets.base import Offsets
+from zkconsumer.offsets.dual import DualOffsets
 from zkconsumer.retry import retrying
 from zkconsumer.spark.offset import BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -246,7 +248,9 @@ def _commit_higher(
     partitions = list(owners)
     if is_reset_kept:
         partitions = [p for p in partitions if stored[p] >= ranges[p][0] or stored[p] == committed.get(p)]
-    higher = {p: ranges[p][1] for p in partitions if stored[p] < ranges[p][1]}
+    # If a commit to both storages ended between its writes, the higher offset is missing in the second storage.
+    is_missing = operator.le if isinstance(offsets, DualOffsets) else operator.lt
+    higher = {p: ranges[p][1] for p in partitions if is_missing(stored[p], ranges[p][1])}
 
     def check_again() -> None:
         found = check.find_owners(higher, committed, higher)
