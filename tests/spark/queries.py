@@ -143,11 +143,12 @@ class Query:
 def is_committing(spark: Any) -> bool:
     """Return whether the listener of the session has running queries or commits.
 
-    It commits the last batch of a query that has ended, for which the cluster must still be running.
+    It commits the last batch of a query that has ended, for which the cluster must still be running. The health of
+    failed queries stays in its metrics.
     """
     listener = zkconsumer.spark.register(spark)
     assert listener is not None
-    return any(name.type == "StreamingQuery" for name in listener.metrics) or any(
+    return any(name.type == "StreamingQuery" and name.name != "Health" for name in listener.metrics) or any(
         thread.name.startswith("zkconsumer-commit-") for thread in threading.enumerate()
     )
 
