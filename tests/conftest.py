@@ -50,14 +50,16 @@ def pytest_configure() -> None:
 def _split_scope(nodeid: str) -> str:
     """Return the name of a test's group. The tests of a group run in the same process, one after another.
 
-    All fault tests are in one group, because they depend on timing. Spark tests share a session, because the JVM of
-    a new session compiles all of Spark again. Other tests are grouped by file.
+    All fault tests are in one group, because they depend on timing. Spark tests share two sessions, because the JVM of
+    each new session compiles all of Spark again; the two groups take about the same time. Other tests are grouped by
+    file.
     """
     file, _, _ = nodeid.partition("::")
-    if "faults" in file:
+    *folders, name = file.split("/")
+    if "faults" in folders:
         return "faults"
-    if "spark" in file.split("/"):
-        return "topologies on Spark" if "test_streams" in file else "sources on Spark"
+    if "spark" in folders:
+        return "Spark, first part" if name < "test_p" or name.startswith("test_streams") else "Spark, second part"
     return file
 
 
