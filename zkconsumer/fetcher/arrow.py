@@ -92,25 +92,29 @@ class ArrowReader:
 
 
 def _log_clamped(partition: TopicPartition, batch: Any) -> None:
-    rows = find_clamped(batch)
-    records = count_to_log(("timestamps_clamped", partition), len(rows)) if rows else 0
-    if records:
+    clamped = find_clamped(batch)
+    if clamped is None:
+        return
+    if records := count_to_log(("timestamps_clamped", partition), clamped.true_count):
         get_logger("zkconsumer.fetcher").warning(
             "timestamps_clamped",
             topic=partition.topic,
             partition=partition.partition,
-            offset=batch.column(_OFFSET)[rows[0]].as_py(),
+            offset=batch.column(_OFFSET).filter(clamped)[0].as_py(),
             records=records,
         )
 
 
-def find_clamped(batch: Any) -> list[int]:
-    """Return the row numbers of the timestamps in a batch that were clamped; see ``ArrowReader.read``."""
+def find_clamped(batch: Any) -> Any | None:
+    """Return which timestamps in a batch were clamped, as an Arrow array of booleans; see ``ArrowReader.read``.
+
+    The result is None if no timestamp was clamped.
+    """
     values = batch.column(_TIMESTAMP_COLUMN).view(_INT64)
     extremes = pc.min_max(values).as_py()
     if extremes["max"] not in _LIMITS and extremes["min"] not in _LIMITS:
-        return []
-    return [row for row, value in enumerate(values.to_pylist()) if value in _LIMITS]
+        return None
+    return pc.is_in(values, value_set=pa.Array.from_buffers(_INT64, 2, [None, pa.py_buffer(array("q", _LIMITS))]))
 
 
 class _ConstantColumns:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from zkconsumer.errors import ConfigurationError, CorruptRecordError
 from zkconsumer.fetcher.arrow import ArrowReader, find_clamped
@@ -165,11 +166,11 @@ class RowReader(ABC):
         Returns:
             The other records, and the separated ones.
         """
-        rows = set(find_clamped(batch)) if self._policy == "quarantine" else set()
-        if not rows:
+        is_clamped = find_clamped(batch) if self._policy == "quarantine" else None
+        if is_clamped is None:
             return batch, []
-        clamped = batch.select(_RECORD_COLUMNS).take(pa.array(sorted(rows))).to_pylist()
-        valid = batch.filter(pa.array([row not in rows for row in range(batch.num_rows)]))
+        clamped = batch.select(_RECORD_COLUMNS).filter(is_clamped).to_pylist()
+        valid = batch.filter(pc.invert(is_clamped))
         error = UndecodableRecordError(
             "the timestamp is outside the range of the column 'timestamp' (64-bit microseconds)"
         )
