@@ -56,6 +56,9 @@ class Memory:
         self.committed |= {p: o for p, o in offsets.items() if allow_lower or o >= self.committed.get(p, -1)}
         return self.fetch(offsets)
 
+    def lacks(self, partition: TopicPartition, offset: int) -> bool:
+        return self.committed.get(partition, -1) < offset
+
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         self.forgotten += partitions
 

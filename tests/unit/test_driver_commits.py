@@ -10,11 +10,14 @@ import pytest
 from zkconsumer.broker.protocol import CommittedOffset
 from zkconsumer.errors import RetriableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
+from zkconsumer.metrics import Metrics
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.offsets.dual import DualOffsets
 from zkconsumer.offsets.kafka import KafkaOffsets
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
-from zkconsumer.spark.driver.commits import _commit_higher, _CommitCheck
+from zkconsumer.spark.driver import commits
+from zkconsumer.spark.driver.commits import PartitionChangedError, _commit_higher, _CommitCheck
+from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.zookeeper.registry import GroupPaths
 from zkconsumer.zookeeper.znodes import Node, Write
 
@@ -145,8 +148,8 @@ def test_commit_does_not_overwrite_concurrent_change(
             return
         assert written.get(B, 60) == 60
         if storage != "kafka":
-            assert store.nodes[PATHS.offset(B)].data == b"60", step
             assert int(store.nodes[PATHS.offset(A)].data) == kept, step
+            assert int(store.nodes[PATHS.offset(B)].data) == 60, step
         if storage != "zookeeper" and kept == 70:
             assert store.in_kafka[A] == 70, step
     raise AssertionError("the commit has more operations than expected")
@@ -160,3 +163,42 @@ def test_commit_below_concurrent_offset_is_not_returned() -> None:
     store.commit_all(10, modified=COMPLETED_AT)
     assert commit(store, "zookeeper", {}) == {B: 60}
     assert store.has_interfered
+
+
+@pytest.mark.parametrize(
+    ("in_kafka", "in_zookeeper", "expected"),
+    [(50, 10, (50, 50)), (10, 50, (50, 50)), (50, 50, (50, 50)), (10, 70, (10, 70)), (70, 10, (70, 10))],
+)
+def test_commit_writes_offset_that_one_storage_lacks(
+    in_kafka: int, in_zookeeper: int, expected: tuple[int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store(-1, print)
+    store.commit_all(60, modified=COMPLETED_AT)
+    store.put(PATHS.offset(A), b"%d" % in_zookeeper, modified=COMPLETED_AT)
+    store.in_kafka[A] = in_kafka
+
+    assert commit(store, "dual", {}) == ({A: 50} if expected != (in_kafka, in_zookeeper) else {})
+    assert (store.in_kafka[A], int(store.nodes[PATHS.offset(A)].data)) == expected
+    assert "offset_commit_skipped" not in caplog.text
+
+
+@pytest.mark.parametrize(("error", "failures"), [(PartitionChangedError("changed"), 0), (RetriableError("failed"), 1)])
+def test_changed_partition_is_not_a_failed_commit(
+    error: RetriableError, failures: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> dict[TopicPartition, int]:
+        raise error
+
+    caplog.set_level("DEBUG", "zkconsumer")
+    monkeypatch.setattr(commits, "commit_batch", fail)
+    options = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "127.0.0.1:1", "subscribe": "t"})
+    uncommitted, metrics = commits.UncommittedBatches("q", [options]), Metrics()
+    uncommitted.add(0, commits.CompletedBatch(options, {}, 0.0))
+    in_driver = commits.DriverCommits(metrics)
+    in_driver.commit(uncommitted, 0.0)
+    in_driver.join(20)
+
+    assert uncommitted  # the next attempt commits it
+    assert caplog.text.count("offset_commit_failed") == failures
+    assert caplog.text.count("offset_commit_repeated") == 1 - failures
+    assert metrics.meter(commits._FAILED, query="q", groupId="g").count == failures

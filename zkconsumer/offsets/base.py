@@ -48,6 +48,9 @@ class Offsets(Protocol):
             ZkConsumerError: some offsets were not committed.
         """
 
+    def lacks(self, partition: TopicPartition, offset: int) -> bool:
+        """Return whether a storage contains no or a lower offset, as of the last ``fetch`` or ``commit``."""
+
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Discard the cached offsets of released partitions, which other members may now commit."""
 

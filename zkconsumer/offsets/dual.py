@@ -45,6 +45,10 @@ class DualOffsets:
             raise error
         return {partition: max(offset, in_zookeeper[partition]) for partition, offset in in_kafka.items()}
 
+    def lacks(self, partition: TopicPartition, offset: int) -> bool:
+        """See ``Offsets``."""
+        return self._kafka.lacks(partition, offset) or self._zookeeper.lacks(partition, offset)
+
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """See ``Offsets``."""
         released = list(partitions)

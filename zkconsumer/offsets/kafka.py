@@ -90,6 +90,10 @@ class KafkaOffsets:
         self._guard.reset(offsets.keys() - errors.keys())
         return {p: self._committed[p] for p in offsets if p not in errors}, errors
 
+    def lacks(self, partition: TopicPartition, offset: int) -> bool:
+        """See ``Offsets``."""
+        return self._committed[partition] < offset
+
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """See ``Offsets``."""
         released = list(partitions)

@@ -142,6 +142,10 @@ class ZooKeeperOffsets:
         self._guard.reset(offsets)
         return {partition: self._cache[partition][0] for partition in offsets}
 
+    def lacks(self, partition: TopicPartition, offset: int) -> bool:
+        """See ``Offsets``."""
+        return self._cache[partition][0] < offset
+
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """See ``Offsets``."""
         released = list(partitions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -20,7 +19,6 @@ from zkconsumer.metadata.topic_id import created_zxid, is_same_topic
 from zkconsumer.metrics import Kind, Metrics, declare
 from zkconsumer.offsets.access import open_access
 from zkconsumer.offsets.base import Offsets
-from zkconsumer.offsets.dual import DualOffsets
 from zkconsumer.retry import retrying
 from zkconsumer.spark.offset import BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
@@ -33,6 +31,10 @@ _SUCCEEDED = declare(
     *_LISTENER, "CommitsSucceeded", Kind.METER, "query, groupId", "Successful commits by the driver listener."
 )
 _FAILED = declare(*_LISTENER, "CommitsFailed", Kind.METER, "query, groupId", "Failed commits by the driver listener.")
+
+
+class PartitionChangedError(RetriableError):
+    """A partition was claimed, released or reset during a commit. The commit did not fail; it is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,9 @@ class DriverCommits:
             tags = {"query": uncommitted.query, "groupId": group}
             try:
                 committed = retrying(timeout_s)(commit_batch, batch, uncommitted.consumer_ids, uncommitted.committed)
+            except PartitionChangedError as error:
+                self._log.debug("offset_commit_repeated", query=uncommitted.query, group=group, error=str(error))
+                continue
             except ZkConsumerError as error:
                 self._metrics.meter(_FAILED, **tags).mark()
                 self._log.warning("offset_commit_failed", query=uncommitted.query, group=group, error=str(error))
@@ -215,7 +220,8 @@ def commit_batch(
         The committed offsets.
 
     Raises:
-        RetriableError: ZooKeeper or the brokers did not respond, or a partition was claimed or reset during the call.
+        RetriableError: ZooKeeper or the brokers did not respond.
+        PartitionChangedError: a partition was claimed, released or reset during the call.
     """
     config, end = batch.options.consumer, BatchOffset.from_json(batch.end)
     connecting = Connecting.from_config(config).with_timeout(config.zookeeper_connection_timeout_s)
@@ -240,6 +246,9 @@ def _commit_higher(
 ) -> dict[TopicPartition, int]:
     """Commit the end offsets of ``ranges`` that are higher than the committed offsets; see ``commit_batch``.
 
+    With two storages, an earlier attempt may have written to only one of them. An offset that either storage lacks is
+    therefore committed, unless the other storage contains a higher offset.
+
     Args:
         owners: the partitions that may be committed; see ``_CommitCheck.find_owners``.
         is_reset_kept: whether to skip partitions whose committed offset is below the start of their range.
@@ -248,16 +257,16 @@ def _commit_higher(
     partitions = list(owners)
     if is_reset_kept:
         partitions = [p for p in partitions if stored[p] >= ranges[p][0] or stored[p] == committed.get(p)]
-    # If a commit to both storages ended between its writes, the higher offset is missing in the second storage.
-    is_missing = operator.le if isinstance(offsets, DualOffsets) else operator.lt
-    higher = {p: ranges[p][1] for p in partitions if is_missing(stored[p], ranges[p][1])}
+    ends = {p: ranges[p][1] for p in partitions}
+    higher = {p: end for p, end in ends.items() if stored[p] <= end and offsets.lacks(p, end)}
 
     def check_again() -> None:
         found = check.find_owners(higher, committed, higher)
         changed = sorted(p for p in higher if p not in found or found[p] != owners[p])
         if changed:
-            raise RetriableError(
-                f"partition {changed[0]} was claimed, or its offset was reset, while its offset was being committed"
+            raise PartitionChangedError(
+                f"partition {changed[0]} was claimed or released, or its offset was written, while its offset was "
+                "being committed"
             )
 
     written = offsets.commit(higher, before_write=check_again)
