@@ -2,6 +2,9 @@
 
 The limits apply to the whole process, because Spark creates the objects that log these events again for each task and
 batch.
+
+The last occurrences before a process ends may not be logged: Spark ends its Python workers without calling exit
+handlers.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 #: Length of the interval in which the events with the same cause are limited, in seconds.
@@ -24,13 +27,17 @@ class _Cause:
 
     Attributes:
         since_s: start of the interval (``time.monotonic``).
+        max_events: maximum number of events in an interval.
         events: number of events in the interval.
         unlogged: number of occurrences since the last event.
+        log: logs the first of these occurrences with their number; None if there are none.
     """
 
     since_s: float
+    max_events: int
     events: int = 0
     unlogged: int = 0
+    log: Callable[[int], object] | None = None
 
 
 class EventLimiter:
@@ -39,33 +46,83 @@ class EventLimiter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._causes: OrderedDict[Hashable, _Cause] = OrderedDict()  # ordered by ``since_s``
+        self._unlogged: dict[Hashable, _Cause] = {}  # causes with unlogged occurrences
 
-    def add(self, cause: Hashable, amount: int, max_events: int) -> int:
-        """Count occurrences, and return the number of occurrences to log; see ``count_to_log``."""
+    def add(
+        self,
+        cause: Hashable,
+        log: Callable[[int], object],
+        amount: int = 1,
+        *,
+        max_events: int = 1,
+        is_deferred: bool = False,
+    ) -> None:
+        """Count occurrences, and log them if the limit permits; see ``log_limited``."""
         with self._lock:
-            now_s, found = time.monotonic(), self._causes.get(cause)
-            if found is None or now_s - found.since_s >= _INTERVAL_S:
-                found = self._causes[cause] = _Cause(now_s, unlogged=0 if found is None else found.unlogged)
-                self._causes.move_to_end(cause)
+            found = self._causes.get(cause)
+            if found is None:
+                found = self._causes[cause] = _Cause(time.monotonic(), max_events)
                 if len(self._causes) > _MAX_CAUSES:
-                    self._causes.popitem(last=False)
+                    oldest, _ = self._causes.popitem(last=False)
+                    self._unlogged.pop(oldest, None)
             found.unlogged += amount
-            if found.events >= max_events:
-                return 0
-            found.events += 1
-            count, found.unlogged = found.unlogged, 0
-            return count
+            found.log = found.log or log
+            self._unlogged[cause] = found
+            events = [] if is_deferred else self._take([cause])
+        _log_all(events)
+
+    def log_unlogged(self) -> None:
+        """See ``log_unlogged``."""
+        if not self._unlogged:
+            return
+        with self._lock:
+            events = self._take(list(self._unlogged))
+        _log_all(events)
+
+    def _take(self, causes: Iterable[Hashable]) -> list[tuple[Callable[[int], object], int]]:
+        """Return the functions that log the unlogged occurrences of ``causes``, and their numbers, up to the limits."""
+        now_s, events = time.monotonic(), []
+        for cause in causes:
+            found = self._unlogged[cause]
+            if now_s - found.since_s >= _INTERVAL_S:
+                found.since_s, found.events = now_s, 0
+                self._causes.move_to_end(cause)
+            if found.events < found.max_events and found.log is not None:
+                events.append((found.log, found.unlogged))
+                found.events, found.unlogged, found.log = found.events + 1, 0, None
+                del self._unlogged[cause]
+        return events
+
+
+def _log_all(events: Iterable[tuple[Callable[[int], object], int]]) -> None:
+    for log, count in events:
+        log(count)
 
 
 _limiter = EventLimiter()
 
 
-def count_to_log(cause: Hashable, amount: int = 1, *, max_events: int = 1) -> int:
-    """Return the number of occurrences to log now, including earlier ones that were not logged; 0 to log no event.
+def log_limited(
+    cause: Hashable,
+    log: Callable[[int], object],
+    amount: int = 1,
+    *,
+    max_events: int = 1,
+    is_deferred: bool = False,
+) -> None:
+    """Count occurrences, and log them now or in a later call.
 
     Args:
         cause: identifies the events that are limited together.
+        log: logs an event, given the number of occurrences since the previous event. The function of the first of
+            these occurrences is called.
         amount: number of occurrences.
         max_events: maximum number of events per minute.
+        is_deferred: whether to wait for ``log_unlogged``, so that one event contains all occurrences in a batch.
     """
-    return _limiter.add(cause, amount, max_events)
+    _limiter.add(cause, log, amount, max_events=max_events, is_deferred=is_deferred)
+
+
+def log_unlogged() -> None:
+    """Log the occurrences that were not logged, unless the limit for their cause is reached. Call it after a batch."""
+    _limiter.log_unlogged()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from clocks import Clock
 
+from zkconsumer.event_limits import log_unlogged
 from zkconsumer.topology import (
     ApplicationConfig,
     Processor,
@@ -217,6 +218,7 @@ def test_events_of_all_tasks_are_limited_by_cause(
 
     def drop(node: str, task: str = "0_0") -> None:
         DroppedRecords(task, metrics, "app").add(source, reason="null_key", node=node)
+        log_unlogged()
 
     for number in range(5):
         drop("n", f"0_{number}")
@@ -245,5 +247,6 @@ def test_first_errors_of_a_handler_are_logged(
 def test_applications_in_one_process_have_separate_limits(caplog: pytest.LogCaptureFixture) -> None:
     for application in ("a", "b", "a"):
         DroppedRecords("0_0", {}, application).add(None, reason="null_key", node="n")
+        log_unlogged()
 
     assert len(caplog.records) == 2

@@ -785,3 +785,20 @@ def test_schedule_can_be_due_after_highest_timestamp() -> None:
 
     assert times == [5]
     assert setup.task.queued == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_records_dropped_in_a_batch_are_in_one_event(fails: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The task is committed after the batch. If the batch fails, the task is only closed."""
+    setup = Setup(lambda context, _record: context.drop("unwanted"))
+    setup.add("a", range(1_000))
+    setup.run()
+    assert "record_dropped" not in caplog.text
+    if not fails:
+        setup.task.commit()
+    setup.task.close()
+
+    [event] = [one.getMessage() for one in caplog.records]
+    assert "event='record_dropped'" in event
+    assert "offset=0 " in event
+    assert event.endswith("records=1000")

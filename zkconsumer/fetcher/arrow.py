@@ -5,12 +5,13 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from zkconsumer.event_limits import count_to_log
+from zkconsumer.event_limits import log_limited
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import MAX_BYTES, MAX_ROWS, ChunkReader, DecodedRows
 from zkconsumer.log import get_logger
@@ -93,16 +94,15 @@ class ArrowReader:
 
 def _log_clamped(partition: TopicPartition, batch: Any) -> None:
     clamped = find_clamped(batch)
-    if clamped is None:
-        return
-    if records := count_to_log(("timestamps_clamped", partition), clamped.true_count):
-        get_logger("zkconsumer.fetcher").warning(
-            "timestamps_clamped",
-            topic=partition.topic,
-            partition=partition.partition,
-            offset=batch.column(_OFFSET).filter(clamped)[0].as_py(),
-            records=records,
-        )
+    if clamped is not None:
+        offset = batch.column(_OFFSET).filter(clamped)[0].as_py()
+        log_limited(("timestamps_clamped", partition), partial(_log_event, partition, offset), clamped.true_count)
+
+
+def _log_event(partition: TopicPartition, offset: int, records: int) -> None:
+    get_logger("zkconsumer.fetcher").warning(
+        "timestamps_clamped", topic=partition.topic, partition=partition.partition, offset=offset, records=records
+    )
 
 
 def find_clamped(batch: Any) -> Any | None:

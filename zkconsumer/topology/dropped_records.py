@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Protocol, Unpack
+from functools import partial
+from typing import Any, Protocol, Unpack
 
-from zkconsumer.event_limits import count_to_log
-from zkconsumer.log import EventValues, get_logger
+from zkconsumer.event_limits import log_limited
+from zkconsumer.log import EventValues, Logger, get_logger
 from zkconsumer.topology.records import Record, SourceRecord
 
 #: Maximum number of events per minute for records that an error handler drops, with the same reason and node.
@@ -48,7 +50,8 @@ class DroppedRecords:
     """Counts each dropped record once, in the metric ``dropped``, and logs the event ``record_dropped``.
 
     A process logs at most one event per minute with the same reason, and the same node or store. If an error handler
-    dropped the records, it logs up to ten, because their errors can differ.
+    dropped the records, it logs up to ten, because their errors can differ. Other events are logged when the task
+    commits or is closed, so that an event contains all records of a batch.
 
     Source: Kafka 3.9 TaskMetrics.droppedRecordsSensor.
 
@@ -63,7 +66,7 @@ class DroppedRecords:
         self._log = get_logger("zkconsumer.topology", task=task_id)
 
     def add(self, source: SourceRecord | None, **values: Unpack[EventValues]) -> None:
-        """Count a dropped record, and log it unless the limit for its cause is reached.
+        """Count a dropped record, and log it now or later; see ``event_limits.log_limited``.
 
         Args:
             source: source record that was being processed, or None.
@@ -74,10 +77,19 @@ class DroppedRecords:
         self._metrics["dropped"] = self._metrics.get("dropped", 0) + 1
         self._metrics[by_reason] = self._metrics.get(by_reason, 0) + 1
         cause = "record_dropped", self._application_id, reason, values.get("node"), values.get("store")
-        values["records"] = count_to_log(cause, max_events=_MAX_ERRORS if "error" in values else 1)
-        if not values["records"]:
-            return
-        log = self._log
-        if source is not None:
-            log = log.bind(topic=source.topic, partition=source.partition, offset=source.offset)
-        log.warning("record_dropped", **values)
+        # Keep only the place of the source record, because the event may be logged after the batch.
+        place = (
+            {} if source is None else {"topic": source.topic, "partition": source.partition, "offset": source.offset}
+        )
+        is_error = "error" in values
+        log_limited(
+            cause,
+            partial(_log_event, self._log, place, values),
+            max_events=_MAX_ERRORS if is_error else 1,
+            is_deferred=not is_error,
+        )
+
+
+def _log_event(log: Logger, place: Mapping[str, Any], values: EventValues, records: int) -> None:
+    values["records"] = records
+    log.bind(**place).warning("record_dropped", **values)

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, ClassVar, NoReturn
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.event_limits import log_unlogged
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.columns import SinkColumns, SourceColumns
 from zkconsumer.topology.config import ApplicationConfig
@@ -169,6 +170,7 @@ class StreamTask:
         if self._lifecycle.state is TaskState.SUSPENDED:
             self._stores.clear_caches()
         self._context.commit_requested = False
+        log_unlogged()
 
     def committable(self) -> dict[TopicPartition, int]:
         """Return the offset of the next record to process in each partition, to be saved with the store commit.
@@ -222,6 +224,7 @@ class StreamTask:
         """
         self._lifecycle.move(TaskState.CLOSED)
         errors = self._nodes.close() + self._stores.close()
+        log_unlogged()
         if errors:
             raise _select_error(errors)
 

@@ -18,6 +18,7 @@ from zkconsumer.errors import (
     TopicAuthorizationError,
     ZkConsumerError,
 )
+from zkconsumer.event_limits import log_unlogged
 from zkconsumer.fetcher.channel_pool import ChannelPool
 from zkconsumer.fetcher.chunk import Chunk, PositionChanged, QueueItem
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
@@ -129,6 +130,7 @@ class _TaskReader:
             last_chunk_at = time.monotonic()
             yield from self._read_item(*taken)
         self._report_skipped()
+        log_unlogged()
 
     def _read_item(self, queue: PartitionQueue, item: QueueItem) -> Iterator[Any]:
         if item.partition not in self._missing:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
-from zkconsumer.event_limits import count_to_log
-from zkconsumer.log import get_logger
+from zkconsumer.event_limits import log_limited
+from zkconsumer.log import Logger, get_logger
 from zkconsumer.spark.streams.output import (
     OnFailure,
     RecordFields,
@@ -67,11 +68,8 @@ class OutputDelivery:
     def read_all(self, on_failure: OnFailure) -> Iterator[RecordFields]:
         """Yield all records of the output, for the first attempt."""
         for topic, count in count_replaced_timestamps(self._output, self._settings).items():
-            records = count_to_log(("timestamp_replaced", self._settings.application_id, topic), count)
-            if records:
-                self._log.warning(
-                    "timestamp_replaced", topic=topic, task=self._output.task, records=records, timestamp=1
-                )
+            cause = "timestamp_replaced", self._settings.application_id, topic
+            log_limited(cause, partial(_log_replaced, self._log, topic, self._output.task), count)
         return read_records(self._output, self._settings, self._query, on_failure)
 
     def restart(self) -> None:
@@ -180,6 +178,10 @@ class OutputDelivery:
     def _load(self) -> None:
         if not self._records:
             self._records = list(read_records(self._output, self._settings, self._query, _ignore))
+
+
+def _log_replaced(log: Logger, topic: str, task: str, records: int) -> None:
+    log.warning("timestamp_replaced", topic=topic, task=task, records=records, timestamp=1)
 
 
 def _ignore(*_: object) -> None:

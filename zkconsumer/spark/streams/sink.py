@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
+from zkconsumer.event_limits import log_unlogged
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.driver import sink_metrics
 from zkconsumer.spark.driver_link import send_once
@@ -68,6 +69,7 @@ class TopicWriter(DataSourceStreamArrowWriter):
                     written.offsets.update(decode_offsets(output.offsets))
                 elif metrics := writers.write(self._settings, output, marker, self._servers):
                     written.metrics[output.task] = dict(metrics)
+        log_unlogged()
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -9,7 +9,7 @@ import enum
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
 
-from zkconsumer.event_limits import count_to_log
+from zkconsumer.event_limits import log_limited
 from zkconsumer.log import get_logger
 from zkconsumer.topology.dropped_records import DropReason, drop_incomplete
 from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer
@@ -71,9 +71,10 @@ class ClosedWindows:
             return
         self._context.count("windows_lost", windows)
         cause = "windows_lost", self._context.config.application_id, self._context.node_name
-        found = count_to_log(cause, windows)
-        if found:
-            self._log.warning("windows_lost", node=self._context.node_name, windows=found)
+        log, node = self._log, self._context.node_name
+        log_limited(
+            cause, lambda count: log.warning("windows_lost", node=node, windows=count), windows, is_deferred=True
+        )
 
     def _step(self, close_ms: int) -> int:
         return (close_ms - self._offset_ms) // self._step_ms
