@@ -254,6 +254,33 @@ def test_output_before_first_range_keeps_committed_offset(
         offsets.close()
 
 
+@pytest.mark.parametrize("has_output_first", [True, False])
+def test_output_before_first_range_is_compared(
+    writer: Callable[..., TaskWriter], settings: Settings, topic: Topics, group: str, has_output_first: bool
+) -> None:
+    sink, source = topic(1), topic(1)
+    unknown, marker = {TopicPartition(source, 0): NO_OFFSET}, Marker("query-1", 1)
+    output = output_of(sink, [b"1"], source=source, next_offset=NO_OFFSET)
+    offsets = MarkedOffsets(settings().client, group)
+
+    def commit() -> None:
+        offsets.commit(unknown, marker._replace(digest=NO_OUTPUT), fails_on_changed_output=True)
+
+    def write() -> None:
+        writer().write(output, marker)
+
+    first, repeated = (write, commit) if has_output_first else (commit, write)
+    try:
+        offsets.commit({TopicPartition(source, 0): 50}, FIRST)
+        first()
+        with pytest.raises(StreamsError, match="the output of the repeated batch 1 differs from the committed output"):
+            repeated()
+        first()
+        assert offsets.complete(unknown) == {TopicPartition(source, 0): 50}
+    finally:
+        offsets.close()
+
+
 def test_writer_that_was_fenced_is_replaced(settings: Settings, topic: Topics, read: Callable[..., list[Any]]) -> None:
     sink, source = topic(1), topic(1)
     encoded = settings().encode()

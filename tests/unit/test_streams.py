@@ -341,7 +341,7 @@ def test_committed_offset_is_the_end_of_the_range() -> None:
     tick = Row(key, None, None, 5, None, None)
 
     saved, offsets = run(None, tick)
-    assert offsets == {}
+    assert offsets == {first: NO_OFFSET, TopicPartition("b", 0): NO_OFFSET}
     saved, offsets = run(saved, tick, range_to(50), range_to(7, "b"))
     assert offsets == {first: 50, **other}
     saved, offsets = run(saved, Row(*packed.to_pylist()[0].values()), range_to(63))
@@ -375,7 +375,7 @@ def test_output_before_first_range_has_no_offset() -> None:
     first, other = TopicPartition("a", 0), TopicPartition("b", 0)
     unknown = {first: NO_OFFSET, other: NO_OFFSET}
     assert found == [
-        (False, {}),
+        (False, unknown),
         *[(True, offsets) for offsets in (unknown, {other: 7}, {other: 7}, {first: 50, other: 7})],
     ]
 

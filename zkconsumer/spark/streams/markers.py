@@ -183,7 +183,7 @@ class MarkedOffsets:
         return max(self._find_markers(offsets, own).values(), default=None)
 
     def complete(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Replace each ``NO_OFFSET`` with the committed offset, so that a transaction can commit it with a new marker.
+        """Replace each ``NO_OFFSET`` with the committed offset, so that it can be committed with a new marker.
 
         ``ApplicationGroup.check_markers`` ensures that each task has a committed offset. Partitions without one are
         omitted.
@@ -207,7 +207,7 @@ class MarkedOffsets:
     def commit(
         self, offsets: Mapping[TopicPartition, int], marker: Marker, *, fails_on_changed_output: bool = False
     ) -> None:
-        """Commit the offsets of tasks without output, with a marker.
+        """Commit the offsets of tasks without output, with a marker; see ``complete`` for ``NO_OFFSET``.
 
         If the same batch already committed an offset with output, this is reported, and the offset is kept.
 
@@ -216,6 +216,7 @@ class MarkedOffsets:
                 differs; see ``report_changed_output``.
             BrokerUnavailableError: the brokers did not respond.
         """
+        offsets = self.complete(offsets)
         found = self._find_markers(offsets, marker)
         changed = [partition for partition in sorted(offsets) if marker.has_other_output(found.get(partition))]
         for partition in changed:

@@ -48,7 +48,7 @@ class TaskOutput(NamedTuple):
         task: task id.
         sequence: number of records that the task wrote in earlier batches.
         offsets: next offset of each partition from which the task has received a range; see ``markers.encode_offsets``.
-            If there is no such partition but ``blob`` is not None, each partition of the task has ``NO_OFFSET``.
+            If there is no such partition, each partition of the task has ``NO_OFFSET``.
         blob: the records; see ``packing.to_blob``. None if there are none.
     """
 

@@ -195,12 +195,11 @@ def _open_global_stores(plan: ApplicationPlan, ends: str) -> Mapping[str, StateS
 
 def _take_output(task: StreamTask, source_topics: Collection[str]) -> tuple[TaskOutput, int]:
     """Return the output of a task, and the number of its records in topics that the application reads."""
-    offsets = task.committable()
+    # If the task has not received a range yet, the batch only changes the marker of the committed offsets.
+    offsets = task.committable() or dict.fromkeys(task.partitions, NO_OFFSET)
     sequence, records = task.sequence, task.take_output()
     if not len(records):
         return TaskOutput(task.task_id, sequence, encode_offsets(offsets), None), 0
-    # If the task has not received a range yet, its transaction does not change the committed offsets.
-    offsets = offsets or dict.fromkeys(task.partitions, NO_OFFSET)
     batch = records.to_arrow()
     if batch.nbytes > _MAX_OUTPUT_BYTES:
         raise StreamsError(
