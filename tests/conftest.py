@@ -2,6 +2,7 @@
 
 ``ZKCONSUMER_TEST_ZOOKEEPER`` and ``ZKCONSUMER_TEST_BROKERS`` select an existing cluster; topics and groups that tests
 created are deleted there. Otherwise ``zkconsumer_cluster`` starts a cluster and deletes it at the end of the session.
+With ``pytest -n``, all processes use the same cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from xdist.scheduler import LoadScopeScheduling
 from zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, event_limits
-from zkconsumer.devcluster import ExistingCluster
+from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.tools.cli import main
 
 
@@ -61,6 +62,18 @@ def _split_scope(nodeid: str) -> str:
     if "spark" in folders:
         return "Spark, first part" if name < "test_p" or name.startswith("test_streams") else "Spark, second part"
     return file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Start the cluster that the processes of ``pytest -n`` share, unless an existing one is selected."""
+    if "ZKCONSUMER_TEST_ZOOKEEPER" in os.environ:
+        return
+    cluster = DevCluster(brokers=2).start()
+    config.add_cleanup(cluster.stop)
+    # The processes inherit the environment.
+    os.environ["ZKCONSUMER_TEST_ZOOKEEPER"] = cluster.zookeeper_connect
+    os.environ["ZKCONSUMER_TEST_BROKERS"] = cluster.bootstrap_servers
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -13,13 +13,13 @@ from typing import Any
 
 import batches
 import pytest
-from aliases import Cluster, Topics
+from aliases import Cluster, Run, Topics
 from kazoo.client import KazooClient
 from processes import kill
 from producing import numbers, produce
 from teardown import started
 from waiting import wait_for, wait_until_equal
-from znodes import members, owners, stored
+from znodes import members, owners, set_offsets, stored
 
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import ExistingCluster
@@ -192,6 +192,25 @@ def test_topic_created_later_is_printed(
     finally:
         if isinstance(zkconsumer_cluster, ExistingCluster):
             admin.delete_topic(name)
+
+
+def test_offsets_topic_is_printed_by_its_formatter(
+    zkconsumer_cluster: Cluster, topic: Topics, group: str, zk: KazooClient, run: Run, tool: Callable[..., Tool]
+) -> None:
+    name, at = topic(2), zkconsumer_cluster.zookeeper_connect
+    set_offsets(zk, group, name, {0: 4, 1: 6})
+    run("migrate-offsets", "--zookeeper", at, "--group", group, "--to", "kafka", "--execute")
+    formatter = "kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter"
+
+    process = tool(*("--zookeeper", at, "--topic", "__consumer_offsets", "--from-beginning", "--formatter", formatter))
+
+    pattern = rb"\[%s,%s,(\d)\]::\[OffsetMetadata\[(\d),[^\]]+\],CommitTime \d{13},ExpirationTime -?\d+\]"
+    found: list[tuple[bytes, bytes]] = []
+    while len(found) < 2:  # other tests commit offsets at the same time
+        [line] = process.lines(1)
+        assert line, process.ended()
+        found += re.findall(pattern % (group.encode(), name.encode()), line)
+    assert sorted(found) == [(b"0", b"4"), (b"1", b"6")]
 
 
 # ---- exit --------------------------------------------------------------------------------------------------
@@ -403,14 +422,13 @@ def test_generated_group_is_deleted_at_end(
     arguments = ["--zookeeper", zkconsumer_cluster.zookeeper_connect, "--topic", name, "--from-beginning"]
     process = tool(*arguments)
     assert process.lines(2) == numbers(0, 2)
-    made = [g for g in zk.get_children("/consumers") if re.fullmatch(r"console-consumer-\d{1,5}", g)]
-    assert [group for group in made if zk.exists(f"/consumers/{group}/owners/{name}/0")] == made
-    assert len(made) == 1
+    groups = [g for g in zk.get_children("/consumers") if re.fullmatch(r"console-consumer-\d{1,5}", g)]
+    [group] = [group for group in groups if zk.exists(f"/consumers/{group}/owners/{name}/0")]
 
     process.send_signal(number)
 
     assert process.ended()[0] == 128 + number
-    assert not zk.exists(f"/consumers/{made[0]}")
+    assert not zk.exists(f"/consumers/{group}")
 
 
 # ---- rejected arguments ------------------------------------------------------------------------------------------

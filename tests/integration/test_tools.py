@@ -671,18 +671,3 @@ def test_watch_and_doctor_use_higher_offset(
     assert out.splitlines()[1].endswith(": 1 problem found")
     _, out, _ = run("watch", *asked, "--count", 1)
     assert out.splitlines()[-1].split()[:5] == [name, "0", "7", "10", "3"]
-
-
-def test_console_prints_offsets_topic(topic: Topics, group: str, zk: KazooClient, run: Run, at: str) -> None:
-    name = topic(2)
-    set_offsets(zk, group, name, {0: 4, 1: 6})
-    run("migrate-offsets", "--zookeeper", at, "--group", group, "--to", "kafka", "--execute")
-    console = ("console-consumer", "--zookeeper", at, "--topic", "__consumer_offsets", "--from-beginning")
-    formatter = "kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter"
-
-    code, out, _ = run(*console, "--timeout-ms", 3000, "--formatter", formatter)
-
-    assert code == 0
-    found = [line for line in out.splitlines() if line.startswith(f"[{group},")]
-    pattern = r"\[%s,%s,(\d)\]::\[OffsetMetadata\[(\d),[^\]]+\],CommitTime \d{13},ExpirationTime -?\d+\]"
-    assert sorted(re.findall(pattern % (group, name), "\n".join(found))) == [("0", "4"), ("1", "6")], found
