@@ -30,6 +30,7 @@ counting_words: Callable[[str, str], Topology] = importlib.import_module("dsl_to
 PARTITIONS, LINES = 3, 40
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_words_are_counted_across_partitions(
     app: Callable[..., StreamsApp],
