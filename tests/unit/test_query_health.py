@@ -60,7 +60,7 @@ def create(query: Query) -> QueryHealth:
 
 
 def update(health: QueryHealth) -> None:
-    health.update(has_uncommitted=False, commit_count=0)
+    health.update({}, {})
 
 
 def state(lag: int = 0, health: str = "healthy", *codes: str, consumer: str = "g_me", owned: int = 1) -> dict[str, Any]:
@@ -147,21 +147,30 @@ def test_lag_of_revoked_partitions_is_ignored(clock: Clock) -> None:
 def test_uncommitted_offsets_are_reported(clock: Clock) -> None:
     health = create(Query())
     for has_uncommitted in (True, False, True, True):
-        health.update(has_uncommitted=has_uncommitted, commit_count=0)
+        health.update({0: "g"} if has_uncommitted else {}, {})
         assert codes(health) == []
         clock.now += 59
     [reason] = health.reasons()
 
     assert (reason.code, reason.state) == ("commit_failed", HealthState.STALLED)
-    assert reason.message == "query 'q': the offsets of a finished batch were not committed for 118 s"
+    assert reason.message == "query 'q': the offsets of a finished batch of the group 'g' were not committed for 118 s"
 
 
 def test_pending_batch_is_not_reported_while_others_are_committed(clock: Clock) -> None:
     health = create(Query())
     for count in range(20):
-        health.update(has_uncommitted=True, commit_count=count)
+        health.update({0: "g"}, {0: count})
         clock.now += 59
         assert codes(health) == []
+
+
+def test_source_that_never_commits_is_reported_beside_one_that_commits(clock: Clock) -> None:
+    health = create(Query())
+    for count in range(3):
+        health.update({0: "g", 2: "h"}, {0: count})
+        clock.now += 30
+    [reason] = health.reasons()
+    assert reason.message == "query 'q': the offsets of a finished batch of the group 'h' were not committed for 90 s"
 
 
 @pytest.mark.parametrize("error", [Py4JError("stopped"), AttributeError("sc"), ConnectionError()], ids=repr)

@@ -148,23 +148,23 @@ def test_batches_are_uncommitted_while_their_commit_fails(monkeypatch: pytest.Mo
     for _ in range(2):
         in_driver.commit(uncommitted, 0.0)
         in_driver.join(20)
-        found.append((bool(uncommitted), uncommitted.commit_count))
+        found.append((bool(uncommitted), uncommitted.commit_counts[0]))
     assert seen == [True, True]
     assert found == [(True, 0), (False, 1)]
 
 
 def test_commit_of_replaced_batch_is_counted() -> None:
     query = create_query()
-    query.uncommitted.consumer_ids.add("g_me")
+    query.uncommitted.consumer_ids["g_me"] = 0
     for report in range(3):
         batch = commits.CompletedBatch(query.sources[0], {}, 0.0)
         query.uncommitted.add(0, batch)
         query.reported[0] = report, batch
     query.confirm("g_me", 0)
     query.confirm("h_other", 1)
-    assert (bool(query.uncommitted), query.uncommitted.commit_count) == (True, 1)
+    assert (bool(query.uncommitted), query.uncommitted.commit_counts[0]) == (True, 1)
     query.confirm("g_me", 2)
-    assert (bool(query.uncommitted), query.uncommitted.commit_count) == (False, 2)
+    assert (bool(query.uncommitted), query.uncommitted.commit_counts[0]) == (False, 2)
 
 
 @pytest.mark.parametrize("error", [None, "ValueError: planned\n\tat stack trace"])
@@ -191,7 +191,7 @@ def test_brokers_of_ended_planning_processes_are_forgotten() -> None:
     try:
         link.connect(one.link)
         wait_for(lambda: "g_connected" in one._planners.connected)
-        query.uncommitted.consumer_ids.add("g_reported")
+        query.uncommitted.consumer_ids["g_reported"] = 0
         one._handle("run", query)
         for consumer_id in ("g_connected", "g_reported", "g_ended"):
             one._receive(consumer_id, {"brokers": [["b", 1]]})

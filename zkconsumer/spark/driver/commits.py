@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -65,20 +66,21 @@ class UncommittedBatches:
 
     Attributes:
         groups: ``zookeeper.connect`` and ``group.id`` of the sources.
-        consumer_ids: current and previous consumer ids of the query. The listener thread adds them.
+        consumer_ids: current and previous consumer ids of the query, with the indexes of their sources. The listener
+            thread adds them.
         committed: offsets that the driver committed, by partition. Only one thread at a time updates them.
-        commit_count: number of batches that the planning processes or the driver committed, including batches that a
-            later one replaced.
+        commit_counts: number of batches that the planning processes or the driver committed, by source index,
+            including batches that a later one replaced.
     """
 
     def __init__(self, query: str, sources: Iterable[SourceOptions]) -> None:
         self.query = query
         self.groups = {(source.consumer.zookeeper_connect, source.consumer.group_id) for source in sources}
-        self.consumer_ids: set[str] = set()
+        self.consumer_ids: dict[str, int] = {}
         self.committed: dict[TopicPartition, int] = {}
-        self.commit_count = 0
+        self.commit_counts: Counter[int] = Counter()
         self._batches: dict[int, CompletedBatch] = {}
-        self._taken: Mapping[int, CompletedBatch] = {}  # ``DriverCommits`` deletes batches that it committed
+        self._taken: dict[int, CompletedBatch] = {}  # ``DriverCommits`` deletes batches that it committed
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
@@ -86,10 +88,16 @@ class UncommittedBatches:
         with self._lock:
             return bool(self._batches or self._taken)
 
-    def count_commit(self) -> None:
-        """Record that a batch was committed."""
+    @property
+    def waiting(self) -> dict[int, str]:
+        """The sources that have a batch, including those that were taken, with their ``group.id``."""
         with self._lock:
-            self.commit_count += 1
+            return {source: batch.options.consumer.group_id for source, batch in (self._taken | self._batches).items()}
+
+    def count_commit(self, source: int) -> None:
+        """Record that a batch of a source was committed."""
+        with self._lock:
+            self.commit_counts[source] += 1
 
     def add(self, source: int, batch: CompletedBatch) -> None:
         """Add a batch, which replaces an earlier batch of the same source.
@@ -189,7 +197,7 @@ class DriverCommits:
                 self._log.warning("offset_commit_failed", query=uncommitted.query, group=group, error=str(error))
                 continue
             del batches[source]
-            uncommitted.count_commit()
+            uncommitted.count_commit(source)
             uncommitted.committed.update(committed)
             if committed:
                 self._metrics.meter(_SUCCEEDED, **tags).mark()
@@ -198,7 +206,7 @@ class DriverCommits:
 
 
 def commit_batch(
-    batch: CompletedBatch, consumer_ids: set[str], committed: Mapping[TopicPartition, int]
+    batch: CompletedBatch, consumer_ids: Collection[str], committed: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Commit those offsets of a batch that are higher than the group's committed offsets.
 
@@ -287,7 +295,7 @@ class _CommitCheck:
     znodes: Znodes
     paths: GroupPaths
     completed_at: float
-    consumer_ids: set[str]
+    consumer_ids: Collection[str]
 
     def find_owners(
         self, partitions: Iterable[TopicPartition], *own: Mapping[TopicPartition, int]

@@ -46,7 +46,7 @@ class ObservedQuery:
             report: number of the report. A later batch may have replaced the reported one.
         """
         if consumer_id in self.uncommitted.consumer_ids:
-            self.uncommitted.count_commit()
+            self.uncommitted.count_commit(self.uncommitted.consumer_ids[consumer_id])
         for source, (number, batch) in self.reported.items():
             if number == report:
                 self.uncommitted.remove(source, batch)

@@ -41,6 +41,18 @@ class ReportedReasons:
         }
 
 
+class _CommitWatch(ProgressWatch):
+    """Detects that the offsets of a source are not committed.
+
+    Args:
+        group: ``group.id`` of the source.
+    """
+
+    def __init__(self, group: str) -> None:
+        super().__init__(_COMMIT_INTERVAL_S)
+        self.group = group
+
+
 class QueryHealth:
     """Determines whether a query makes progress. The listener thread updates it; any thread may read it.
 
@@ -56,7 +68,7 @@ class QueryHealth:
         self._activity = QueryActivity(
             find_trigger_interval(query), lambda: describe_running_tasks(spark, query.runId, None)
         )
-        self._commits = ProgressWatch(_COMMIT_INTERVAL_S)
+        self._commits: dict[int, _CommitWatch] = {}  # by source index
         self._reported = ReportedReasons()
         #: Last state of each planning process, by consumer id: ``lag``, ``owned``, ``health`` and
         #: ``healthReasons``, and ``delayed`` if the process planned no batch.
@@ -83,14 +95,18 @@ class QueryHealth:
             self._idle_plannings += 1
             self._update_reported()
 
-    def update(self, *, has_uncommitted: bool, commit_count: int) -> None:
+    def update(self, uncommitted: Mapping[int, str], commit_counts: Mapping[int, int]) -> None:
         """Record the current state of the query.
 
         Args:
-            has_uncommitted: whether the offsets of a finished batch have not been committed.
-            commit_count: number of batches whose offsets were committed.
+            uncommitted: ``group.id`` of each source with a finished batch whose offsets have not been committed, by
+                source index.
+            commit_counts: number of batches whose offsets were committed, by source index.
         """
-        self._commits.update(commit_count, has_work=has_uncommitted)
+        new = uncommitted.keys() - self._commits.keys()
+        self._commits |= {source: _CommitWatch(uncommitted[source]) for source in new}
+        for source, watch in self._commits.items():
+            watch.update(commit_counts.get(source, 0), has_work=source in uncommitted)
         with contextlib.suppress(Exception):  # the session is being stopped
             status = read_status(self._spark, self._query, self._last_batch)
             # The last known lag of a query without partitions is that of partitions which other members read.
@@ -102,10 +118,14 @@ class QueryHealth:
         """Yield the reasons why the query is not healthy."""
         yield from self._reported
         yield from self._activity.health_reasons(f"query {self._name!r}: ")
-        waited_s = self._commits.find_stall()
-        if waited_s is not None:
-            message = f"query {self._name!r}: the offsets of a finished batch were not committed for {waited_s:.0f} s"
-            yield HealthReason(HealthState.STALLED, "commit_failed", time.time() - waited_s, message)
+        for watch in list(self._commits.values()):
+            waited_s = watch.find_stall()
+            if waited_s is not None:
+                message = (
+                    f"query {self._name!r}: the offsets of a finished batch of the group {watch.group!r} were not "
+                    f"committed for {waited_s:.0f} s"
+                )
+                yield HealthReason(HealthState.STALLED, "commit_failed", time.time() - waited_s, message)
 
     def _update_reported(self) -> None:
         self._reported.update(

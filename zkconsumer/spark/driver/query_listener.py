@@ -230,7 +230,7 @@ class QueryListener(StreamingQueryListener):
                 self._refresh_cores()
                 for query in self._queries.values():
                     uncommitted = query.uncommitted
-                    query.health.update(has_uncommitted=bool(uncommitted), commit_count=uncommitted.commit_count)
+                    query.health.update(uncommitted.waiting, uncommitted.commit_counts)
             self._forget_planners()
         due = min((query.due for query in self._queries.values() if query.due is not None), default=math.inf)
         try:
@@ -276,7 +276,7 @@ class QueryListener(StreamingQueryListener):
             if not end.get("group"):
                 continue
             if consumer_id := offset_object(source.get("latestOffset")).get("consumer"):
-                query.uncommitted.consumer_ids.add(consumer_id)
+                query.uncommitted.consumer_ids[consumer_id] = number
             options = find_options(query.sources, end)
             if options is not None and options.commits:
                 known = self._known_by(consumer_id) if consumer_id else KnownBrokers()
