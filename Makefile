@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY)
 	$(BIN)/python -m examples.demo
 
-test: $(READY) $(JARS)
+test: $(READY)
 	$(MAKE) --jobs 2 lint pytest
 
 pytest: $(READY) $(JARS)
@@ -51,11 +51,11 @@ interop: $(READY)
 	$(BIN)/python -m pytest tests/interop -m "slow or not slow"
 
 spark-test: $(READY)
-	$(BIN)/python -m pytest tests/spark -m "slow or not slow"
+	$(BIN)/python -m pytest -n 2 tests/spark -m "slow or not slow"
 
 faults: $(READY)
 	$(BIN)/python -m pytest tests/faults -m "slow or not slow"
-	$(BIN)/python -m pytest tests/unit tests/integration -m slow
+	$(BIN)/python -m pytest -n 2 tests/unit tests/integration -m slow
 
 oracle: $(READY)
 	$(BIN)/python -m pytest tests/oracle -m "slow or not slow" -rP --show-capture=stdout

@@ -24,11 +24,12 @@ from group_members import consumers
 from hypothesis import HealthCheck, settings
 from kazoo.client import KazooClient
 from threads import remaining_threads
+from topics import SHARED, outlives_tests
 from xdist.scheduler import LoadScopeScheduling
 from zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, event_limits
-from zkconsumer.devcluster import DevCluster, ExistingCluster
+from zkconsumer.devcluster import DevCluster
 from zkconsumer.tools.cli import main
 
 
@@ -72,6 +73,7 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     cluster = DevCluster(brokers=2).start()
     config.add_cleanup(cluster.stop)
     # The processes inherit the environment.
+    os.environ[SHARED] = "1"
     os.environ["ZKCONSUMER_TEST_ZOOKEEPER"] = cluster.zookeeper_connect
     os.environ["ZKCONSUMER_TEST_BROKERS"] = cluster.bootstrap_servers
 
@@ -128,7 +130,7 @@ def topic(zkconsumer_cluster: Cluster, unique: Callable[[str], str]) -> Iterator
         return name
 
     yield create
-    if isinstance(zkconsumer_cluster, ExistingCluster):
+    if outlives_tests(zkconsumer_cluster):
         for name in created:
             zkconsumer_cluster.admin.delete_topic(name)
 
@@ -138,7 +140,7 @@ def group(zkconsumer_cluster: Cluster, unique: Callable[[str], str], zk: KazooCl
     """Return the name of a group without znodes; delete its znodes after the test."""
     name = unique("g")
     yield name
-    if isinstance(zkconsumer_cluster, ExistingCluster):
+    if outlives_tests(zkconsumer_cluster):
         for found in zk.get_children("/consumers"):
             if found.startswith(name):
                 zk.delete(f"/consumers/{found}", recursive=True)

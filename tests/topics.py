@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 from kazoo.client import KazooClient
 from waiting import wait_for
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ZkConsumerError
+
+#: Environment variable that is set if the processes of ``pytest -n`` share a cluster.
+SHARED = "ZKCONSUMER_TEST_SHARED"
+
+
+def outlives_tests(cluster: DevCluster | ExistingCluster) -> bool:
+    """Return whether a cluster is still used after the tests, so that they must delete their topics and groups."""
+    return isinstance(cluster, ExistingCluster) and SHARED not in os.environ
 
 
 def end_offsets(cluster: DevCluster | ExistingCluster, topic: str, partitions: int) -> dict[int, int]:

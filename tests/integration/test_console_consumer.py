@@ -18,11 +18,11 @@ from kazoo.client import KazooClient
 from processes import kill
 from producing import numbers, produce
 from teardown import started
+from topics import outlives_tests
 from waiting import wait_for, wait_until_equal
 from znodes import members, owners, set_offsets, stored
 
 from zkconsumer import TopicPartition
-from zkconsumer.devcluster import ExistingCluster
 
 TOOL = (sys.executable, "-m", "zkconsumer", "console-consumer")
 
@@ -190,7 +190,7 @@ def test_topic_created_later_is_printed(
         produce(admin, name, 0, [b"here"])
         assert process.ended()[:2] == (0, b"here\n")
     finally:
-        if isinstance(zkconsumer_cluster, ExistingCluster):
+        if outlives_tests(zkconsumer_cluster):
             admin.delete_topic(name)
 
 

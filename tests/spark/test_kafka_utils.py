@@ -41,8 +41,8 @@ LETTERS = [b"a"] * 3 + [b"b"] * 5 + [b"c"] * 10
 
 
 @pytest.fixture
-def ssc(spark: Any) -> Iterator[StreamingContext]:
-    """A streaming context with a batch interval of 500 ms."""
+def ssc(spark: Any, topic: Topics, group: str) -> Iterator[StreamingContext]:
+    """A streaming context with a batch interval of 500 ms, which stops before topics and groups are deleted."""
     context = StreamingContext(spark.sparkContext, 0.5)
     yield context
     context.stop(stopSparkContext=False)

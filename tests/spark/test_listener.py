@@ -24,7 +24,7 @@ from zookeeper import zookeeper_client
 
 import zkconsumer.spark
 from zkconsumer.devcluster.servers import ZooKeeperServer
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.prometheus import ConsumerCollector
 from zkconsumer.spark.driver import commits, observed_query, query_listener
 from zkconsumer.spark.driver.query_health import find_trigger_interval
@@ -40,14 +40,29 @@ Queries = Callable[..., Query]
 
 @pytest.mark.slow
 def test_batch_of_once_trigger_is_committed(
-    zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str
+    zkconsumer_cluster: Cluster,
+    query: Queries,
+    topic: Topics,
+    zk: KazooClient,
+    group: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name, admin = topic(), zkconsumer_cluster.admin
     produce(admin, name, 0, numbers(0, 100))
+    known: list[list[Endpoint]] = []
+    commit = commits.commit_batch
+
+    def record_brokers(batch: commits.CompletedBatch, *others: Any) -> dict[TopicPartition, int]:
+        known.append(batch.known.before([]))
+        return commit(batch, *others)
+
+    monkeypatch.setattr(commits, "commit_batch", record_brokers)
     one = query(name, trigger={"once": True}, maxOffsetsPerTrigger=10)
     one.finish()
     assert one.count == 100, "Trigger.Once must ignore the limit"
     wait_until_equal(lambda: stored(zk, group, name), {0: "100"})
+    brokers = ",".join(sorted(f"{broker.host}:{broker.port}" for broker in known[0]))
+    assert brokers == ",".join(sorted(zkconsumer_cluster.bootstrap_servers.split(","))), "named by the planning process"
 
 
 @pytest.mark.slow

@@ -125,6 +125,7 @@ def _download(coordinate: str, folder: Path, transitive: bool) -> None:
         settings = os.environ.get("ZKCONSUMER_IVY_SETTINGS")
         command = [
             java(),
+            "-XX:TieredStopAtLevel=1",  # the process is too short for the optimizing compiler
             f"-Divy.default.ivy.user.dir={cache_folder() / 'ivy'}",
             *("-cp", str(spark_jars() / "*"), "org.apache.ivy.Main"),
             *(("-settings", settings) if settings else ()),
