@@ -148,8 +148,13 @@ class PageCalls:
             value = ValueAndTimestamp(value, timestamp)
         return value
 
-    def time(self) -> Any:
-        return self.rng.choice((*range(5),) * 3 + (*NUMBERS, True, 1.5, None))
+    def times(self, count: int) -> list[Any]:
+        """Return small numbers, often equal ones, so that entries are found; sometimes, one is any other value."""
+        rng = self.rng
+        times: list[Any] = [rng.randrange(rng.choice((1, 5))) for _ in range(count)]
+        if rng.random() < 0.3:
+            times[rng.randrange(count)] = rng.choice((*NUMBERS, True, 1.5, None))
+        return times
 
     def time_key(self) -> Any:
         """Return a key, often the last one or a longer one that starts with it."""
@@ -165,20 +170,18 @@ class PageCalls:
         return self.last_key
 
     def use_times(self) -> Callable[[MapSide], object]:
-        segment, key, time, second, value = (
-            self.time(),
-            self.time_key(),
-            self.time(),
-            self.time(),
-            self.value_object(),
-        )
+        segment, time, second = self.times(3)
+        key, value = self.time_key(), self.value_object()
         if self.rng.random() < 0.6:
             return self.with_callback(lambda side: side.times.put(segment, key, time, second, value))
         method = self.rng.choice(("get", "encode_key"))
         return self.with_callback(lambda side: getattr(side.times, method)(segment, key, time, second))
 
     def find_sessions(self) -> Callable[[MapSide], object]:
-        arguments = self.time(), self.time_key(), self.time(), self.time(), self.time(), self.rng.random() < 0.5
+        segment, first, last, latest_start = self.times(4)
+        if self.rng.random() < 0.8:
+            last = 4
+        arguments = segment, self.time_key(), first, last, latest_start, self.rng.random() < 0.5
         return self.with_callback(lambda side: side.times.find_sessions(*arguments))
 
     def with_callback(self, call: Callable[[MapSide], object]) -> Callable[[MapSide], object]:
