@@ -6,6 +6,8 @@ import re
 import sysconfig
 
 _FRAME = re.compile(r'\s+File "(?P<path>[^"]+)", line \d+')
+#: A log level, unless it is in quotation marks: Spark prints the level that a program sets.
+_ERROR = re.compile(r'ERROR(?!")')
 _PACKAGES = re.compile(r"site-packages/|\.zip/")
 
 
@@ -19,7 +21,7 @@ def find_errors(text: str) -> list[str]:
     The lines of several workers can be interleaved, and a worker can be killed before it has printed all lines.
     Therefore, each frame is checked on its own.
     """
-    return [line for line in text.splitlines() if "ERROR" in line or _has_foreign_frame(line)]
+    return [line for line in text.splitlines() if _ERROR.search(line) or _has_foreign_frame(line)]
 
 
 def _has_foreign_frame(line: str) -> bool:
