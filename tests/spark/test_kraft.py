@@ -97,7 +97,9 @@ def test_re_created_topic_is_detected_by_id(
 
     wait_for(create, what="the topic is re-created")
     produce(admin, name, 0, numbers(1000, 1080))
-    with pytest.raises(Exception, match=rf"PARTITIONS_DELETED. topic '{name}' was deleted and re-created \(id-"):
+    with pytest.raises(
+        Exception, match=rf"PARTITIONS_DELETED. topic '{name}' was deleted and re-created \(topic id id-"
+    ):
         query(name, trigger={"availableNow": True}).finish()
     one = query(name, trigger={"availableNow": True}, failOnDataLoss=False)
     one.finish()
