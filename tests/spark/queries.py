@@ -141,16 +141,14 @@ class Query:
 
 
 def is_committing(spark: Any) -> bool:
-    """Return whether the listener of the session has running queries or commits.
+    """Return whether the listener of the session has running queries, unhandled events or commits.
 
-    It commits the last batch of a query that has ended, for which the cluster must still be running. The health of
-    failed queries stays in its metrics.
+    It commits the last batch of a query that has ended, for which the cluster must still be running.
     """
     listener = zkconsumer.spark.register(spark)
     assert listener is not None
-    return any(name.type == "StreamingQuery" and name.name != "Health" for name in listener.metrics) or any(
-        thread.name.startswith("zkconsumer-commit-") for thread in threading.enumerate()
-    )
+    has_queries = bool(listener._queries) or not listener._events.empty()
+    return has_queries or any(thread.name.startswith("zkconsumer-commit-") for thread in threading.enumerate())
 
 
 class Gate:
