@@ -73,7 +73,6 @@ def test_compiled_module_equals_its_twin(name: str) -> None:
     ("name", "checks"),
     [
         pytest.param("decoder", ["topic-reference"], id="decoder-sample"),
-        pytest.param("pages", ["joined-page"], id="pages-sample", marks=pytest.mark.slow),
         *(pytest.param(name, [], id=f"{name}-all", marks=pytest.mark.slow) for name in TARGETS),
     ],
 )
