@@ -99,7 +99,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def events_are_not_limited_by_earlier_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Log the first event with each cause, even if an earlier test in this process logged it."""
-    monkeypatch.setattr(event_limits, "_limiter", event_limits.EventLimiter())
+    for name, state in vars(event_limits.EventLimiter()).items():
+        monkeypatch.setattr(event_limits._limiter, name, state)
 
 
 @pytest.fixture(autouse=True)

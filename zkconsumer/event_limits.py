@@ -29,15 +29,11 @@ class _Cause:
         since_s: start of the interval (``time.monotonic``).
         max_events: maximum number of events in an interval.
         events: number of events in the interval.
-        unlogged: number of occurrences since the last event.
-        log: logs the first of these occurrences with their number; None if there are none.
     """
 
     since_s: float
     max_events: int
     events: int = 0
-    unlogged: int = 0
-    log: Callable[[int], object] | None = None
 
 
 class EventLimiter:
@@ -46,7 +42,8 @@ class EventLimiter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._causes: OrderedDict[Hashable, _Cause] = OrderedDict()  # ordered by ``since_s``
-        self._unlogged: dict[Hashable, _Cause] = {}  # causes with unlogged occurrences
+        #: By cause, the function that logs the first unlogged occurrence, and the number of unlogged occurrences.
+        self._unlogged: dict[Hashable, tuple[Callable[[int], object], int]] = {}
 
     def add(
         self,
@@ -57,22 +54,29 @@ class EventLimiter:
         max_events: int = 1,
         is_deferred: bool = False,
     ) -> None:
-        """Count occurrences, and log them if the limit permits; see ``log_limited``."""
+        """Count occurrences, and log them now or in a later call.
+
+        Args:
+            cause: identifies the events that are limited together.
+            log: logs an event, given the number of occurrences since the previous event. The function of the first of
+                these occurrences is called.
+            amount: number of occurrences.
+            max_events: maximum number of events per minute.
+            is_deferred: whether to wait for ``log_unlogged``, so that one event contains all occurrences in a batch.
+        """
         with self._lock:
-            found = self._causes.get(cause)
-            if found is None:
-                found = self._causes[cause] = _Cause(time.monotonic(), max_events)
+            if cause not in self._causes:
+                self._causes[cause] = _Cause(time.monotonic(), max_events)
                 if len(self._causes) > _MAX_CAUSES:
                     oldest, _ = self._causes.popitem(last=False)
                     self._unlogged.pop(oldest, None)
-            found.unlogged += amount
-            found.log = found.log or log
-            self._unlogged[cause] = found
+            first, count = self._unlogged.get(cause, (log, 0))
+            self._unlogged[cause] = first, count + amount
             events = [] if is_deferred else self._take([cause])
         _log_all(events)
 
     def log_unlogged(self) -> None:
-        """See ``log_unlogged``."""
+        """Log the unlogged occurrences, unless the limit for their cause is reached. Call it after a batch."""
         if not self._unlogged:
             return
         with self._lock:
@@ -80,17 +84,16 @@ class EventLimiter:
         _log_all(events)
 
     def _take(self, causes: Iterable[Hashable]) -> list[tuple[Callable[[int], object], int]]:
-        """Return the functions that log the unlogged occurrences of ``causes``, and their numbers, up to the limits."""
+        """Remove and return the unlogged occurrences of ``causes``, up to the limits."""
         now_s, events = time.monotonic(), []
         for cause in causes:
-            found = self._unlogged[cause]
+            found = self._causes[cause]
             if now_s - found.since_s >= _INTERVAL_S:
                 found.since_s, found.events = now_s, 0
                 self._causes.move_to_end(cause)
-            if found.events < found.max_events and found.log is not None:
-                events.append((found.log, found.unlogged))
-                found.events, found.unlogged, found.log = found.events + 1, 0, None
-                del self._unlogged[cause]
+            if found.events < found.max_events:
+                found.events += 1
+                events.append(self._unlogged.pop(cause))
         return events
 
 
@@ -100,29 +103,5 @@ def _log_all(events: Iterable[tuple[Callable[[int], object], int]]) -> None:
 
 
 _limiter = EventLimiter()
-
-
-def log_limited(
-    cause: Hashable,
-    log: Callable[[int], object],
-    amount: int = 1,
-    *,
-    max_events: int = 1,
-    is_deferred: bool = False,
-) -> None:
-    """Count occurrences, and log them now or in a later call.
-
-    Args:
-        cause: identifies the events that are limited together.
-        log: logs an event, given the number of occurrences since the previous event. The function of the first of
-            these occurrences is called.
-        amount: number of occurrences.
-        max_events: maximum number of events per minute.
-        is_deferred: whether to wait for ``log_unlogged``, so that one event contains all occurrences in a batch.
-    """
-    _limiter.add(cause, log, amount, max_events=max_events, is_deferred=is_deferred)
-
-
-def log_unlogged() -> None:
-    """Log the occurrences that were not logged, unless the limit for their cause is reached. Call it after a batch."""
-    _limiter.log_unlogged()
+log_limited = _limiter.add
+log_unlogged = _limiter.log_unlogged
