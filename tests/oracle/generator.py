@@ -23,10 +23,16 @@ def scenario(rng: random.Random) -> Json:
     return _Scenario(rng).request if rng.random() < 0.6 else _StoreScenario(rng).request
 
 
+def waiting_scenario(rng: random.Random) -> Json:
+    """Return a request whose task waits for records of many partitions."""
+    return _WaitingScenario(rng).request
+
+
 class _Scenario:
     """Sources, processors with random programs, sinks, stores, and inputs."""
 
     IS_PERSISTENT = False
+    IDLE_MS: tuple[int, ...] = (0, 0, 0, 50, -1)
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -38,7 +44,7 @@ class _Scenario:
         self._schedules = 0
         self.request: Json = {"steps": self._steps(), "events": [], "outputs": OUTPUTS}
         self.request["config"] = {
-            "idle": rng.choice([0, 0, 0, 50, -1]),
+            "idle": rng.choice(self.IDLE_MS),
             **{
                 phase: rng.choice(["fail", "continue", "continue"])
                 for phase in ("deserialization", "processing", "production")
@@ -254,3 +260,34 @@ class _StoreScenario(_Scenario):
             value = f"#{rng.randrange(self.CALLS)};{rng.choice('xyz')}"
             key = rng.choice([None, ""]) if rng.random() < 0.05 else rng.choice(["a", "a", "ab", "b"])
             self.request["events"].append({"topic": "in", "key": key, "value": value, "ts": now})
+
+
+class _WaitingScenario(_Scenario):
+    """Many topics, some of whose partitions share a bucket of a Java hash table, and short advances of the clock."""
+
+    IDLE_MS = (0, 1, 30, 50)
+
+    def _steps(self) -> list[Json]:
+        rng = self._rng
+        self._stores, self._has_global = [], False
+        self._topics = [f"{name}-{rng.randrange(1000)}" for name in "abcdefghijklmnopqrstuvwxyz"[: rng.randint(2, 26)]]
+        selected = [
+            {"pattern": f"{topic}.*"} if rng.random() < 0.2 else {"topics": [topic]}
+            for topic in rng.sample(self._topics, len(self._topics))
+        ]
+        sources = [{"call": "source", "name": f"src-{i}", **choice} for i, choice in enumerate(selected)]
+        names = [step["name"] for step in sources]
+        return [
+            *sources,
+            {"call": "processor", "name": "p", "parents": names, "program": {"process": [["meta"], ["emit", None]]}},
+            {"call": "sink", "name": "sink", "topic": "out", "parents": ["p"]},
+        ]
+
+    def _add_events(self) -> None:
+        rng = self._rng
+        for _ in range(rng.randint(20, 60)):
+            if rng.random() < 0.5:
+                self.request["events"].append({"advance": rng.choice([1, 30, 50])})
+            else:
+                event = {"topic": rng.choice(self._topics), "key": "a", "value": "b", "ts": rng.randrange(1000)}
+                self.request["events"].append(event)

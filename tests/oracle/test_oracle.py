@@ -6,7 +6,7 @@ import os
 import random
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,14 @@ def test_invalid_topologies_are_rejected(oracle: Oracle, seeds: list[int]) -> No
             assert have_same_kind({"error": error_classes(refused.value)}, answer), (case, answer)
 
 
-def test_scenarios_have_equal_results(oracle: Oracle, seeds: list[int]) -> None:
-    for rng in generators(seeds, f"{SCENARIOS} scenarios"):
-        requests = [generator.scenario(rng) for _ in range(SCENARIOS)]
+@pytest.mark.parametrize(
+    "create", [generator.scenario, pytest.param(generator.waiting_scenario, marks=pytest.mark.slow)]
+)
+def test_scenarios_have_equal_results(
+    oracle: Oracle, seeds: list[int], create: Callable[[random.Random], dict[str, Any]]
+) -> None:
+    for rng in generators(seeds, f"{SCENARIOS} scenarios of {create.__name__}"):
+        requests = [create(rng) for _ in range(SCENARIOS)]
         answers = oracle.send(requests)
         for request, expected in zip(requests, answers, strict=True):
             assert_equal(programs.run(request), expected, request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -151,6 +152,26 @@ def test_task_idles_for_empty_partition() -> None:
     assert setup.task.is_processable()
     setup.add("b", [1])
     assert setup.task.is_processable()
+
+
+def test_partitions_of_one_bucket_are_waited_for_in_the_order_of_kafka_streams() -> None:
+    # Source: Kafka 3.9 TopologyTestDriver; the last two share a bucket of its hash table
+    topology = Topology()
+    for number, topic in enumerate(["in0", "in1", "pattern2-[ab]+1?", "mi[a-f]"]):
+        topology.add_source(f"src-{number}", topic)
+    topology.add_sink("sink", "out", *(f"src-{number}" for number in range(4)))
+    with TopologyTestDriver(topology, replace(TEXT, max_task_idle_ms=50)) as driver:
+        mid, in0 = driver.create_input_topic("mi[a-f]"), driver.create_input_topic("in0")
+        in1, out = driver.create_input_topic("in1"), driver.create_output_topic("out")
+        in0.pipe_input("a", "1", 0)
+        driver.advance_wall_clock_time(50)
+        mid.pipe_input("a", "2", 0)
+        in1.pipe_input("a", "3", 0)
+        assert len(out) == 0
+
+        driver.advance_wall_clock_time(50)
+
+        assert out.read_values() == ["1"]
 
 
 def test_idle_time_starts_again_after_lag() -> None:

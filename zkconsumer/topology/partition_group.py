@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 
+from zkconsumer.javahash import java_hash
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.columns import SourceColumns
 from zkconsumer.topology.java_order import PriorityQueue, hash_order, topic_partition_hash
@@ -43,8 +44,7 @@ class PartitionGroup:
         max_waiting: int | None = None,
         max_waiting_bytes: int | None = None,
     ) -> None:
-        ordered = hash_order(queues, lambda queue: topic_partition_hash(*queue.partition))
-        self.queues: Mapping[TopicPartition, RecordQueue] = {queue.partition: queue for queue in ordered}
+        self.queues: Mapping[TopicPartition, RecordQueue] = {queue.partition: queue for queue in _wait_order(queues)}
         self.deadlines: dict[TopicPartition, int] = {}
         self.is_enforced = False
         self.allowed = sys.maxsize
@@ -177,3 +177,19 @@ class PartitionGroup:
     def heap_order(self) -> list[TopicPartition]:
         """Return the non-empty partitions in heap order, which determines the order of equal timestamps."""
         return [queue.partition for queue in self._nonempty.items]
+
+
+def _wait_order(queues: Iterable[RecordQueue]) -> list[RecordQueue]:
+    """Return the queues in the order in which Kafka Streams waits for empty ones.
+
+    It waits for one partition after another, so the order determines how long a task waits.
+
+    Source: Kafka 3.9 TopologyTestDriver.partitionsByInputTopic and StreamTask.createPartitionQueues, which copy the
+    partitions to three hash tables.
+    """
+
+    def hash_of(queue: RecordQueue) -> int:
+        return topic_partition_hash(*queue.partition)
+
+    by_topic = hash_order(queues, lambda queue: java_hash(queue.partition.topic))
+    return hash_order(hash_order(by_topic, hash_of, copied=True), hash_of)
