@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from waiting import wait_for
 from zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig, create_consumer
-from zkconsumer.devcluster import DevCluster, JarsUnavailableError, ServerFailedError
+from zkconsumer.devcluster import DevCluster, JarsUnavailableError, ServerFailedError, jars
 from zkconsumer.devcluster.jars import resolve
 from zkconsumer.devcluster.process import ServerProcess
 from zkconsumer.devcluster.servers import pinned_versions
@@ -294,6 +296,52 @@ def test_missing_version_names_existing_ones(tmp_path: Path, monkeypatch: pytest
         "the Maven repository has no version 3.9 of org.apache.kafka:kafka_2.13; available versions: "
         f"{', '.join(pinned_versions())}"
     )
+
+
+POM = "<project><groupId>org.example</groupId><artifactId>{}</artifactId><version>1</version></project>"
+
+
+class _Repository(BaseHTTPRequestHandler):
+    """A repository of jars without dependencies, which sends no jar before two are requested."""
+
+    both = threading.Barrier(2, timeout=60)
+
+    def do_GET(self) -> None:
+        if self.path.endswith(".jar"):
+            self.both.wait()
+        self.do_HEAD()
+        self.wfile.write(self._content())
+
+    def do_HEAD(self) -> None:
+        content = self._content()
+        self.send_response(200 if content else 404)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+
+    def _content(self) -> bytes:
+        path = Path(self.path)
+        return {".jar": b"jar", ".pom": POM.format(path.parts[-3]).encode()}.get(path.suffix, b"")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.slow
+def test_pinned_jars_are_downloaded_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned = {f"org.example:{name}:1": {f"org.example_{name}-1.jar": sha256(b"jar").hexdigest()} for name in "ab"}
+    monkeypatch.setattr(jars, "pins", lambda: pinned)
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Repository) as server:
+        serving = in_thread(server.serve_forever)
+        settings = tmp_path / "ivysettings.xml"
+        settings.write_text(SETTINGS.replace("127.0.0.1:1", f"127.0.0.1:{server.server_port}"))
+        monkeypatch.setenv("ZKCONSUMER_IVY_SETTINGS", str(settings))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+        jars.resolve_pinned()
+        server.shutdown()
+        serving.result()
+
+    assert {path.name for path in (tmp_path / "cache").rglob("*.jar")} == {"org.example_a-1.jar", "org.example_b-1.jar"}
 
 
 def test_jars_with_other_checksums_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

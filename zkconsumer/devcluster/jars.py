@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -35,6 +36,12 @@ SPARKS_OWN = (
 
 #: Pattern of Ivy messages about an unreachable repository.
 _UNREACHABLE = re.compile("Server access|Host .* not found|ERROR|Exception", re.IGNORECASE)
+
+#: Number of simultaneous downloads of ``resolve_pinned``; they mostly wait for the repository.
+_DOWNLOADS = 4
+
+#: Clears the line of a terminal, because the progress of several downloads replaces one another.
+_CLEAR = "\r\033[K"
 
 _PATTERN = "[organisation]_[artifact]-[revision](-[classifier]).[ext]"
 
@@ -74,20 +81,25 @@ def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
     """
     folder = cache_folder() / "jars" / coordinate.replace(":", "_")
     if not folder.is_dir():
-        make_directory(folder.parent, CACHE_VARIABLE)
-        with (folder.parent / ".lock").open("w") as lock:
+        # Each coordinate has its own Ivy cache, because Ivy processes corrupt a cache that they share.
+        ivy = cache_folder() / "ivy" / folder.name
+        for directory in (folder.parent, ivy.parent):
+            make_directory(directory, CACHE_VARIABLE)
+        with ivy.with_name(f"{ivy.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be downloading the jars
             if not folder.is_dir():
-                _download(coordinate, folder, transitive)
+                _download(coordinate, folder, transitive, ivy)
+                shutil.rmtree(ivy)
     jars = tuple(sorted(folder.glob("*.jar")))
     _verify(coordinate, folder, jars)
     return jars
 
 
 def resolve_pinned() -> None:
-    """Download all pinned jars that are not cached yet."""
-    for coordinate in pins():
-        resolve(coordinate, transitive=coordinate not in SPARKS_OWN)
+    """Download all pinned jars that are not cached yet, several coordinates at a time."""
+    largest_first = sorted(pins().items(), key=lambda pin: -len(pin[1]))
+    with ThreadPoolExecutor(_DOWNLOADS, "zkconsumer-jars") as pool:
+        list(pool.map(lambda pin: resolve(pin[0], transitive=pin[0] not in SPARKS_OWN), largest_first))
 
 
 def classpath(jars: Sequence[Path]) -> str:
@@ -119,17 +131,17 @@ def _verify(coordinate: str, folder: Path, jars: Sequence[Path]) -> None:
         )
 
 
-def _download(coordinate: str, folder: Path, transitive: bool) -> None:
+def _download(coordinate: str, folder: Path, transitive: bool, ivy: Path) -> None:
     group, name, version = coordinate.split(":")
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         settings = os.environ.get("ZKCONSUMER_IVY_SETTINGS")
         command = [
             java(),
             "-XX:TieredStopAtLevel=1",  # the process is too short for the optimizing compiler
-            f"-Divy.default.ivy.user.dir={cache_folder() / 'ivy'}",
+            f"-Divy.default.ivy.user.dir={ivy}",
             *("-cp", str(spark_jars() / "*"), "org.apache.ivy.Main"),
             *(("-settings", settings) if settings else ()),
-            *("-cache", str(cache_folder() / "ivy" / "cache")),
+            *("-cache", str(ivy / "cache")),
             *("-dependency", group, name, version),
             *("-confs", "default,runtime,master" if transitive else "master"),
             *(() if transitive else ("-notransitive",)),
@@ -177,10 +189,10 @@ def _run_with_progress(command: Sequence[str], coordinate: str) -> str | None:
             if "[SUCCESSFUL ]" in line:
                 done += 1
             if interactive:
-                took = time.monotonic() - started
-                print(f"\rdownloading {coordinate}: {done} jars, {took:.0f} s ", end="", file=sys.stderr, flush=True)
+                progress = f"{done} jars, {time.monotonic() - started:.0f} s"
+                print(f"{_CLEAR}downloading {coordinate}: {progress} ", end="", file=sys.stderr, flush=True)
     took = time.monotonic() - started
-    print("\r" if interactive else "", end="", file=sys.stderr)
+    print(_CLEAR if interactive else "", end="", file=sys.stderr)
     if ivy.returncode:
         return "".join(output)
     print(f"downloaded {coordinate}: {done} jars in {took:.0f} s", file=sys.stderr, flush=True)
