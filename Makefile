@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 JARS := $(VENV)/.jars
 COMPILED := zkconsumer/fetcher/_decode.c zkconsumer/topology/_loop.c zkconsumer/topology/stores/_pages.c
 # Number of test processes: more than cores, because tests mostly wait for servers.
-WORKERS ?= 3
+WORKERS ?= 4
 # Without this, Python would compile all modules again in each of the hundreds of processes that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 

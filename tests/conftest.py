@@ -14,6 +14,7 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,19 +50,20 @@ def pytest_configure() -> None:
     settings.load_profile("zkconsumer")
 
 
-def _split_scope(nodeid: str) -> str:
+def _split_scope(nodeid: str, *, has_slow: bool) -> str:
     """Return the name of a test's group. The tests of a group run in the same process, one after another.
 
-    All fault tests are in one group, because they depend on timing. Spark tests share two sessions, because the JVM of
-    each new session compiles all of Spark again; the two groups take about the same time. Other tests are grouped by
-    file.
+    All fault tests are in one group, because they depend on timing. Spark tests share a session, because the JVM of
+    each new session compiles all of Spark again; with slow tests, they share two sessions, and the two groups take
+    about the same time. Other tests are grouped by file.
     """
     file, _, _ = nodeid.partition("::")
     *folders, name = file.split("/")
     if "faults" in folders:
         return "faults"
     if "spark" in folders:
-        return "Spark, first part" if name < "test_p" or name.startswith("test_streams") else "Spark, second part"
+        is_late = name >= "test_p" and not name.startswith("test_streams")
+        return "Spark, second part" if has_slow and is_late else "Spark"
     return file
 
 
@@ -82,7 +84,7 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Return the scheduler that distributes tests among the processes of ``pytest -n``."""
     scheduling = LoadScopeScheduling(config, log)
-    scheduling._split_scope = _split_scope
+    scheduling._split_scope = partial(_split_scope, has_slow=config.option.markexpr != "not slow")
     return scheduling
 
 
