@@ -61,6 +61,7 @@ def examined(cluster: DevCluster, group: str, capfd: pytest.CaptureFixture[str])
     }
 
 
+@pytest.mark.slow
 def test_partition_without_leader_stalls(
     cluster: DevCluster,
     member: Members,

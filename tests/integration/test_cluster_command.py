@@ -119,6 +119,7 @@ def left(environment: dict[str, str]) -> list[str]:
 # ---- in the background --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_detached_cluster_is_reported_used_and_stopped(run: Run, environment: dict[str, str]) -> None:
     port = free_port()
     up = run("up", "--detach", "--brokers=1", "--chroot=/kafka", "--topic=orders:4", f"--zookeeper-port={port}")

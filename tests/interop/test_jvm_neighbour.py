@@ -30,9 +30,9 @@ from .neighbours import Neighbours
 Child = Callable[..., ChildConsumer]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_joins_and_kills_lose_nothing(rounds: int, neighbours: Callable[..., Neighbours]) -> None:
+def test_joins_and_kills_lose_nothing(neighbours: Callable[..., Neighbours]) -> None:
     """A killed member repeats at most the records of one commit interval."""
     group = neighbours()
     most = group.load.per_second * COMMIT_INTERVAL_MS / 1000
@@ -45,7 +45,7 @@ def test_joins_and_kills_lose_nothing(rounds: int, neighbours: Callable[..., Nei
         group.load.wait_for_more(len(repeated) * 7 % 10 * int(group.load.per_second) // 10)
 
     ours = group.join(our_consumer)
-    for turn in range(1, rounds + 1):
+    for turn in (1, 2, 3):
         jvm = group.join(jvm_consumer)
         step(f"{turn}: the JVM joined")
         group.kill(ours)
@@ -196,13 +196,13 @@ def test_two_joins_wait_for_one_handover(
 @pytest.mark.parametrize(
     ("option", "expression", "is_selected"),
     [
-        ("--whitelist", "{start}.*", True),
-        ("--whitelist", " 'other, {start}-[0-9a-f]+' ", True),
-        ("--whitelist", "{start}", False),
+        pytest.param("--whitelist", "{start}.*", True, marks=pytest.mark.slow),
+        pytest.param("--whitelist", " 'other, {start}-[0-9a-f]+' ", True),
+        pytest.param("--whitelist", "{start}", False, marks=pytest.mark.slow),
         # 1.1.1 escapes the expression twice and registers a pattern that matches nothing, and uses that pattern.
-        ("--whitelist", "{start}\\-.*", False),
-        ("--blacklist", "other|{start}x.*", True),
-        ("--blacklist", "(?:o|{start}).+", False),
+        pytest.param("--whitelist", "{start}\\-.*", False),
+        pytest.param("--blacklist", "other|{start}x.*", True, marks=pytest.mark.slow),
+        pytest.param("--blacklist", "(?:o|{start}).+", False, marks=pytest.mark.slow),
     ],
 )
 def test_jvm_with_filter_gets_its_share(

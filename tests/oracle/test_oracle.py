@@ -20,11 +20,11 @@ from .comparison import error_classes, essence, have_same_kind
 from .oracle import Oracle, pinned_checksum, source_checksum
 
 #: Numbers of topologies, invalid topologies and scenarios for each seed.
-TOPOLOGIES, INVALID, SCENARIOS = 60, 40, 60
+TOPOLOGIES, INVALID, SCENARIOS = 20, 15, 20
 
 SEEDS = [
     pytest.param(1, id="sample"),
-    pytest.param(10, id="all", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+    pytest.param(30, id="all", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
 ]
 
 

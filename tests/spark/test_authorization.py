@@ -39,7 +39,7 @@ CLIENTS = {
     "dstream": [Moment.START, Moment.RUN],
 }
 #: The cases in ``make test``.
-FAST = {"batch-read-start-kraft", "stream-describe-replay-kraft"}
+FAST = {"batch-read-start-kraft"}
 
 clusters = pytest.fixture(scope="module")(running_clusters)
 

@@ -139,7 +139,8 @@ def test_batch_decoder_isolates_failing_record(
         assert sorted(bad) == [b"x17", b"x600"]
 
 
-@pytest.mark.parametrize("trigger", [pytest.param(None, marks=pytest.mark.slow), NOW], ids=["always", "now"])
+@pytest.mark.slow
+@pytest.mark.parametrize("trigger", [None, NOW], ids=["always", "now"])
 def test_end_of_stream_ends_query_after_batch(
     trigger: dict[str, Any] | None,
     zkconsumer_cluster: Cluster,

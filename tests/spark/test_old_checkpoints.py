@@ -116,7 +116,7 @@ class Old:
             change_strings(file, lambda text: whole.get(text, text.replace(self.about["folder"], str(self.folder))))
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=[VERSIONS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in VERSIONS[1:])])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Old]:
     """Copy a checkpoint: ``old("structured")``."""
     return lambda kind: Old(request.param, kind, tmp_path)

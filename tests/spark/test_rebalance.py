@@ -95,6 +95,7 @@ def test_partitions_move_to_consumer_and_back_exactly_once(
     assert one.state["rereadRecords"] == 0
 
 
+@pytest.mark.slow
 def test_batch_beyond_handover_is_counted_and_lost_nothing(
     zkconsumer_cluster: Cluster, query: Queries, gate: Gate, plain: Plains, topic: Topics, group: str, zk: KazooClient
 ) -> None:

@@ -423,12 +423,13 @@ ALONE = {**WITH_BROKERS, "membership": "none", "zookeeper.connect": None}
 FROM_GROUP = {**MEMBER, "resumeFrom": "group"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param(MEMBER, WITH_BROKERS, id="bootstrap servers added", marks=pytest.mark.slow),
-        pytest.param(WITH_BROKERS, MEMBER, id="bootstrap servers removed", marks=pytest.mark.slow),
-        pytest.param(MEMBER, ALONE, id="without group and ZooKeeper", marks=pytest.mark.slow),
+        pytest.param(MEMBER, WITH_BROKERS, id="bootstrap servers added"),
+        pytest.param(WITH_BROKERS, MEMBER, id="bootstrap servers removed"),
+        pytest.param(MEMBER, ALONE, id="without group and ZooKeeper"),
         pytest.param(MEMBER, FROM_GROUP, id="from the group"),
     ],
 )

@@ -31,21 +31,18 @@ def oracle() -> Iterator[Oracle]:
         yield running
 
 
-@pytest.mark.parametrize(
-    ("count", "events", "max_batches"),
-    [
-        pytest.param(4, 12, 10, id="sample"),
-        pytest.param(40, 25, 25, id="all", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
-    ],
-)
-def test_query_equals_driver_and_tasks_in_memory(
-    spark: Any, oracle: Oracle, folder: Path, count: int, events: int, max_batches: int
-) -> None:
+#: Numbers of pipelines, of events of each, and of batches in which these are processed.
+PIPELINES, EVENTS, BATCHES = 40, 25, 25
+
+
+@pytest.mark.slow  # test_streams_oracle.py has a sample of topologies on Spark, oracle/test_dsl_oracle.py of pipelines
+@pytest.mark.timeout(600)
+def test_query_equals_driver_and_tasks_in_memory(spark: Any, oracle: Oracle, folder: Path) -> None:
     seed = int(os.environ.get("ORACLE_SEED", secrets.randbits(32)))
-    print(f"ORACLE_SEED={seed}: {count} pipelines")
+    print(f"ORACLE_SEED={seed}: {PIPELINES} pipelines")
     rng = random.Random(seed)
-    scenarios = PipelineScenarios(rng, oracle, max_batches)
-    scenarios.add(count, events)
+    scenarios = PipelineScenarios(rng, oracle, BATCHES)
+    scenarios.add(PIPELINES, EVENTS)
     print("  " + ", ".join(f"{number} {what}" for what, number in sorted(scenarios.counts.items())))
 
     results = run_cases(spark, scenarios.cases, folder, rng)
@@ -57,8 +54,8 @@ def test_query_equals_driver_and_tasks_in_memory(
         differences += compare(case, 0, result, totals) + compare_with_driver(case, result.outputs)
     print("  " + ", ".join(f"{number} {what}" for what, number in totals.items()))
     assert not differences, f"{len(differences)} differences:\n" + "\n".join(differences[:3])
-    assert len(results) == count
-    assert totals["outputs"] > count
+    assert len(results) == PIPELINES
+    assert totals["outputs"] > PIPELINES
 
 
 def compare_with_driver(case: PipelineCase, outputs: list[Json]) -> list[str]:

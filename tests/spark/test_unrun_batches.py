@@ -113,10 +113,8 @@ def test_batch_that_was_not_run_is_read_later(
     assert "batch_failed" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    "planned",
-    [pytest.param([2], id="not_rescheduled", marks=pytest.mark.slow), pytest.param([2, 3, 4], id="rescheduled")],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("planned", [[2], [2, 3, 4]], ids=["not_rescheduled", "rescheduled"])
 def test_recovered_context_reads_batch_that_was_not_run(
     spark: Any,
     streams: Streams,
