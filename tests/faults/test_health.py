@@ -66,12 +66,12 @@ def test_partition_without_leader_stalls(
     cluster: DevCluster,
     member: Members,
     topic: Topics,
-    load: Loads,
     zk: KazooClient,
     doctor: Callable[[], dict[str, set[str]]],
 ) -> None:
     name = topic(partitions=2)
-    load(name, 2)
+    for partition in range(2):
+        produce(cluster.admin, name, partition, numbers(0, 50))
     one = member({name: 1})
     one.wait_for_more(100)
     wait_until_healthy(one)
