@@ -162,7 +162,7 @@ def test_topology_runs_with_packed_packages(
         def counts() -> list[tuple[bytes, int]]:
             return sorted((key, int.from_bytes(value)) for key, value in output.read() if key != b"total")
 
-        wait_for(has_all, 120, what="all records are counted")
+        wait_for(has_all, 240, what="all records are counted")
         assert counts() == [(b"a", 1), (b"a", 1), (b"a", 2), (b"a", 2), (b"b", 1), (b"b", 1)]
         driver.send_signal(signal.SIGTERM)
         assert driver.wait(60) == 0, spark.log("driver")[-4000:]

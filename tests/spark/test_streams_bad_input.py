@@ -38,7 +38,7 @@ sys.path.append(str(Path(__file__).parent / "on_path"))
 topologies: Any = importlib.import_module("streams_topologies")
 ticking: Callable[[str, str], Topology] = topologies.ticking
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 #: Maximum seconds for a start with its first batches.
 START_S = 90.0
@@ -130,7 +130,7 @@ def run_driver(
             **settings,
         }
         driver = start(folder / f"driver-{next(numbers)}", wanted)
-        return driver.wait(60), driver.log
+        return driver.wait(150), driver.log
 
     with started(Driver, Driver.kill) as start:
         yield run
@@ -396,7 +396,7 @@ def test_full_disk_ends_application_and_keeps_state(
     assert guarantee == "at_least_once" or len(counts_of(output)) == 3
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("mount", "error"),
     [
