@@ -18,7 +18,7 @@ import pytest
 from aliases import Cluster
 from kazoo.client import KazooClient
 from producing import numbers, produce
-from waiting import wait_for
+from waiting import wait_for, wait_until_equal
 from znodes import members, stored
 
 from zkconsumer.devcluster.process import free_port
@@ -153,7 +153,7 @@ def test_signals_end_example(
     properties.write_text(f"{properties.read_text()}auto.commit.interval.ms=50\n")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            wait_for(lambda: len(stored(zk, group, orders)) == 2, what="all messages are consumed")
+            wait_until_equal(lambda: stored(zk, group, orders), {0: "10", 1: "10"})
             process.send_signal(signal.SIGINT)
             process.send_signal(signal.SIGTERM)
             _, errors = process.communicate(timeout=30)
