@@ -233,7 +233,7 @@ def played(
 @pytest.mark.parametrize(
     ("setting", "events"),
     [
-        pytest.param(RANGE, 6, marks=pytest.mark.timeout(200)),
+        pytest.param(RANGE, 4, marks=pytest.mark.timeout(200)),
         pytest.param(RANGE, 30, marks=[pytest.mark.slow, pytest.mark.timeout(1500)]),
         pytest.param(ROUND_ROBIN_1, 10, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
         pytest.param(ROUND_ROBIN_0, 10, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),

@@ -141,6 +141,7 @@ def test_offset_checkers_agree(
     assert rows(ours) == rows(theirs)
 
 
+@pytest.mark.slow
 def test_consumer_groups_output_equals_that_of_jvm(
     admin: Any, topic: Topics, consumer: Consumers, group: str, zk: KazooClient, at: str, run: Run
 ) -> None:

@@ -138,6 +138,7 @@ def test_future_timestamp_does_not_stop_others(zkconsumer_cluster: Cluster, quer
     assert one.offsets.total() == 21
 
 
+@pytest.mark.slow
 def test_event_times_are_taken_from_decoder(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
     produce(admin, name, 0, [b"%d" % (minute * MINUTE) for minute in range(6)])

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.timeout(120)
 Queries = Callable[..., Query]
 
 
+@pytest.mark.slow
 def test_query_without_commits_changes_no_offset(
     zkconsumer_cluster: Cluster, query: Queries, topic: Topics, zk: KazooClient, group: str, store: Callable[..., None]
 ) -> None:
