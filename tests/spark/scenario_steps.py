@@ -28,17 +28,19 @@ class Step(NamedTuple):
         tick_ms: time of the tick, in milliseconds; None if there is none.
         chunk_size: maximum number of records in a fetched chunk.
         lags: number of records after the batch, by topic.
+        ends: end of the range of the batch, by topic; 0, or the offset after the last record, where it is missing.
     """
 
     records: list[SourceRecord]
     tick_ms: int | None = None
     chunk_size: int = 1
     lags: Mapping[str, int] = {}
+    ends: Mapping[str, int] = {}
 
     @property
     def is_empty(self) -> bool:
         """Whether the task receives nothing."""
-        return not self.records and self.tick_ms is None
+        return not self.records and self.tick_ms is None and not self.ends
 
     def by_topic(self) -> dict[str, list[SourceRecord]]:
         """Return the records by topic."""

@@ -87,8 +87,8 @@ class TaskInMemory:
         task.run()
         if step.tick_ms is not None:
             task.punctuate_wall_clock()
-        # As in the rows for the operator, each range ends at offset 0, unless it has records.
-        task.skip_to({TopicPartition(topic, self._partition): 0 for topic in step.lags})
+        ends = {**dict.fromkeys(step.lags, 0), **step.ends}
+        task.skip_to({TopicPartition(topic, self._partition): end for topic, end in ends.items()})
         task.commit()
         task._stores.clear_caches()  # a task on Spark starts each batch with empty record caches
         return sent_records(task.take_output().records())

@@ -211,6 +211,7 @@ def create_steps(records: Mapping[str, list[SourceRecord]], partition: int, batc
     steps, positions = [], dict.fromkeys(records, 0)
     for batch in batches:
         received: list[SourceRecord] = []
+        ends = {topic: batch.ranges[topic, partition][1] for topic in records if (topic, partition) in batch.ranges}
         for topic, of_topic in records.items():
             position = positions[topic]
             start, end = batch.ranges.get((topic, partition), (position, position))
@@ -219,7 +220,7 @@ def create_steps(records: Mapping[str, list[SourceRecord]], partition: int, batc
             )
             received += [record for record in of_topic if start <= record.offset < end]
             positions[topic] = end
-        step = Step(received, batch.tick_ms)
+        step = Step(received, batch.tick_ms, ends=ends)
         if not step.is_empty:
             steps.append(step)
     for topic, of_topic in records.items():
