@@ -242,18 +242,40 @@ def test_failed_start_shows_end_of_log() -> None:
 SETTINGS = """
 <ivysettings>
   <settings defaultResolver="nowhere"/>
-  <resolvers><ibiblio name="nowhere" m2compatible="true" root="http://127.0.0.1:1/maven2"/></resolvers>
+  <resolvers><ibiblio name="nowhere" m2compatible="true" root="http://127.0.0.1:{port}/maven2"/></resolvers>
 </ivysettings>
 """
 
 
+@pytest.fixture
+def use_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Use only the repository at a port, and an empty cache."""
+
+    def use(port: int) -> None:
+        settings = tmp_path / "ivysettings.xml"
+        settings.write_text(SETTINGS.format(port=port))
+        monkeypatch.setenv("ZKCONSUMER_IVY_SETTINGS", str(settings))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    return use
+
+
+@contextlib.contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """Serve a repository, and yield its port."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = in_thread(server.serve_forever)
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.result()
+
+
 def test_unavailable_jars_are_reported_with_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, use_repository: Callable[[int], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    settings = tmp_path / "ivysettings.xml"
-    settings.write_text(SETTINGS)
-    monkeypatch.setenv("ZKCONSUMER_IVY_SETTINGS", str(settings))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    use_repository(1)
 
     with pytest.raises(JarsUnavailableError) as raised:
         resolve("org.example:does-not-exist:1.2.3")
@@ -279,18 +301,11 @@ class _EmptyRepository(BaseHTTPRequestHandler):
         pass
 
 
-def test_missing_version_names_existing_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _EmptyRepository) as server:
-        serving = in_thread(server.serve_forever)
-        settings = tmp_path / "ivysettings.xml"
-        settings.write_text(SETTINGS.replace("127.0.0.1:1", f"127.0.0.1:{server.server_port}"))
-        monkeypatch.setenv("ZKCONSUMER_IVY_SETTINGS", str(settings))
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
+def test_missing_version_names_existing_ones(use_repository: Callable[[int], None]) -> None:
+    with serving(_EmptyRepository) as port:
+        use_repository(port)
         with pytest.raises(JarsUnavailableError) as raised:
             resolve("org.apache.kafka:kafka_2.13:3.9")
-        server.shutdown()
-        serving.result()
 
     assert str(raised.value) == (
         "the Maven repository has no version 3.9 of org.apache.kafka:kafka_2.13; available versions: "
@@ -327,19 +342,15 @@ class _Repository(BaseHTTPRequestHandler):
 
 
 @pytest.mark.slow
-def test_pinned_jars_are_downloaded_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pinned_jars_are_downloaded_at_the_same_time(
+    tmp_path: Path, use_repository: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pinned = {f"org.example:{name}:1": {f"org.example_{name}-1.jar": sha256(b"jar").hexdigest()} for name in "ab"}
     monkeypatch.setattr(jars, "pins", lambda: pinned)
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Repository) as server:
-        serving = in_thread(server.serve_forever)
-        settings = tmp_path / "ivysettings.xml"
-        settings.write_text(SETTINGS.replace("127.0.0.1:1", f"127.0.0.1:{server.server_port}"))
-        monkeypatch.setenv("ZKCONSUMER_IVY_SETTINGS", str(settings))
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
+    with serving(_Repository) as port:
+        use_repository(port)
         jars.resolve_pinned()
-        server.shutdown()
-        serving.result()
 
     assert {path.name for path in (tmp_path / "cache").rglob("*.jar")} == {"org.example_a-1.jar", "org.example_b-1.jar"}
 
