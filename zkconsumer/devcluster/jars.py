@@ -82,14 +82,14 @@ def resolve(coordinate: str, *, transitive: bool = True) -> tuple[Path, ...]:
     folder = cache_folder() / "jars" / coordinate.replace(":", "_")
     if not folder.is_dir():
         # Each coordinate has its own Ivy cache, because Ivy processes corrupt a cache that they share.
-        ivy = cache_folder() / "ivy" / folder.name
-        for directory in (folder.parent, ivy.parent):
+        work_directory = cache_folder() / "ivy" / folder.name
+        for directory in (folder.parent, work_directory.parent):
             make_directory(directory, CACHE_VARIABLE)
-        with ivy.with_name(f"{ivy.name}.lock").open("w") as lock:
+        with work_directory.with_name(f"{work_directory.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be downloading the jars
             if not folder.is_dir():
-                _download(coordinate, folder, transitive, ivy)
-                shutil.rmtree(ivy)
+                _download(coordinate, folder, transitive, work_directory)
+                shutil.rmtree(work_directory)
     jars = tuple(sorted(folder.glob("*.jar")))
     _verify(coordinate, folder, jars)
     return jars
@@ -131,17 +131,17 @@ def _verify(coordinate: str, folder: Path, jars: Sequence[Path]) -> None:
         )
 
 
-def _download(coordinate: str, folder: Path, transitive: bool, ivy: Path) -> None:
+def _download(coordinate: str, folder: Path, transitive: bool, work_directory: Path) -> None:
     group, name, version = coordinate.split(":")
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         settings = os.environ.get("ZKCONSUMER_IVY_SETTINGS")
         command = [
             java(),
             "-XX:TieredStopAtLevel=1",  # the process is too short for the optimizing compiler
-            f"-Divy.default.ivy.user.dir={ivy}",
+            f"-Divy.default.ivy.user.dir={work_directory}",
             *("-cp", str(spark_jars() / "*"), "org.apache.ivy.Main"),
             *(("-settings", settings) if settings else ()),
-            *("-cache", str(ivy / "cache")),
+            *("-cache", str(work_directory / "cache")),
             *("-dependency", group, name, version),
             *("-confs", "default,runtime,master" if transitive else "master"),
             *(() if transitive else ("-notransitive",)),
