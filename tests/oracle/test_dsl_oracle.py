@@ -23,7 +23,11 @@ from .oracle import Oracle
 _CACHE_BYTES = 10 * 1024 * 1024
 _EVENTS = 25
 
-SIZES = [pytest.param(15, id="sample"), pytest.param(300, id="all", marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+#: Number of pipelines, and how many of them must at least run without an error.
+SIZES = [
+    pytest.param(15, 9, id="sample"),
+    pytest.param(300, 240, id="all", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +42,8 @@ def seed() -> int:
     return int(os.environ.get("ORACLE_SEED", secrets.randbits(32)))
 
 
-@pytest.mark.parametrize("count", SIZES)
-def test_pipelines_have_equal_results(oracle: Oracle, seed: int, count: int) -> None:
+@pytest.mark.parametrize(("count", "least"), SIZES)
+def test_pipelines_have_equal_results(oracle: Oracle, seed: int, count: int, least: int) -> None:
     print(f"ORACLE_SEED={seed}: {count} pipelines")
     rng, outcomes, rebuilt = random.Random(seed), Counter[Outcome](), 0
     for number in range(count):
@@ -52,7 +56,7 @@ def test_pipelines_have_equal_results(oracle: Oracle, seed: int, count: int) -> 
             rebuilt += 1
     print("  " + ", ".join(f"{outcome.value}: {number}" for outcome, number in outcomes.items()))
     print(f"  {rebuilt} pipelines also with rebuilt tasks")
-    assert outcomes[Outcome.EQUAL] > count * 0.6
+    assert outcomes[Outcome.EQUAL] > least
 
 
 def test_invalid_pipelines_are_rejected(oracle: Oracle, seed: int) -> None:

@@ -141,13 +141,13 @@ def test_future_timestamp_does_not_stop_others(zkconsumer_cluster: Cluster, quer
 @pytest.mark.slow
 def test_event_times_are_taken_from_decoder(zkconsumer_cluster: Cluster, query: Queries, topic: Topics) -> None:
     name, admin = topic(partitions=2), zkconsumer_cluster.admin
-    produce(admin, name, 0, [b"%d" % (minute * MINUTE) for minute in range(6)])
-    produce(admin, name, 1, [b"%d" % (minute * MINUTE) for minute in range(3, 9)])
+    produce(admin, name, 0, [b"%d" % (minute * MINUTE) for minute in range(10)])
+    produce(admin, name, 1, [b"%d" % (minute * MINUTE) for minute in range(5, 15)])
     one = query(name, trigger=NOW, decoder="times_of_values:Times", maxAlignmentLag="2m")
     one.finish()
     found = [batch.table.to_pylist() for batch in one.batches]
     assert [row["minute"] for row in found[0]] == [0, 1, 2]
-    assert sum(len(rows) for rows in found) == 12
+    assert sum(len(rows) for rows in found) == 20
     for rows in found:
         assert max(row["minute"] for row in rows) - min(row["minute"] for row in rows) <= 2 + 1
 
