@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -29,6 +30,7 @@ from zkconsumer.spark.streams.markers import (
 )
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import to_blob
+from zkconsumer.spark.streams.record_sender import RecordSender
 from zkconsumer.spark.streams.task_writer import PlainWriter, TaskWriter, TaskWriters, TransactionalWriter
 from zkconsumer.topology.handlers import ErrorContext, fail, log_and_continue, quarantine
 
@@ -637,3 +639,89 @@ def test_unwritable_quarantine_topic_is_an_error(
 
     with pytest.raises(RecordRejectedError, match=f"topic '{bad}', record of 1 bytes"):
         one.write(output_of_records([(sink, None, b"1", 1_000)], source=topic(1)), FIRST)
+
+
+# ---- segments ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "producer",
+    [
+        {},
+        {"message.max.bytes": 2_000},
+        {"message.max.bytes": "2000", "batch.size": 1_500_000},
+        {"queue.buffering.max.kbytes": 2},
+        {"queue.buffering.max.messages": 0},
+        {"queue.buffering.max.messages": 0, "batch.num.messages": 7},
+        {"delivery.timeout.ms": 4_000},
+        {"message.timeout.ms": "4000", "queue.buffering.max.ms": 0},
+        {"delivery.timeout.ms": 0, "client.id": "c" * 300},
+    ],
+    ids=str,
+)
+def test_segments_are_not_divided(
+    writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]], producer: dict[str, Any]
+) -> None:
+    """Otherwise, the producer writes the second part of a segment although the broker rejects the first one."""
+    sink = topic(1, config={"cleanup.policy": "compact"})
+    records: list[tuple[str, bytes | None, bytes, int]] = [
+        (sink, None if number in (5, 11) else b"k", b"%d " % number + b"v" * 300, 1_000) for number in range(40)
+    ]
+    handled = Handled()
+    one = writer(guarantee=ProcessingGuarantee.AT_LEAST_ONCE, handler=handled, producer=producer)
+
+    one.write(output_of_records(records, source=topic(1)), FIRST)
+
+    assert handled.values == [records[5][2], records[11][2]]
+    assert values_of(read(sink, 38)) == [record[2] for record in records if record[1]]
+
+
+def test_segments_of_later_outputs_are_not_divided(
+    writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]]
+) -> None:
+    """The batches of a topic are limited since the first output."""
+    limited, sink = topic(1, config={"max.message.bytes": "2000"}), topic(1, config={"cleanup.policy": "compact"})
+    one = writer(guarantee=ProcessingGuarantee.AT_LEAST_ONCE, handler=Handled())
+    one.write(output_of_records([(limited, b"k", b"v" * 300, 1_000)] * 40, source=topic(1)), FIRST)
+    records: list[tuple[str, bytes | None, bytes, int]] = [
+        (sink, None if number in (5, 11) else b"k", b"%d " % number + b"v" * 300, 1_000) for number in range(40)
+    ]
+
+    one.write(output_of_records(records, source=topic(1)), SECOND)
+
+    assert len(read(limited, 40)) == 40
+    assert values_of(read(sink, 38)) == [record[2] for record in records if record[1]]
+
+
+def test_segment_after_a_rejected_one_is_sent_once(settings: Settings, topic: Topics) -> None:
+    sink = topic(1, config={"cleanup.policy": "compact"})
+    sender = RecordSender(settings(producer={}), sends_segments=True)
+
+    def send(key: bytes | None) -> list[str | None]:
+        record: Any = sink, b"v", key, 0, partial(sender.on_failure, 0), None, 1_000, None
+        return [failure.error.name() for failure in sender.send([record])]
+
+    try:
+        assert send(b"k") == []
+        for _ in range(20):
+            assert send(None) == ["INVALID_RECORD"]
+            assert send(b"k") == []
+    finally:
+        sender.close()
+
+
+@pytest.mark.parametrize("earlier", [0, 1], ids=["new producer", "known producer"])
+def test_output_after_a_rejected_last_record_is_written_in_order(
+    writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]], earlier: int
+) -> None:
+    sink = topic(1, config={"cleanup.policy": "compact"})
+    values = [b"%d" % number for number in range(2_000)]
+    one = writer(guarantee=ProcessingGuarantee.AT_LEAST_ONCE, handler=Handled())
+
+    for number in range(3):
+        last: list[tuple[str, bytes | None, bytes, int]] = [(sink, b"k", b"v", 1_000)] * earlier
+        one.write(output_of_records([*last, (sink, None, b"x", 1_000)], source=topic(1)), Marker("query-1", 2 * number))
+        output = output_of_records([(sink, b"k", value, 1_000) for value in values], source=topic(1))
+        one.write(output, Marker("query-1", 2 * number + 1))
+
+    assert values_of(read(sink, 3 * (earlier + 2_000))) == ([b"v"] * earlier + values) * 3

@@ -22,13 +22,12 @@ from zkconsumer.spark.streams.output import (
     with_callback,
 )
 from zkconsumer.spark.streams.producer_errors import DIFFERENT_RECORD, REJECTED, TOO_LARGE, UNKNOWN_TOPIC, UNSENT
-from zkconsumer.spark.streams.record_sender import Failure
+from zkconsumer.spark.streams.record_sender import Failure, find_batch_limits
 from zkconsumer.spark.streams.rejected_records import RejectedRecords
 
-#: librdkafka's defaults for ``batch.size`` and ``batch.num.messages``.
-_BATCH_BYTES, _BATCH_RECORDS = 1_000_000, 10_000
-#: Upper bound for the bytes of a record in addition to its key, value and headers.
-_OVERHEAD_BYTES = 40
+#: Upper bounds for the bytes of a record in addition to its key, value and headers, and for those of a header in
+#: addition to its name and value.
+_OVERHEAD_BYTES, _HEADER_BYTES = 40, 10
 
 
 class OutputDelivery:
@@ -42,13 +41,14 @@ class OutputDelivery:
         settings: sink settings.
         output: output of the task in a batch.
         query: query id.
+        batch_bytes: ``batch_bytes`` of the last output.
 
     Attributes:
         batch_bytes: maximum size of a batch, in bytes, that the brokers accept; None if they rejected no batch of
             several records for its size.
     """
 
-    def __init__(self, settings: SinkSettings, output: TaskOutput, query: str) -> None:
+    def __init__(self, settings: SinkSettings, output: TaskOutput, query: str, batch_bytes: int | None = None) -> None:
         self._settings, self._output, self._query = settings, output, query
         self._rejected = RejectedRecords(settings, output)
         self._log = get_logger("zkconsumer.spark")
@@ -59,11 +59,9 @@ class OutputDelivery:
         self._suspects = 0  # number of pending records, from the first one, that include a rejected record
         self._progress: tuple[int, int] | None = None
         self._topics: set[str] = set()
-        self.batch_bytes: int | None = None
-        producer = settings.producer
-        self._max_bytes = int(producer.get("batch.size", _BATCH_BYTES))
-        limits = (producer.get(name, _BATCH_RECORDS) for name in ("batch.num.messages", "queue.buffering.max.messages"))
-        self._max_records = min(map(int, limits))
+        self.batch_bytes = batch_bytes
+        self._max_records, max_bytes = find_batch_limits(settings)
+        self._max_bytes = min(max_bytes, batch_bytes or max_bytes)
 
     def read_all(self, on_failure: OnFailure) -> Iterator[RecordFields]:
         """Yield all records of the output, for the first attempt."""
@@ -191,4 +189,4 @@ def _ignore(*_: object) -> None:
 def _measure(record: RecordFields) -> int:
     _, value, key, *_, headers = record
     size = _OVERHEAD_BYTES + len(value or b"") + len(key or b"")
-    return size + sum(2 + len(name) + len(text or b"") for name, text in headers or ())
+    return size + sum(_HEADER_BYTES + len(name.encode()) + len(text or b"") for name, text in headers or ())

@@ -22,11 +22,15 @@ from zkconsumer.spark.streams.producer_errors import UNKNOWN_TOPIC, UNSENT
 
 #: Milliseconds to wait for further records before a batch is sent. ``flush`` does not wait.
 _LINGER_MS = 50
-#: Milliseconds to wait for further records if all records of a ``send`` call must be in the same batch.
-_SEGMENT_LINGER_MS = 5_000
+#: Largest ``linger.ms``. librdkafka rejects values that are not less than ``delivery.timeout.ms``.
+_MAX_LINGER_MS = 900_000
+#: Upper bound for the bytes of a produce request in addition to its client id and records.
+_REQUEST_BYTES = 400
 #: Default ``message.max.bytes``, with which librdkafka accepts records of the same size as the Java producer with its
 #: default ``max.request.size`` of 1 MiB. librdkafka adds 36 bytes to key, value and headers, and the Java producer 87.
 _MAX_RECORD_BYTES = (1 << 20) - 87 + 36
+#: Other names of librdkafka properties.
+_ALIASES = {"queue.buffering.max.ms": "linger.ms", "message.timeout.ms": "delivery.timeout.ms"}
 #: Seconds between two checks for delivery errors in ``flush``.
 _FLUSH_INTERVAL_S = 0.5
 #: Number of records between two checks for delivery errors.
@@ -68,6 +72,10 @@ class RecordSender:
         batch_bytes: maximum batch size in bytes; None for the size in the settings.
         sends_segments: whether the caller passes at most one batch to each ``send`` call. The producer can then
             continue after a rejection.
+
+    Attributes:
+        is_stopped: whether the last ``send`` call ended before all records were sent. A non-transactional producer must
+            then not be used again.
     """
 
     def __init__(
@@ -81,18 +89,10 @@ class RecordSender:
         self._failures: dict[int, Failure] = {}
         self._fatal: BaseException | None = None
         self._is_transactional = transactional_id is not None
-        self._is_stopped = False
+        self._sends_segments = sends_segments
+        self.is_stopped = False
         self._first_records: FirstRecords | None = None
-        config = {
-            "delivery.report.only.error": True,
-            "linger.ms": _LINGER_MS,
-            "message.max.bytes": _MAX_RECORD_BYTES,
-            "enable.idempotence": True,
-            "partitioner": "murmur2_random",
-            "queue.buffering.max.messages": 1_000_000,
-            **settings.producer,
-            **settings.client,
-        }
+        config = _configure(settings)
         if batch_bytes is not None:
             config["batch.size"] = batch_bytes
         if transactional_id is not None:  # ``delivery.timeout.ms`` defaults to the transaction timeout
@@ -100,12 +100,11 @@ class RecordSender:
         else:
             config = {"delivery.timeout.ms": int(TASK_TIMEOUT_S * 1_000), **config}
             self._timeout_s = float(config["delivery.timeout.ms"]) / 1_000 or TASK_TIMEOUT_S  # 0 means no limit
-            if not sends_segments:
+            if sends_segments:  # all records of a ``send`` call are sent when it calls ``flush``
+                config["linger.ms"] = min(self._timeout_s * 1_000 / 2, _MAX_LINGER_MS)
+            else:
                 self._first_records = FirstRecords(self._count_partitions)
                 config |= {"enable.gapless.guarantee": True, "logger": _log}
-        if sends_segments:
-            config.pop("queue.buffering.max.ms", None)  # the same setting
-            config["linger.ms"] = _SEGMENT_LINGER_MS
         try:
             self.producer = confluent_kafka.Producer(config)
         except KafkaException as error:
@@ -122,19 +121,19 @@ class RecordSender:
         Raises:
             KafkaException: the producer failed and cannot be used again; see ``to_error``.
         """
-        self._failures, self._is_stopped = {}, False
+        self._failures, self.is_stopped = {}, False
         if self._first_records is not None:
             self._first_records.forget_old()
         failure: KafkaException | None = None
         unsent = iter(records)
         with _paused_collection():
-            while failure is None and not self._is_stopped and (chunk := list(itertools.islice(unsent, _POLL_RECORDS))):
+            while failure is None and not self.is_stopped and (chunk := list(itertools.islice(unsent, _POLL_RECORDS))):
                 self._serve(self.producer.poll, 0)
                 failure = self._produce_in_order(chunk)
             self._flush()
-        if failure is not None and not self._is_stopped:
+        if failure is not None and not self.is_stopped:
             raise failure
-        if self._is_stopped and not self._is_transactional:
+        if self.is_stopped and not self._is_transactional:
             self._discard()
             _fail(unsent)
         return list(self._failures.values())
@@ -157,8 +156,8 @@ class RecordSender:
         self._failures[position] = Failure(position, error, None if message is None else message.partition())
         # The producer discards records of a failed transaction, but keeps those that it retries until they time out.
         ignored = UNKNOWN_TOPIC if self._is_transactional else UNSENT | UNKNOWN_TOPIC
-        if message is not None and error.code() not in ignored:
-            self._is_stopped = True
+        if message is not None and error.code() not in ignored and not self._sends_segments:
+            self.is_stopped = True
 
     def close(self) -> None:
         """Close the connections, and discard unsent records."""
@@ -168,7 +167,10 @@ class RecordSender:
         del self.producer
 
     def _discard(self) -> None:
-        """Discard unsent records, and wait for the responses of all sent ones."""
+        """Discard unsent records, and wait for the responses of all sent ones.
+
+        The client's threads can discard records after ``purge`` has returned, also those of a later ``send`` call.
+        """
         self.producer.purge(in_queue=True, in_flight=False)
         while self._serve(self.producer.flush, _FLUSH_INTERVAL_S):
             pass
@@ -187,12 +189,12 @@ class RecordSender:
             return left
         if not isinstance(fatal, KafkaException) or fatal.args[0].code() != KafkaError._GAPLESS_GUARANTEE:
             raise fatal
-        self._is_stopped = True  # the broker's error is in the delivery reports
+        self.is_stopped = True  # the broker's error is in the delivery reports
         return left
 
     def _flush(self) -> None:
         """Wait until all records are written, or one is rejected."""
-        while self._serve(self.producer.flush, _FLUSH_INTERVAL_S) and not self._is_stopped:
+        while self._serve(self.producer.flush, _FLUSH_INTERVAL_S) and not self.is_stopped:
             pass
 
     def _produce_in_order(self, records: list[RecordFields]) -> KafkaException | None:
@@ -207,8 +209,8 @@ class RecordSender:
             failure = self._produce(first)
             self._flush()
             if failure is None and len(self._failures) > known:
-                self._is_stopped = True  # the caller sends the others in segments
-            if failure is not None or self._is_stopped:
+                self.is_stopped = True  # the caller sends the others in segments
+            if failure is not None or self.is_stopped:
                 _fail(records)
                 return failure
             self._first_records.confirm()
@@ -247,6 +249,33 @@ class RecordSender:
                 continue
             except KafkaException as error:
                 return error
+
+
+def find_batch_limits(settings: SinkSettings) -> tuple[int, int]:
+    """Return the numbers of records and bytes that the producer never divides into several batches of a partition."""
+    config = _configure(settings)
+    records = int(config["queue.buffering.max.messages"]) or int(config["batch.num.messages"])  # 0 means no limit
+    sizes = config["batch.size"], config["message.max.bytes"], int(config["queue.buffering.max.kbytes"]) << 10
+    size = min(map(int, sizes))
+    overhead = _REQUEST_BYTES + len(str(config.get("client.id", "rdkafka")).encode())
+    return min(records, int(config["batch.num.messages"])), max(1, size - overhead)
+
+
+def _configure(settings: SinkSettings) -> dict[str, Any]:
+    """Return the properties of a producer, with librdkafka's defaults for those that limit batches."""
+    given = {_ALIASES.get(name, name): value for name, value in {**settings.producer, **settings.client}.items()}
+    return {
+        "batch.num.messages": 10_000,
+        "batch.size": 1_000_000,
+        "delivery.report.only.error": True,
+        "linger.ms": _LINGER_MS,
+        "message.max.bytes": _MAX_RECORD_BYTES,
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",
+        "queue.buffering.max.kbytes": 1 << 20,
+        "queue.buffering.max.messages": 1_000_000,
+        **given,
+    }
 
 
 def _fail(records: Iterable[RecordFields]) -> None:

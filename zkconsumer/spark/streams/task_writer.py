@@ -76,7 +76,7 @@ class PlainWriter:
 
     def write(self, output: TaskOutput, marker: Marker) -> Mapping[str, int]:
         """See ``TaskWriter.write``."""
-        delivery = OutputDelivery(self.settings, output, marker.query)
+        delivery = OutputDelivery(self.settings, output, marker.query, self._batch_bytes)
         try:
             failures = self._sender.send(delivery.read_all(self._sender.on_failure))
             if failures:
@@ -88,17 +88,19 @@ class PlainWriter:
     def _write_segments(self, delivery: OutputDelivery, failures: list[Failure]) -> None:
         """Write the records that the first attempt did not write, except the rejected ones."""
         delivery.resolve(failures, are_others_written=True)
-        if not delivery.has_pending:
+        if not delivery.has_pending and not self._sender.is_stopped:
             return
         self._replace_sender(sends_segments=True)
         while segment := delivery.take_segment(self._sender.on_failure):
             delivery.resolve(self._sender.send(segment), are_others_written=True)
-        self._batch_bytes = delivery.batch_bytes or self._batch_bytes
+        self._batch_bytes = delivery.batch_bytes
         self._replace_sender(sends_segments=False)
 
     def _replace_sender(self, *, sends_segments: bool) -> None:
         old = self._sender
-        self._sender = RecordSender(self.settings, batch_bytes=self._batch_bytes, sends_segments=sends_segments)
+        # A segment must not be divided, and has at most the limit that is valid when it is taken.
+        batch_bytes = None if sends_segments else self._batch_bytes
+        self._sender = RecordSender(self.settings, batch_bytes=batch_bytes, sends_segments=sends_segments)
         old.close()
 
     def close(self) -> None:
