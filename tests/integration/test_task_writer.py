@@ -474,6 +474,16 @@ def test_records_are_sent_once_through_small_producer_queue(
     assert [message.value() for message in read(sink, len(values))] == values
 
 
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_record_larger_than_the_producer_queue_is_an_error(
+    writer: Callable[..., TaskWriter], topic: Topics, guarantee: ProcessingGuarantee
+) -> None:
+    one = writer(guarantee=guarantee, producer={"queue.buffering.max.kbytes": 1}, handler=log_and_continue)
+
+    with pytest.raises(ConfigurationError, match="queue.buffering.max.kbytes"):
+        one.write(output_of(topic(1), [b"1", b"x" * 2_000, b"2"], source=topic(1), next_offset=1), FIRST)
+
+
 # ---- batches with rejected records -------------------------------------------------------------------------
 
 

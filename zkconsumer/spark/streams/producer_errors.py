@@ -126,6 +126,11 @@ def to_error(error: KafkaError, what: str) -> ZkConsumerError:
         return ConfigurationError(
             f"{what}: transaction.timeout.ms must be at most the brokers' transaction.max.timeout.ms"
         )
+    if code == KafkaError._QUEUE_FULL:
+        return ConfigurationError(
+            f"{what}: the record is larger than the producer queue; increase queue.buffering.max.kbytes in "
+            "QuerySettings.producer"
+        )
     if code in _UNAUTHORIZED:
         kind, right = _UNAUTHORIZED[code]
         return kind(f"{named}; grant {right} to the principal of the application")

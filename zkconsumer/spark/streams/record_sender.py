@@ -241,12 +241,13 @@ class RecordSender:
     def _produce_later(self, record: RecordFields) -> KafkaException | None:
         """Wait at most ``delivery.timeout.ms`` until the producer queue has room, then produce ``record``."""
         while True:
-            self._serve(self.producer.flush, 0.1)  # ``poll`` would wait for ``linger.ms``
+            left = self._serve(self.producer.flush, 0.1)  # ``poll`` would wait for ``linger.ms``
             try:
                 self.producer.produce(*record)
                 return None
             except BufferError:
-                continue
+                if not left:  # the record is larger than the queue
+                    return KafkaException(KafkaError(KafkaError._QUEUE_FULL))
             except KafkaException as error:
                 return error
 
