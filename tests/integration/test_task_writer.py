@@ -37,6 +37,9 @@ from zkconsumer.topology.handlers import ErrorContext, fail, log_and_continue, q
 Settings = Callable[..., SinkSettings]
 
 FIRST, SECOND = Marker("query-1", 0), Marker("query-1", 1)
+#: A compacted topic, in which the broker keeps the records of the test. Their timestamps are long ago, so a transaction
+#: marker, which has the current time, starts a new log segment.
+COMPACTED = {"cleanup.policy": "compact", "min.compaction.lag.ms": "10000000000000"}
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -549,7 +552,7 @@ def test_only_rejected_records_are_skipped(
 ) -> None:
     random = Random(seed)
     small = topic(3, config={"max.message.bytes": "20000", "retention.ms": "-1"})
-    compacted = topic(3, config={"cleanup.policy": "compact", "message.timestamp.after.max.ms": "3600000"})
+    compacted = topic(3, config={**COMPACTED, "message.timestamp.after.max.ms": "3600000"})
     late = 4_000_000_000_000
     count, share = random.choice([3, 40, 400]), random.choice([0.003, 0.03, 0.3])
     records: list[tuple[str, bytes | None, bytes, int]] = []
@@ -627,7 +630,7 @@ def test_records_equal_to_a_rejected_one_are_written(
 def test_only_rejected_records_are_quarantined(
     writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]], guarantee: ProcessingGuarantee
 ) -> None:
-    sink, bad = topic(1, config={"cleanup.policy": "compact"}), topic(1)
+    sink, bad = topic(1, config=COMPACTED), topic(1)
     records: list[tuple[str, bytes | None, bytes, int]] = [
         (sink, b"k" if number % 5 else None, b"%d" % number, 1_000) for number in range(20)
     ]
@@ -644,7 +647,7 @@ def test_only_rejected_records_are_quarantined(
 def test_unwritable_quarantine_topic_is_an_error(
     writer: Callable[..., TaskWriter], topic: Topics, guarantee: ProcessingGuarantee
 ) -> None:
-    sink, bad = topic(1, config={"cleanup.policy": "compact"}), topic(1, config={"cleanup.policy": "compact"})
+    sink, bad = topic(1, config=COMPACTED), topic(1, config=COMPACTED)
     one = writer(guarantee=guarantee, handler=quarantine, quarantine_topic=bad)
 
     with pytest.raises(RecordRejectedError, match=f"topic '{bad}', record of 1 bytes"):
@@ -673,7 +676,7 @@ def test_segments_are_not_divided(
     writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]], producer: dict[str, Any]
 ) -> None:
     """Otherwise, the producer writes the second part of a segment although the broker rejects the first one."""
-    sink = topic(1, config={"cleanup.policy": "compact"})
+    sink = topic(1, config=COMPACTED)
     records: list[tuple[str, bytes | None, bytes, int]] = [
         (sink, None if number in (5, 11) else b"k", b"%d " % number + b"v" * 300, 1_000) for number in range(40)
     ]
@@ -690,7 +693,7 @@ def test_segments_of_later_outputs_are_not_divided(
     writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]]
 ) -> None:
     """The batches of a topic are limited since the first output."""
-    limited, sink = topic(1, config={"max.message.bytes": "2000"}), topic(1, config={"cleanup.policy": "compact"})
+    limited, sink = topic(1, config={"max.message.bytes": "2000"}), topic(1, config=COMPACTED)
     one = writer(guarantee=ProcessingGuarantee.AT_LEAST_ONCE, handler=Handled())
     one.write(output_of_records([(limited, b"k", b"v" * 300, 1_000)] * 40, source=topic(1)), FIRST)
     records: list[tuple[str, bytes | None, bytes, int]] = [
@@ -704,7 +707,7 @@ def test_segments_of_later_outputs_are_not_divided(
 
 
 def test_segment_after_a_rejected_one_is_sent_once(settings: Settings, topic: Topics) -> None:
-    sink = topic(1, config={"cleanup.policy": "compact"})
+    sink = topic(1, config=COMPACTED)
     sender = RecordSender(settings(producer={}), sends_segments=True)
 
     def send(key: bytes | None) -> list[str | None]:
@@ -724,7 +727,7 @@ def test_segment_after_a_rejected_one_is_sent_once(settings: Settings, topic: To
 def test_output_after_a_rejected_last_record_is_written_in_order(
     writer: Callable[..., TaskWriter], topic: Topics, read: Callable[..., list[Any]], earlier: int
 ) -> None:
-    sink = topic(1, config={"cleanup.policy": "compact"})
+    sink = topic(1, config=COMPACTED)
     values = [b"%d" % number for number in range(2_000)]
     one = writer(guarantee=ProcessingGuarantee.AT_LEAST_ONCE, handler=Handled())
 
