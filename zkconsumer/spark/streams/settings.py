@@ -14,9 +14,16 @@ from zkconsumer.spark.streams.output import ProcessingGuarantee
 _RESERVED = {
     "acks",
     "bootstrap.servers",
+    "default.topic.config",
+    "delivery.report.only.error",
+    "enable.gapless.guarantee",
     "enable.idempotence",
+    "logger",
+    "metadata.broker.list",
+    "metadata.max.age.ms",
     "on_delivery",
     "partitioner",
+    "request.required.acks",
     "topic.metadata.refresh.interval.ms",
     "transactional.id",
 }
@@ -44,7 +51,9 @@ class QuerySettings:
         purge_interval_ms: minimum interval between two deletions of processed records from internal topics, in
             milliseconds.
         producer: librdkafka producer settings, without those that the application sets: ``acks``,
-            ``bootstrap.servers``, ``enable.idempotence``, ``on_delivery``, ``partitioner``,
+            ``bootstrap.servers``, ``default.topic.config``, ``delivery.report.only.error``,
+            ``enable.gapless.guarantee``, ``enable.idempotence``, ``logger``, ``metadata.broker.list``,
+            ``metadata.max.age.ms``, ``on_delivery``, ``partitioner``, ``request.required.acks``,
             ``topic.metadata.refresh.interval.ms`` and ``transactional.id``.
         processing_guarantee: ``at_least_once`` (default), or ``exactly_once_v2``, which requires Kafka 2.5 or later and
             deterministic processors.
