@@ -667,6 +667,7 @@ def test_unwritable_quarantine_topic_is_an_error(
         {"queue.buffering.max.messages": 0},
         {"queue.buffering.max.messages": 0, "batch.num.messages": 7},
         {"delivery.timeout.ms": 4_000},
+        {"batch.size": "16384", "batch.num.messages": 1},
         {"message.timeout.ms": "4000", "queue.buffering.max.ms": 0},
         {"delivery.timeout.ms": 0, "client.id": "c" * 300},
     ],
@@ -704,6 +705,29 @@ def test_segments_of_later_outputs_are_not_divided(
 
     assert len(read(limited, 40)) == 40
     assert values_of(read(sink, 38)) == [record[2] for record in records if record[1]]
+
+
+def test_producer_of_segments_is_replaced_before_its_last_epoch(
+    writer: Callable[..., TaskWriter],
+    topic: Topics,
+    read: Callable[..., list[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(task_writer, "_MAX_REJECTIONS", 2)
+    sink, small = topic(1), topic(1, config={"max.message.bytes": "5000"})
+    records: list[tuple[str, bytes | None, bytes, int]] = [
+        (sink if number % 2 else small, b"k", b"%d " % number + b"v" * (6_000 if number % 6 == 0 else 1), 1_000)
+        for number in range(80)
+    ]
+    handled = Handled()
+    one = writer(guarantee=ProcessingGuarantee.AT_LEAST_ONCE, handler=handled)
+
+    one.write(output_of_records(records, source=topic(1)), FIRST)
+
+    assert handled.values == [record[2] for record in records[::6]]
+    for name in (sink, small):
+        accepted = [value for to, _, value, _ in records if to == name and len(value) < 6_000]
+        assert values_of(read(name, len(accepted))) == accepted
 
 
 def test_segment_after_a_rejected_one_is_sent_once(settings: Settings, topic: Topics) -> None:

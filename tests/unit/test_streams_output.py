@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from zkconsumer.errors import StreamsError
+from zkconsumer.errors import ConfigurationError, StreamsError
 from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker
 from zkconsumer.spark.streams.output import (
     TIMESTAMP_HEADER,
@@ -238,6 +238,32 @@ def test_producer_chooses_partitions_of_records_with_keys() -> None:
     ]
 
     assert [record[3] for record in read(output_of(rows))] == [-1, -1, -1, 2, 0]
+
+
+# ---- producer properties -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["delivery.timeout.ms", "message.timeout.ms"])
+@pytest.mark.parametrize("timeout_ms", [0, 1, "50", 51, 5_000, 2_147_483_647])
+@pytest.mark.parametrize("sends_segments", [False, True])
+def test_any_delivery_timeout_is_accepted(name: str, timeout_ms: Any, sends_segments: bool) -> None:
+    changed = settings(client={"bootstrap.servers": "127.0.0.1:1"}, producer={name: timeout_ms})
+    RecordSender(changed, sends_segments=sends_segments).close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("delivery.timeout.ms", "5s"),
+        ("message.timeout.ms", None),
+        ("batch.size", "0x1000"),
+        ("message.max.bytes", "1 MB"),
+    ],
+)
+def test_invalid_numbers_are_rejected_by_name(name: str, value: Any) -> None:
+    changed = settings(client={"bootstrap.servers": "127.0.0.1:1"}, producer={name: value})
+    with pytest.raises(ConfigurationError, match=f"{name}|delivery.timeout.ms"):
+        RecordSender(changed).close()
 
 
 # ---- digests -----------------------------------------------------------------------------------------------

@@ -22,9 +22,11 @@ from zkconsumer.spark.streams.output import (
     with_callback,
 )
 from zkconsumer.spark.streams.producer_errors import DIFFERENT_RECORD, REJECTED, TOO_LARGE, UNKNOWN_TOPIC, UNSENT
-from zkconsumer.spark.streams.record_sender import Failure, find_batch_limits
+from zkconsumer.spark.streams.record_sender import Failure, find_segment_bytes
 from zkconsumer.spark.streams.rejected_records import RejectedRecords
 
+#: Maximum number of records in a segment.
+_SEGMENT_RECORDS = 10_000
 #: Upper bounds for the bytes of a record in addition to its key, value and headers, and for those of a header in
 #: addition to its name and value.
 _OVERHEAD_BYTES, _HEADER_BYTES = 40, 10
@@ -60,7 +62,7 @@ class OutputDelivery:
         self._progress: tuple[int, int] | None = None
         self._topics: set[str] = set()
         self.batch_bytes = batch_bytes
-        self._max_records, max_bytes = find_batch_limits(settings)
+        self._max_records, max_bytes = _SEGMENT_RECORDS, find_segment_bytes(settings)
         self._max_bytes = min(max_bytes, batch_bytes or max_bytes)
 
     def read_all(self, on_failure: OnFailure) -> Iterator[RecordFields]:
@@ -89,6 +91,10 @@ class OutputDelivery:
     def has_pending(self) -> bool:
         """Whether records must be sent again."""
         return bool(self._pending)
+
+    def note_new_producer(self) -> None:
+        """Note that later segments are sent by a new producer, to which all topics are new."""
+        self._topics.clear()
 
     def take_segment(self, on_failure: OnFailure) -> list[RecordFields]:
         """Return the next records to send; empty if all records have been written."""
@@ -157,7 +163,7 @@ class OutputDelivery:
             if failure.partition is None or code in UNKNOWN_TOPIC or code not in REJECTED | {DIFFERENT_RECORD}:
                 culprits.append(failure)
             else:
-                groups[self._records[failure.position][0], failure.partition].append(failure)
+                groups[failure.partition].append(failure)
         suspects = []
         for group in groups.values():
             named = [failure for failure in group if failure.error.code() != DIFFERENT_RECORD]

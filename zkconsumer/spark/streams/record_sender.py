@@ -22,17 +22,27 @@ from zkconsumer.spark.streams.producer_errors import UNKNOWN_TOPIC, UNSENT
 
 #: Milliseconds to wait for further records before a batch is sent. ``flush`` does not wait.
 _LINGER_MS = 50
-#: Largest ``linger.ms``. librdkafka rejects values that are not less than ``delivery.timeout.ms``.
+#: Properties of the producer of segments, which sends a segment when it calls ``flush``. Its other limits, among them
+#: ``linger.ms``, are the maximum, so that they do not divide a segment.
+_SEGMENT_PROPERTIES = {
+    "batch.num.messages": 1_000_000,
+    "batch.size": (1 << 31) - 1,
+    "queue.buffering.max.kbytes": (1 << 31) - 1,
+    "queue.buffering.max.messages": 0,
+}
 _MAX_LINGER_MS = 900_000
 #: Upper bound for the bytes of a produce request in addition to its client id and records.
 _REQUEST_BYTES = 400
 #: Default ``message.max.bytes``, with which librdkafka accepts records of the same size as the Java producer with its
 #: default ``max.request.size`` of 1 MiB. librdkafka adds 36 bytes to key, value and headers, and the Java producer 87.
 _MAX_RECORD_BYTES = (1 << 20) - 87 + 36
-#: Other names of librdkafka properties.
-_ALIASES = {"queue.buffering.max.ms": "linger.ms", "message.timeout.ms": "delivery.timeout.ms"}
-#: Seconds between two checks for delivery errors in ``flush``.
-_FLUSH_INTERVAL_S = 0.5
+#: The names that are used here for librdkafka properties with two names.
+_PREFERRED_NAMES = {"queue.buffering.max.ms": "linger.ms", "message.timeout.ms": "delivery.timeout.ms"}
+#: Properties that are read here.
+_NUMBERS = {"batch.size", "delivery.timeout.ms", "message.max.bytes"}
+#: Seconds between two checks for delivery errors in ``flush``. From 0.2 seconds on, ``flush`` would not end after an
+#: error in a callback.
+_FLUSH_INTERVAL_S = 0.19
 #: Number of records between two checks for delivery errors.
 _POLL_RECORDS = 1_000
 
@@ -51,12 +61,12 @@ class Failure(NamedTuple):
     Attributes:
         position: position of the record in the task's output.
         error: the error.
-        partition: partition number; None if the producer itself rejected the record.
+        partition: topic and partition number; None if the producer itself rejected the record.
     """
 
     position: int
     error: KafkaError
-    partition: int | None
+    partition: tuple[str, int] | None
 
 
 class RecordSender:
@@ -66,16 +76,19 @@ class RecordSender:
     the batch must not be written before them (``enable.gapless.guarantee``). Because a broker accepts any sequence
     number in the first batch of a producer, the first record of each partition is sent alone.
 
+    The producer of segments can continue: after a rejection, it increases its epoch, and numbers the records that it
+    sends later from 0. So each ``send`` call must be one batch for each partition; see ``find_segment_bytes``.
+
     Args:
         settings: sink settings.
         transactional_id: transactional id; None for a non-transactional producer.
         batch_bytes: maximum batch size in bytes; None for the size in the settings.
-        sends_segments: whether the caller passes at most one batch to each ``send`` call. The producer can then
-            continue after a rejection.
+        sends_segments: whether the caller passes a segment to each ``send`` call.
 
     Attributes:
-        is_stopped: whether the last ``send`` call ended before all records were sent. A non-transactional producer must
-            then not be used again.
+        is_stopped: whether the last ``send`` call ended because a record was not written. The caller must then replace
+            a non-transactional sender. Always False for segments.
+        rejections: number of rejected batches of segments so far.
     """
 
     def __init__(
@@ -90,18 +103,20 @@ class RecordSender:
         self._fatal: BaseException | None = None
         self._is_transactional = transactional_id is not None
         self._sends_segments = sends_segments
-        self.is_stopped = False
         self._first_records: FirstRecords | None = None
+        self.is_stopped = False
+        self.rejections = 0
         config = _configure(settings)
         if batch_bytes is not None:
             config["batch.size"] = batch_bytes
         if transactional_id is not None:  # ``delivery.timeout.ms`` defaults to the transaction timeout
             config["transactional.id"] = transactional_id
         else:
-            config = {"delivery.timeout.ms": int(TASK_TIMEOUT_S * 1_000), **config}
-            self._timeout_s = float(config["delivery.timeout.ms"]) / 1_000 or TASK_TIMEOUT_S  # 0 means no limit
-            if sends_segments:  # all records of a ``send`` call are sent when it calls ``flush``
-                config["linger.ms"] = min(self._timeout_s * 1_000 / 2, _MAX_LINGER_MS)
+            timeout_ms = config.setdefault("delivery.timeout.ms", int(TASK_TIMEOUT_S * 1_000))
+            self._timeout_s = timeout_ms / 1_000 or TASK_TIMEOUT_S  # 0 means no limit
+            if sends_segments:
+                config |= _SEGMENT_PROPERTIES
+                config["linger.ms"] = min(self._timeout_s * 1_000 - 1, _MAX_LINGER_MS)  # must be less than the timeout
             else:
                 self._first_records = FirstRecords(self._count_partitions)
                 config |= {"enable.gapless.guarantee": True, "logger": _log}
@@ -136,6 +151,7 @@ class RecordSender:
         if self.is_stopped and not self._is_transactional:
             self._discard()
             _fail(unsent)
+        self.rejections += len({failure.partition for failure in self._failures.values()})
         return list(self._failures.values())
 
     def on_failure(self, position: int, error: KafkaError, message: Any) -> None:
@@ -153,7 +169,8 @@ class RecordSender:
             self._add_failure(position, error, message)
 
     def _add_failure(self, position: int, error: KafkaError, message: Any) -> None:
-        self._failures[position] = Failure(position, error, None if message is None else message.partition())
+        partition = None if message is None else (message.topic(), message.partition())
+        self._failures[position] = Failure(position, error, partition)
         # The producer discards records of a failed transaction, but keeps those that it retries until they time out.
         ignored = UNKNOWN_TOPIC if self._is_transactional else UNSENT | UNKNOWN_TOPIC
         if message is not None and error.code() not in ignored and not self._sends_segments:
@@ -169,11 +186,13 @@ class RecordSender:
     def _discard(self) -> None:
         """Discard unsent records, and wait for the responses of all sent ones.
 
-        The client's threads can discard records after ``purge`` has returned, also those of a later ``send`` call.
+        The client's threads can discard records after ``purge`` has returned, also those of a later ``send`` call. So
+        the producer must not be used again.
         """
-        self.producer.purge(in_queue=True, in_flight=False)
-        while self._serve(self.producer.flush, _FLUSH_INTERVAL_S):
-            pass
+        left = 1
+        while left:  # ``purge`` again: a response can put records back into the queue to send them again
+            self.producer.purge(in_queue=True, in_flight=False)
+            left = self._serve(self.producer.flush, _FLUSH_INTERVAL_S)
 
     def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
         """Call the producer's ``poll`` or ``flush``, which calls ``on_failure``."""
@@ -239,7 +258,7 @@ class RecordSender:
             failed[4](error.args[0], None)
 
     def _produce_later(self, record: RecordFields) -> KafkaException | None:
-        """Wait at most ``delivery.timeout.ms`` until the producer queue has room, then produce ``record``."""
+        """Wait until the producer queue has room, then produce ``record``; return the error if it is not accepted."""
         while True:
             left = self._serve(self.producer.flush, 0.1)  # ``poll`` would wait for ``linger.ms``
             try:
@@ -252,31 +271,40 @@ class RecordSender:
                 return error
 
 
-def find_batch_limits(settings: SinkSettings) -> tuple[int, int]:
-    """Return the numbers of records and bytes that the producer never divides into several batches of a partition."""
+def find_segment_bytes(settings: SinkSettings) -> int:
+    """Return the maximum size of the records in a segment, in bytes, that the producer sends in one batch."""
     config = _configure(settings)
-    records = int(config["queue.buffering.max.messages"]) or int(config["batch.num.messages"])  # 0 means no limit
-    sizes = config["batch.size"], config["message.max.bytes"], int(config["queue.buffering.max.kbytes"]) << 10
-    size = min(map(int, sizes))
-    overhead = _REQUEST_BYTES + len(str(config.get("client.id", "rdkafka")).encode())
-    return min(records, int(config["batch.num.messages"])), max(1, size - overhead)
+    size = int(min(config["batch.size"], config["message.max.bytes"]))
+    return max(1, size - _REQUEST_BYTES - len(str(config.get("client.id", "rdkafka")).encode()))
 
 
 def _configure(settings: SinkSettings) -> dict[str, Any]:
-    """Return the properties of a producer, with librdkafka's defaults for those that limit batches."""
-    given = {_ALIASES.get(name, name): value for name, value in {**settings.producer, **settings.client}.items()}
-    return {
-        "batch.num.messages": 10_000,
+    """Return the properties of a producer, whose numbers in ``_NUMBERS`` are integers.
+
+    Raises:
+        ConfigurationError: one of these properties is not a number.
+    """
+    given = {
+        _PREFERRED_NAMES.get(name, name): value for name, value in {**settings.producer, **settings.client}.items()
+    }
+    config = {
         "batch.size": 1_000_000,
         "delivery.report.only.error": True,
-        "linger.ms": _LINGER_MS,
         "message.max.bytes": _MAX_RECORD_BYTES,
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
-        "queue.buffering.max.kbytes": 1 << 20,
         "queue.buffering.max.messages": 1_000_000,
         **given,
     }
+    for name in _NUMBERS & config.keys():
+        try:
+            config[name] = int(config[name])
+        except (TypeError, ValueError):
+            raise ConfigurationError(
+                f"invalid producer settings: {name} must be an integer, got {config[name]!r}"
+            ) from None
+    timeout_ms = config.get("delivery.timeout.ms", 0)
+    return {"linger.ms": min(_LINGER_MS, timeout_ms - 1) if timeout_ms else _LINGER_MS, **config}
 
 
 def _fail(records: Iterable[RecordFields]) -> None:

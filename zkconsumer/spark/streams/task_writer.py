@@ -27,6 +27,9 @@ from zkconsumer.spark.streams.record_sender import Failure, RecordSender
 
 #: Maximum seconds to initialize a transactional producer, and to end a transaction.
 _TRANSACTION_TIMEOUT_S = 60.0
+#: Maximum number of rejected batches of a producer of segments, which increases its epoch after each of them. The last
+#: epoch is 32,767.
+_MAX_REJECTIONS = 20_000
 #: Maximum number of writers that a worker process keeps. Each has a producer with threads and connections.
 _MAX_WRITERS = 32
 
@@ -88,19 +91,21 @@ class PlainWriter:
     def _write_segments(self, delivery: OutputDelivery, failures: list[Failure]) -> None:
         """Write the records that the first attempt did not write, except the rejected ones."""
         delivery.resolve(failures, are_others_written=True)
-        if not delivery.has_pending and not self._sender.is_stopped:
+        if delivery.has_pending:
+            self._replace_sender(sends_segments=True)
+            while segment := delivery.take_segment(self._sender.on_failure):
+                delivery.resolve(self._sender.send(segment), are_others_written=True)
+                if self._sender.rejections > _MAX_REJECTIONS:
+                    self._replace_sender(sends_segments=True)
+                    delivery.note_new_producer()
+            self._batch_bytes = delivery.batch_bytes
+        elif not self._sender.is_stopped:
             return
-        self._replace_sender(sends_segments=True)
-        while segment := delivery.take_segment(self._sender.on_failure):
-            delivery.resolve(self._sender.send(segment), are_others_written=True)
-        self._batch_bytes = delivery.batch_bytes
         self._replace_sender(sends_segments=False)
 
     def _replace_sender(self, *, sends_segments: bool) -> None:
         old = self._sender
-        # A segment must not be divided, and has at most the limit that is valid when it is taken.
-        batch_bytes = None if sends_segments else self._batch_bytes
-        self._sender = RecordSender(self.settings, batch_bytes=batch_bytes, sends_segments=sends_segments)
+        self._sender = RecordSender(self.settings, batch_bytes=self._batch_bytes, sends_segments=sends_segments)
         old.close()
 
     def close(self) -> None:
@@ -264,7 +269,8 @@ class TaskWriters:
             try:
                 return self._use(key, writer, output, marker)
             except ProducerFencedError:
-                pass
+                if not is_transactional:
+                    raise
         writer = TransactionalWriter(settings, output.task) if is_transactional else PlainWriter(settings)
         return self._use(key, writer, output, marker)
 
