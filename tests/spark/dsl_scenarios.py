@@ -16,6 +16,7 @@ from oracle.oracle import Oracle
 from zkconsumer.errors import TopologyError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology import SourceRecord, Topology, stores
+from zkconsumer.topology.dsl.join_buffer import JoinBuffer
 from zkconsumer.topology.dsl.join_store import JoinStore
 from zkconsumer.topology.dsl.suppress_buffer import SuppressBuffer
 from zkconsumer.topology.stores.builder import StoreBuilder
@@ -118,6 +119,7 @@ def find_kind(builder: StoreBuilder) -> str:
     kinds: dict[type, str] = {
         stores.VersionedKeyValueStore: "versioned",
         stores.SessionStore: "session",
+        JoinBuffer: "bytes",
         JoinStore: "bytes",
         SuppressBuffer: "bytes",
     }
