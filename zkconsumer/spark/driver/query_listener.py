@@ -58,6 +58,9 @@ _JOIN_TIMEOUT_S = _COMMITS_TIMEOUT_S + 5.0
 #: Maximum milliseconds to wait for pending events when the listener is closed.
 _EVENTS_TIMEOUT_MS = 10_000
 
+#: Seconds for which the brokers of a planning process are kept after it ended. Spark can report its last batch later.
+_KEPT_BROKERS_S = 600.0
+
 #: Interval in seconds at which the listener checks whether the application has ended. While queries are running, each
 #: check also looks up the number of executor cores.
 _CHECK_INTERVAL_S = 1.0
@@ -102,6 +105,7 @@ class QueryListener(StreamingQueryListener):
         self._commits = DriverCommits(self._metrics)
         self._planners = PlannerConnections(self._receive)
         self._known: dict[str, KnownBrokers] = {}  # by consumer id of the planning process
+        self._ended_at: dict[str, float] = {}  # by consumer id, when it was first seen without a connection
         self._cores = 0
         self._checked_at = -math.inf
         self._numbers = itertools.count()
@@ -311,8 +315,11 @@ class QueryListener(StreamingQueryListener):
     def _forget_planners(self) -> None:
         """Forget the brokers of planning processes that ended, unless their query may still report a batch."""
         kept = self._planners.connected.union(*(query.uncommitted.consumer_ids for query in self._queries.values()))
-        for consumer_id in set(self._known) - kept:
-            self._known.pop(consumer_id, None)
+        now = time.monotonic()
+        self._ended_at = {one: self._ended_at.get(one, now) for one in set(self._known) - kept}
+        for consumer_id, ended_at in self._ended_at.items():
+            if now >= ended_at + _KEPT_BROKERS_S:
+                self._known.pop(consumer_id, None)
 
     def _refresh_cores(self) -> None:
         """Report the number of executor cores to the planning processes if it changed."""
