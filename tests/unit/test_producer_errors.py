@@ -29,7 +29,7 @@ CLASSES: dict[type[Exception], str] = {
     ),
     ProducerFencedError: "_FENCED INVALID_PRODUCER_EPOCH INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED",
     UnsupportedBrokerError: "_UNSUPPORTED_FEATURE UNSUPPORTED_FOR_MESSAGE_FORMAT UNSUPPORTED_VERSION",
-    ConfigurationError: "INVALID_TRANSACTION_TIMEOUT",
+    ConfigurationError: "INVALID_TRANSACTION_TIMEOUT _QUEUE_FULL",
     TopicAuthorizationError: "TOPIC_AUTHORIZATION_FAILED",
     GroupAuthorizationError: "GROUP_AUTHORIZATION_FAILED",
     AuthorizationError: (
