@@ -62,8 +62,9 @@ class OutputDelivery:
         self._progress: tuple[int, int] | None = None
         self._topics: set[str] = set()
         self.batch_bytes = batch_bytes
-        self._max_records, max_bytes = _SEGMENT_RECORDS, find_segment_bytes(settings)
-        self._max_bytes = min(max_bytes, batch_bytes or max_bytes)
+        self._max_records, self._max_bytes = _SEGMENT_RECORDS, find_segment_bytes(settings)
+        if batch_bytes is not None:
+            self._max_bytes = min(self._max_bytes, batch_bytes)
 
     def read_all(self, on_failure: OnFailure) -> Iterator[RecordFields]:
         """Yield all records of the output, for the first attempt."""

@@ -274,7 +274,7 @@ class RecordSender:
 def find_segment_bytes(settings: SinkSettings) -> int:
     """Return the maximum size of the records in a segment, in bytes, that the producer sends in one batch."""
     config = _configure(settings)
-    size = int(min(config["batch.size"], config["message.max.bytes"]))
+    size: int = min(config["batch.size"], config["message.max.bytes"])
     return max(1, size - _REQUEST_BYTES - len(str(config.get("client.id", "rdkafka")).encode()))
 
 
