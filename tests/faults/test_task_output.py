@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any
 
 from aliases import Topics
+from sinks import sink_settings
 from waiting import wait_for
 
 from zkconsumer.devcluster import Admin, DevCluster
-from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings
 from zkconsumer.spark.streams.record_sender import RecordSender
-from zkconsumer.topology.handlers import log_and_continue
 
 
 def test_rejection_is_returned_while_another_broker_dies(cluster: DevCluster, admin: Admin, topic: Topics) -> None:
@@ -21,19 +20,7 @@ def test_rejection_is_returned_while_another_broker_dies(cluster: DevCluster, ad
     admin.wait_for_leaders(name, 2)
     leaders = {partition.partition: leader for partition, leader in admin._leaders.items() if partition.topic == name}
     other = next(broker for broker in cluster.brokers if broker.endpoint == leaders[1])
-    settings = SinkSettings(
-        application_id="a",
-        guarantee=ProcessingGuarantee.AT_LEAST_ONCE,
-        client={"bootstrap.servers": cluster.bootstrap_servers},
-        producer={"delivery.timeout.ms": 0},
-        has_sequence_headers=False,
-        partition_counts={},
-        internal_topics=frozenset(),
-        fails_on_changed_output=True,
-        handler=log_and_continue,
-        quarantine_topic=None,
-    )
-    sender = RecordSender(settings)
+    sender = RecordSender(sink_settings(cluster.bootstrap_servers, producer={"delivery.timeout.ms": 0}))
 
     def send(*keys: bytes | None) -> set[tuple[int, str]]:
         """Send a record to each partition; return the positions and errors of those that were not written."""

@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as Assigned
 from kafka.admin import ACLOperation, ResourcePattern, ResourceType
 from rights import allow_only, authorizing_cluster, find_committed
+from sinks import sink_settings
 from waiting import wait_for
 
 from zkconsumer.broker import protocol
@@ -22,7 +23,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.internal_topics import InternalTopics
 from zkconsumer.spark.streams.markers import Marker, encode_offsets
-from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
+from zkconsumer.spark.streams.output import ProcessingGuarantee, TaskOutput
 from zkconsumer.spark.streams.packing import to_blob
 from zkconsumer.spark.streams.task_writer import TaskWriters
 from zkconsumer.topology.handlers import log_and_continue
@@ -72,17 +73,8 @@ def test_output_is_written_after_write_acl_is_granted(
     """Without the WRITE permission, no record is skipped, even if the handler skips all rejected records."""
     source, allowed, denied = (authorizing.create_topic(unique(name), 1) for name in ("source", "allowed", "denied"))
     group, marker = unique("app"), Marker("query", 0)
-    settings = SinkSettings(
-        application_id=group,
-        guarantee=guarantee,
-        client={"bootstrap.servers": authorizing.bootstrap_servers},
-        producer={},
-        has_sequence_headers=False,
-        partition_counts={},
-        internal_topics=frozenset(),
-        fails_on_changed_output=True,
-        handler=log_and_continue,
-        quarantine_topic=None,
+    settings = sink_settings(
+        authorizing.bootstrap_servers, application_id=group, guarantee=guarantee, handler=log_and_continue
     )
     is_transactional = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
     values = [b"%d" % number for number in range(20)]

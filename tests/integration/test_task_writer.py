@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
@@ -14,6 +13,7 @@ import pytest
 from aliases import Cluster, Topics
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as Assigned
+from sinks import sink_settings
 from teardown import started
 from waiting import wait_for
 
@@ -32,7 +32,7 @@ from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, T
 from zkconsumer.spark.streams.packing import to_blob
 from zkconsumer.spark.streams.record_sender import RecordSender
 from zkconsumer.spark.streams.task_writer import PlainWriter, TaskWriter, TaskWriters, TransactionalWriter
-from zkconsumer.topology.handlers import ErrorContext, fail, log_and_continue, quarantine
+from zkconsumer.topology.handlers import ErrorContext, log_and_continue, quarantine
 
 Settings = Callable[..., SinkSettings]
 
@@ -46,19 +46,12 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 @pytest.fixture
 def settings(zkconsumer_cluster: Cluster, group: str) -> Settings:
     def make(**changes: Any) -> SinkSettings:
-        default = SinkSettings(
-            application_id=group,
-            guarantee=ProcessingGuarantee.EXACTLY_ONCE_V2,
-            client={"bootstrap.servers": zkconsumer_cluster.bootstrap_servers},
-            producer={"topic.metadata.propagation.max.ms": 500},
-            has_sequence_headers=False,
-            partition_counts={},
-            internal_topics=frozenset(),
-            fails_on_changed_output=True,
-            handler=fail,
-            quarantine_topic=None,
-        )
-        return dataclasses.replace(default, **changes)
+        defaults = {
+            "application_id": group,
+            "guarantee": ProcessingGuarantee.EXACTLY_ONCE_V2,
+            "producer": {"topic.metadata.propagation.max.ms": 500},
+        }
+        return sink_settings(zkconsumer_cluster.bootstrap_servers, **(defaults | changes))
 
     return make
 

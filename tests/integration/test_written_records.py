@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from aliases import Cluster, Topics
 from configurations import fetch_settings
+from sinks import sink_settings
 from topics import end_offsets
 
 from zkconsumer.message import TopicPartition
@@ -22,7 +23,6 @@ from zkconsumer.spark.streams.output import (
     SEQUENCE_HEADER,
     TIMESTAMP_HEADER,
     ProcessingGuarantee,
-    SinkSettings,
     TaskOutput,
     restore_timestamps,
 )
@@ -167,17 +167,14 @@ def test_other_subtopology_reads_written_records(
     rng = Random(seed)
     sink, internal = (topic(PARTITIONS, config={"max.message.bytes": str(LIMIT)}) for _ in range(2))
     is_transactional = guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-    settings = SinkSettings(
+    settings = sink_settings(
+        zkconsumer_cluster.bootstrap_servers,
         application_id=group,
         guarantee=guarantee,
-        client={"bootstrap.servers": zkconsumer_cluster.bootstrap_servers},
-        producer={},
         has_sequence_headers=not is_transactional,
         partition_counts={sink: PARTITIONS, internal: PARTITIONS},
         internal_topics=frozenset({internal}),
-        fails_on_changed_output=True,
         handler=log_and_continue,
-        quarantine_topic=None,
     )
     generated = Generator(rng, [sink, internal], has_sequence_headers=not is_transactional)
     for _ in range(count):

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from sinks import sink_settings
 
 from zkconsumer.errors import ConfigurationError, StreamsError
 from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker
@@ -29,7 +30,7 @@ from zkconsumer.spark.streams.rejected_records import RejectedRecords
 from zkconsumer.spark.streams.servers_file import ServersFile
 from zkconsumer.spark.streams.sink import TopicSink
 from zkconsumer.spark.streams.task_writer import TaskWriters, compute_digest
-from zkconsumer.topology.handlers import ErrorContext, fail, quarantine_record
+from zkconsumer.topology.handlers import ErrorContext, quarantine_record
 from zkconsumer.topology.records import Header, SourceRecord
 
 QUERY = "6f1c2b9e-0d1a-4a41-9d9c-0d6a8d0f7a35"
@@ -37,19 +38,8 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def settings(**changes: Any) -> SinkSettings:
-    default: dict[str, Any] = {
-        "application_id": "app",
-        "guarantee": ProcessingGuarantee.AT_LEAST_ONCE,
-        "client": {},
-        "producer": {},
-        "has_sequence_headers": False,
-        "partition_counts": {"out": 3, "internal": 2},
-        "internal_topics": frozenset({"internal"}),
-        "fails_on_changed_output": True,
-        "handler": fail,
-        "quarantine_topic": None,
-    }
-    return SinkSettings(**{**default, **changes})
+    topics = {"partition_counts": {"out": 3, "internal": 2}, "internal_topics": frozenset({"internal"})}
+    return sink_settings(**(topics | changes))
 
 
 def output_of(rows: list[dict[str, Any]], sequence: int = 0) -> TaskOutput:
