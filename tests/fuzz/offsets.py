@@ -69,9 +69,9 @@ def offset_text(rng: random.Random) -> str:
     counts = ["[0,1]", "3", "0"] if rng.random() < 0.8 else ["-1", "[1.5]", "1000001", "1000", number, '"3"', "[-1]"]
     if rng.random() < 0.002:
         counts = ["400000"]  # of three topics: above the limit, of two: below
-    fields = {"version": rng.choice(["1", "2", "2", number]), "generation": number, "ranges": by_topic(rng, spans)}
+    fields = {"version": rng.choice(["1", "1", "1", number]), "generation": number, "ranges": by_topic(rng, spans)}
+    fields["sequence"] = number
     optional = {
-        "sequence": number,
         "group": json.dumps(rng.choice(["g", *TEXTS])),
         "known": obj(rng, {topic: rng.choice(counts) for topic in rng.sample(TOPICS, 3)}),
         "idle": obj(rng, {topic: rng.choice(counts) for topic in rng.sample(TOPICS, 1)}),

@@ -21,7 +21,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.dataframe import plan_global_stores
 from zkconsumer.spark.streams.global_stores import GlobalStores
-from zkconsumer.spark.streams.markers import TopicEnds, encode_offsets
+from zkconsumer.spark.streams.markers import TopicEnds
 from zkconsumer.spark.streams.plan import GlobalPlan
 from zkconsumer.spark.streams.ticks import TickReader
 from zkconsumer.topology import ApplicationConfig, Processor, ProcessorContext, Record, Topology, serdes, stores
@@ -124,13 +124,6 @@ def test_store_of_recreated_topic_is_rebuilt(names: Names, opened: Open, admin: 
     assert values_of(opened(count, 0)) == [b"c%d" % (count - 1)]
     names.topic_ids = {}
     assert values_of(opened(count, 0)) == [b"c%d" % (count - 1)], "the id is unknown while no broker responds"
-
-
-def test_ends_without_topic_ids_can_be_read() -> None:
-    partition = TopicPartition("t", 0)
-    assert TopicEnds.decode(encode_offsets({partition: 5})) == ({partition: 5}, {})
-    ends = TopicEnds({partition: 5}, {"t": "id-1"})
-    assert TopicEnds.decode(ends.encode()) == ends
 
 
 def test_deleted_records_are_skipped(names: Names, opened: Open, zkconsumer_cluster: Cluster) -> None:

@@ -19,11 +19,11 @@ from typing import Any
 
 import pyspark
 import pytest
-from aliases import Cluster
+from helpers.aliases import Cluster
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import stored
 from kazoo.client import KazooClient
 from unit.test_public_names import PICKLED
-from waiting import wait_for, wait_until_equal
-from znodes import stored
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.config.properties import PROPERTIES
@@ -116,7 +116,7 @@ class Old:
             change_strings(file, lambda text: whole.get(text, text.replace(self.about["folder"], str(self.folder))))
 
 
-@pytest.fixture(params=[VERSIONS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in VERSIONS[1:])])
+@pytest.fixture(params=[*VERSIONS[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in VERSIONS[1:])])
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Old]:
     """Copy a checkpoint: ``old("structured")``."""
     return lambda kind: Old(request.param, kind, tmp_path)

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from zkconsumer import ConsumerConfig, ZkConsumerError, create_consumer
 from zkconsumer.config.consumer_config import read_properties
-from zkconsumer.config.pickled_lists import ORDER_OF_LISTS
 from zkconsumer.config.properties import WITHOUT_EFFECT, property_names, property_table
 from zkconsumer.config.properties_file import parse_properties
 from zkconsumer.errors import ConfigurationError
@@ -129,15 +128,6 @@ def test_pickled_config_without_property_has_its_default() -> None:
     del state["fetch.max.bytes"], state["dual.commit.enabled"]
 
     assert unpickled({**state, "property.of.later.version": 1}) == earlier
-
-
-@pytest.mark.parametrize("length", [54, 58])
-def test_list_of_first_versions_is_unpickled(length: int) -> None:
-    earlier = config(group_id="stored", client_id="me", fetch_min_bytes=7, offsets_commit_unchanged=True)
-    values = [value_of(earlier, name) for name in ORDER_OF_LISTS]
-
-    assert values.pop() == "inherit"
-    assert unpickled([*values, "as-reset"][:length]) == earlier
 
 
 def test_every_property_is_in_a_table() -> None:

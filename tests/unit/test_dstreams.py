@@ -43,7 +43,7 @@ def test_repr_and_pickle_match_original() -> None:
 def test_batches_after_unfinished_one_are_not_committed() -> None:
     ledger = Ledger()
     for time_ in (1, 2, 3):
-        ledger.add(time_, f"batch {time_}")
+        ledger.add(time_, f"batch {time_}", time_)
     assert ledger.complete({2}) == []
     assert ledger.complete({1}) == ["batch 1", "batch 2"]
     assert ledger.complete({1}) == []
@@ -53,11 +53,11 @@ def test_batches_after_unfinished_one_are_not_committed() -> None:
 def test_recovered_ledger_waits_only_for_replayed_batches() -> None:
     ledger = Ledger()
     for time_ in (1, 2, 3):
-        ledger.add(time_, f"batch {time_}")
+        ledger.add(time_, f"batch {time_}", time_)
     ledger.complete({1})
     recovered: Ledger = pickle.loads(pickle.dumps(ledger))
     assert recovered.uncompleted() == {2, 3}
-    recovered.add(4, "batch 4")
+    recovered.add(4, "batch 4", 4)
     assert recovered.complete({2, 4}) == ["batch 2"]
     assert recovered.complete({3}) == ["batch 3", "batch 4"]
 
@@ -65,7 +65,7 @@ def test_recovered_ledger_waits_only_for_replayed_batches() -> None:
 def test_ledger_forgets_committed_batches_before_time() -> None:
     ledger = Ledger()
     for time_ in range(100):
-        ledger.add(time_, f"batch {time_}")
+        ledger.add(time_, f"batch {time_}", time_)
     ledger.complete(set(range(100)) - {50})
     ledger.forget_before(40)
     assert len(pickle.loads(pickle.dumps(ledger)).uncompleted()) == 1
@@ -77,13 +77,13 @@ def test_ledger_forgets_committed_batches_before_time() -> None:
 def test_ledger_removes_only_committed_batches() -> None:
     ledger = Ledger()
     for time_ in range(1005):
-        ledger.add(time_, time_)
+        ledger.add(time_, time_, time_)
     assert 0 in ledger
     ledger.complete(set(range(1005)) - {500})
-    ledger.add(1005, 1005)
+    ledger.add(1005, 1005, 1005)
     assert [time_ in ledger for time_ in (0, 5, 6, 1005)] == [False, False, True, True], "the last 1000 are kept"
     for time_ in range(1006, 2000):
-        ledger.add(time_, time_)
+        ledger.add(time_, time_, time_)
     assert [time_ in ledger for time_ in (499, 500, 501)] == [False, True, True], "batch 500 has not been completed"
 
 
@@ -96,7 +96,7 @@ def group_source(context: str = "context") -> GroupSource:
 def test_closed_source_does_not_join_again() -> None:
     """The listener thread may complete a batch after the streaming context has stopped."""
     source = group_source()
-    source._ledger.add(1, offset_json({TopicPartition("t", 0): (0, 5)}))
+    source._ledger.add(1, offset_json({TopicPartition("t", 0): (0, 5)}), 1)
     source.close()
     with pytest.raises(ClosedError, match="the stream was closed"):
         source.complete({1})
@@ -185,8 +185,8 @@ def test_client_that_failed_to_open_is_opened_again() -> None:
 def test_stream_plans_no_batch_after_failed_one() -> None:
     """The later batches could not be committed, and would make each checkpoint larger."""
     source = group_source()
-    source._ledger.add(1, offset_json({TopicPartition("t", 0): (0, 5)}))
-    source._ledger.add(2, offset_json({TopicPartition("t", 0): (5, 9)}))
+    source._ledger.add(1, offset_json({TopicPartition("t", 0): (0, 5)}), 1)
+    source._ledger.add(2, offset_json({TopicPartition("t", 0): (5, 9)}), 2)
     source.fail(1, "the sink is full")
     before = len(pickle.dumps(source))
     for time_ in range(3, 100):
@@ -201,7 +201,7 @@ def test_stream_plans_no_batch_after_failed_one() -> None:
 
 def test_failed_batch_without_records_stops_nothing() -> None:
     source = group_source()
-    source._ledger.add(1, None)
+    source._ledger.add(1, None, 1)
     source.fail(1, "the sink is full")
     assert not source.has_failed
     assert source.uncompleted() == set()

@@ -239,4 +239,3 @@ def test_ticks_of_equal_brokers_are_equal() -> None:
     assert encoded == GlobalTick(ends, [b, a]).encode()
     assert GlobalTick.decode(encoded) == (ends, [a, Endpoint("b", 1)])
     assert TopicEnds.decode(encoded) == ends
-    assert GlobalTick.decode(ends.encode()) == (ends, [])

@@ -6,7 +6,7 @@ Source: Kafka 1.1 kafka.consumer.ConsumerConfig, kafka.utils.VerifiablePropertie
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import Any
 from zkconsumer.argument_checks import check_flag, check_type
 from zkconsumer.config.declared import REQUIRED
 from zkconsumer.config.name_hints import FOREIGN_PROPERTIES, hint
-from zkconsumer.config.pickled_lists import read_list
 from zkconsumer.config.problems import Problems
 from zkconsumer.config.properties import ALIASES, PROPERTIES, WITHOUT_EFFECT, property_names
 from zkconsumer.config.properties_file import FileValue, parse_properties
@@ -122,11 +121,10 @@ class ConsumerConfig:
     def __getstate__(self) -> dict[str, object]:
         return {name: getattr(self, _to_attribute(name)) for name in property_names()}
 
-    def __setstate__(self, state: Mapping[str, object] | Sequence[object]) -> None:
+    def __setstate__(self, state: Mapping[str, object]) -> None:
         """Unpickle; properties that ``state`` does not contain are set to their defaults."""
-        given = state if isinstance(state, Mapping) else read_list(state)
         values = {
-            declared.name: given[declared.name] if declared.name in given else declared.parse_default()
+            declared.name: state[declared.name] if declared.name in state else declared.parse_default()
             for declared in PROPERTIES
         }
         for name, value in {**values, **_derive(values)}.items():

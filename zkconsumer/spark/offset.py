@@ -18,8 +18,8 @@ from zkconsumer.zookeeper.registry import OFFSET_MAX, is_valid_topic_name, parse
 #: Maps each partition to a half-open range of offsets, (start, until).
 Ranges = dict[TopicPartition, tuple[int, int]]
 
-#: Version of the JSON format. Offsets without a version have version 1, which has no sequence number.
-FORMAT_VERSION = 2
+#: Version of the JSON format.
+FORMAT_VERSION = 1
 
 #: Maximum number of partitions in an offset. ZooKeeper-based clusters support about 200,000 partitions in total.
 _MAX_PARTITIONS = 1_000_000
@@ -93,7 +93,7 @@ class BatchOffset:
             earlier_ends=offsets_of(content.get("before", {})),
             lags=offsets_of(content.get("lags", {})),
             planned_ms=_number(content.get("time", 0)),
-            sequence=_number(content.get("sequence", 0)),
+            sequence=_number(content["sequence"]),
             is_ended=bool(content.get("ended")),
         )
 
@@ -148,16 +148,16 @@ def check_format(offset: Mapping[str, Any]) -> None:
     Raises:
         ConfigurationError: the offset was written by another data source or by a later release.
     """
-    if not (isinstance(offset, Mapping) and "ranges" in offset and "generation" in offset):
+    if not (isinstance(offset, Mapping) and {"version", "generation", "ranges"} <= offset.keys()):
         raise ConfigurationError(
             f"the checkpoint was not written by format('zkconsumer'): its last offset is {_excerpt(offset)}. "
             "Use a new checkpointLocation (`zkconsumer migrate-offsets --from checkpoint:DIR` copies the offsets from "
             "a format('kafka') checkpoint)"
         )
-    version = offset.get("version", 1)
-    if version not in (1, FORMAT_VERSION):
+    version = offset["version"]
+    if version != FORMAT_VERSION:
         raise ConfigurationError(
-            f"the checkpoint has offset format version {_excerpt(version)}, but this release supports versions 1 to "
+            f"the checkpoint has offset format version {_excerpt(version)}, but this release supports only version "
             f"{FORMAT_VERSION}; upgrade zkconsumer"
         )
 

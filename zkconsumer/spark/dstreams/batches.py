@@ -41,9 +41,6 @@ def ignore(_rdd: RDD[Any]) -> None:
     """Do nothing. Checkpoints contain the name of this function."""
 
 
-def find_batch(time_ms: int) -> int | None:
-    """Return the time of the batch that will run the plan for ``time_ms``, if this plan is created now.
-
-    Returns None if batches are not recorded, because the context was recovered from a checkpoint of an earlier version.
-    """
-    return _latest_ms if _latest_ms >= time_ms else None
+def find_batch(time_ms: int) -> int:
+    """Return the time of the batch that will run the plan for ``time_ms``, if this plan is created now."""
+    return max(_latest_ms, time_ms)

@@ -26,7 +26,7 @@ class Ledger:
         self._plans: OrderedDict[int, Any] = OrderedDict()
         self._completed: set[int] = set()
         self._committable: set[int] = set()
-        #: Time of the batch that runs a plan, by plan time. Missing if the batch is not recorded.
+        #: Time of the batch that runs a plan, by plan time.
         self._batches: dict[int, int] = {}
         #: Times of uncompleted batches whose jobs Spark submitted.
         self._submitted: set[int] = set()
@@ -50,10 +50,8 @@ class Ledger:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
         self._plans, self._completed, self._committable = state["entries"], state["done"], state["settled"]
-        self._batches = state.get("batches", {})
-        self._restored = frozenset(map(self._find_batch, self._plans))
-        # Checkpoints of earlier versions do not contain submitted batches.
-        self._submitted = state.get("submitted", set(self._restored))
+        self._batches, self._submitted = state["batches"], state["submitted"]
+        self._restored = frozenset(self._batches[time_ms] for time_ms in self._plans)
 
     def __contains__(self, time_ms: int) -> bool:
         with self._lock:
@@ -67,17 +65,16 @@ class Ledger:
     def times(self, batch_ms: int) -> list[int]:
         """Return the times of the plans that batch ``batch_ms`` runs."""
         with self._lock:
-            return [time_ms for time_ms in self._plans if self._find_batch(time_ms) == batch_ms]
+            return [time_ms for time_ms in self._plans if self._batches[time_ms] == batch_ms]
 
-    def add(self, time_ms: int, plan: Any, batch_ms: int | None = None) -> None:
+    def add(self, time_ms: int, plan: Any, batch_ms: int) -> None:
         """Add a plan. If there are too many plans, remove the oldest committable ones.
 
         Args:
-            batch_ms: time of the batch that runs the plan; None if it is not recorded.
+            batch_ms: time of the batch that runs the plan.
         """
         with self._lock:
-            self._plans[time_ms] = plan
-            self._record_batch(time_ms, batch_ms)
+            self._plans[time_ms], self._batches[time_ms] = plan, batch_ms
             while len(self._plans) > _RETAINED_BATCHES and self._remove_oldest():
                 pass
 
@@ -94,25 +91,18 @@ class Ledger:
         del self._plans[oldest]
         self._completed.discard(oldest)
         self._committable.discard(oldest)
-        self._batches.pop(oldest, None)
+        del self._batches[oldest]
         return True
-
-    def _find_batch(self, time_ms: int) -> int:
-        return self._batches.get(time_ms, time_ms)
-
-    def _record_batch(self, time_ms: int, batch_ms: int | None) -> None:
-        if batch_ms is not None:
-            self._batches[time_ms] = batch_ms
 
     def uncompleted(self) -> set[int]:
         """Return the times of batches that are not known to be completed, except rescheduled batches."""
         with self._lock:
-            return {self._find_batch(time_ms) for time_ms in self._plans.keys() - self._completed} - self._rescheduled
+            return {self._batches[time_ms] for time_ms in self._plans.keys() - self._completed} - self._rescheduled
 
     def submit(self, batch_ms: int) -> None:
         """Record that Spark submitted the jobs of a batch."""
         with self._lock:
-            if any(self._find_batch(time_ms) == batch_ms for time_ms in self._plans.keys() - self._completed):
+            if any(self._batches[time_ms] == batch_ms for time_ms in self._plans.keys() - self._completed):
                 self._submitted.add(batch_ms)
 
     def was_submitted_before_recovery(self, batch_ms: int) -> bool:
@@ -128,7 +118,7 @@ class Ledger:
         """
         batches, plans = set(batches_ms), []
         with self._lock:
-            self._completed.update(time_ms for time_ms in self._plans if self._find_batch(time_ms) in batches)
+            self._completed.update(time_ms for time_ms in self._plans if self._batches[time_ms] in batches)
             self._submitted -= batches
             self._rescheduled -= batches
             for time_ms, plan in self._plans.items():
@@ -139,30 +129,23 @@ class Ledger:
                     plans.append(plan)
         return plans
 
-    def reschedule(self, batch_ms: int) -> bool:
-        """Let later batch times take over the plans of a batch that was not run.
-
-        Returns:
-            False if it is not recorded which plans the batch runs; a later batch may still run them.
-        """
+    def reschedule(self, batch_ms: int) -> None:
+        """Let later batch times take over the plans of a batch that was not run."""
         with self._lock:
-            if batch_ms not in self._batches.values():
-                return False
             self._submitted.discard(batch_ms)
             self._rescheduled.add(batch_ms)
-            return True
 
-    def take_over(self, time_ms: int, batch_ms: int | None) -> bool:
+    def take_over(self, time_ms: int, batch_ms: int) -> bool:
         """Move the first rescheduled plan to a new batch time. Its position in the commit order does not change.
 
         Args:
-            batch_ms: time of the batch that now runs the plan; None if it is not recorded.
+            batch_ms: time of the batch that now runs the plan.
 
         Returns:
             False if there is no rescheduled plan.
         """
         with self._lock:
-            uncompleted = {t: self._find_batch(t) for t in self._plans if t not in self._completed}
+            uncompleted = {t: self._batches[t] for t in self._plans if t not in self._completed}
             old = next((t for t, batch in uncompleted.items() if batch in self._rescheduled), None)
             if old is None:
                 return False
@@ -173,5 +156,5 @@ class Ledger:
             self._plans[old] = None  # windows may request the old time again
             self._completed.add(old)
             self._rescheduled.intersection_update(batch for t, batch in uncompleted.items() if t != old)
-            self._record_batch(time_ms, batch_ms)
+            self._batches[time_ms] = batch_ms
             return True

@@ -112,18 +112,17 @@ class Source:
         raise NotImplementedError
 
     def settle_unknown(self, batch_ms: int) -> None:
-        """Complete, reschedule or fail an earlier batch whose jobs Spark has not submitted in this process.
+        """Complete or reschedule an earlier batch whose jobs Spark has not submitted in this process.
 
         If the jobs were submitted before the checkpoint was written, they had finished by then; otherwise, Spark would
         have re-run the batch. Such a batch is completed, and so is a batch without records. Any other batch is
-        rescheduled, so that a later batch reads its records, or handled as failed.
+        rescheduled, so that a later batch reads its records.
         """
         if self._ledger.was_submitted_before_recovery(batch_ms) or not self.count_records(batch_ms):
             self.complete({batch_ms})
-        elif self._ledger.reschedule(batch_ms):
-            get_logger("zkconsumer.spark").warning("batch_rescheduled", batch_time_ms=batch_ms)
-        else:
-            self.fail(batch_ms, "the batch was not run, because planning of another stream failed")
+            return
+        self._ledger.reschedule(batch_ms)
+        get_logger("zkconsumer.spark").warning("batch_rescheduled", batch_time_ms=batch_ms)
 
     def forget_before(self, time_ms: int) -> None:
         """Remove the plans before ``time_ms``, up to the first uncommittable one, to keep checkpoints small."""
@@ -232,9 +231,6 @@ class GroupSource(Source):
     """
 
     _RATE_PROPERTY = "spark.streaming.receiver.maxRate"
-
-    #: Values of a source in a checkpoint of an earlier version.
-    _context, _number = "", 0
 
     def __init__(self, seconds: float, config: ConsumerConfig, topics: Mapping[str, int], context: str) -> None:
         super().__init__(seconds)

@@ -85,7 +85,7 @@ class StoredApplication:
                 data["stores"],
                 data["removed"],
                 data["earlier"],
-                data.get("marked", 0),
+                data["marked"],
             )
         except (KeyError, TypeError, ValueError) as error:
             raise StreamsError(f"{place} is malformed: {error!r}; restore the checkpoint") from error

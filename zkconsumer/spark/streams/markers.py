@@ -24,8 +24,8 @@ _PREFIX = "zkconsumer "
 #: Metadata of an offset that was committed at startup, before the first batch of a task.
 FIRST = f"{_PREFIX}first"
 #: Version of ``task_writer.compute_digest``. Digests of different versions cannot be compared.
-_DIGEST_VERSION = "2"
-_METADATA = re.compile(rf"{_PREFIX}(\S+) ([0-9]{{1,19}}) (?:([0-9]+):)?([0-9a-f]{{8}})")
+_DIGEST_VERSION = "1"
+_METADATA = re.compile(rf"{_PREFIX}(\S+) ([0-9]{{1,19}}) ([0-9]+):([0-9a-f]{{8}})")
 #: Maximum seconds that a batch waits for brokers that do not respond. Source: Kafka 3.9 StreamsConfig
 #: ``task.timeout.ms``.
 TASK_TIMEOUT_S = 300.0
@@ -349,10 +349,8 @@ class TopicEnds(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> TopicEnds:
-        """Parse the result of ``encode``, or of ``encode_offsets`` in checkpoints without topic ids."""
+        """Parse the result of ``encode``."""
         content = json.loads(text)
-        if isinstance(content, list):
-            return cls(decode_offsets(text), {})
         return cls(decode_offsets(content["offsets"]), content["ids"])
 
 
@@ -361,7 +359,7 @@ class GlobalTick(NamedTuple):
 
     Attributes:
         ends: end offsets of the global store topics.
-        brokers: brokers from which the topics can be read; empty if an earlier release saved the tick.
+        brokers: brokers from which the topics can be read.
     """
 
     ends: TopicEnds
@@ -374,10 +372,8 @@ class GlobalTick(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> GlobalTick:
-        """Parse the result of ``encode``, or of ``TopicEnds.encode``."""
-        content = json.loads(text)
-        brokers = content.get("brokers", ()) if isinstance(content, dict) else ()
-        return cls(TopicEnds.decode(text), [Endpoint(host, port) for host, port in brokers])
+        """Parse the result of ``encode``."""
+        return cls(TopicEnds.decode(text), [Endpoint(host, port) for host, port in json.loads(text)["brokers"]])
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> str:

@@ -25,9 +25,6 @@ _OPEN = (
     "CREATE TABLE IF NOT EXISTS snapshots (name TEXT PRIMARY KEY, data BLOB)",
 )
 
-#: Statement that migrates files from earlier versions. Their pages have no checksum until they are rewritten.
-_ADD_CHECKSUM = "ALTER TABLE pages ADD COLUMN checksum INTEGER"
-
 _WRITE = "INSERT OR REPLACE INTO pages (store, id, data, checksum) VALUES (?, ?, ?, ?)"
 
 #: Maps a word in an SQLite error message to a remedy.
@@ -59,8 +56,6 @@ class StateFile:
         try:
             for statement in _OPEN if is_shared else (_LOCK, *_OPEN):
                 self.execute(statement)
-            if "checksum" not in [row[1] for row in self.execute("PRAGMA table_info(pages)")]:
-                self.execute(_ADD_CHECKSUM)
         except StreamsError:
             self._connection.close()
             raise
@@ -151,7 +146,7 @@ class _FilePages:
         for data, checksum in self._execute(statement, (self._store, page_id)):
             if not isinstance(data, bytes):
                 raise CorruptPageError(page_id, f"data must be a BLOB, got {type(data).__name__}")
-            if checksum is not None and checksum != self._checksum(page_id, data):
+            if checksum != self._checksum(page_id, data):
                 raise CorruptPageError(page_id, "checksum mismatch")
             return data
         return None
