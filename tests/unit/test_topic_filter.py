@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from zkconsumer import Blacklist, Whitelist
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.rebalance import topic_filter
-from zkconsumer.rebalance.topic_filter import MATCH_TIMEOUT_S, create_filter
+from zkconsumer.rebalance.context import create_filter
+from zkconsumer.rebalance.topic_filter import MATCH_TIMEOUT_S
 from zkconsumer.zookeeper.registry import Registration
 
 

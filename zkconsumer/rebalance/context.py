@@ -16,7 +16,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.rebalance.assignors import Assignment, assign, candidate_assignments, group_threads_by_topic
-from zkconsumer.rebalance.topic_filter import create_filter
+from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
@@ -247,6 +247,12 @@ def resolve_filter(
             f"{path}: {error}. No partitions are claimed while this registration exists; configure its consumer with a "
             "list of topics instead of the filter"
         ) from error
+
+
+def create_filter(registration: Registration) -> TopicFilter:
+    """Create the topic filter for a registration whose ``is_filter`` is true."""
+    [text] = registration.subscription
+    return Whitelist(text) if registration.pattern == "white_list" else Blacklist(text)
 
 
 def _describe(strategy: str, order: str) -> str:

@@ -22,7 +22,6 @@ import regex
 from zkconsumer.argument_checks import check_type
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.excerpt import excerpt
-from zkconsumer.zookeeper.registry import Registration
 
 #: Topics that filters exclude unless a member sets ``exclude.internal.topics=false``; the registration does not contain
 #: that property. Members before Kafka 0.11 exclude only ``__consumer_offsets``.
@@ -88,12 +87,6 @@ class Blacklist(TopicFilter):
     """Selects the topics that do not match the expression."""
 
     pattern = "black_list"
-
-
-def create_filter(registration: Registration) -> TopicFilter:
-    """Create the topic filter for a registration whose ``is_filter`` is true."""
-    [text] = registration.subscription
-    return Whitelist(text) if registration.pattern == "white_list" else Blacklist(text)
 
 
 class _Expression:
@@ -313,4 +306,4 @@ class _Translation:
             first = False
 
 
-__all__ = ["INTERNAL_TOPICS", "MATCH_TIMEOUT_S", "Blacklist", "TopicFilter", "Whitelist", "create_filter"]
+__all__ = ["INTERNAL_TOPICS", "MATCH_TIMEOUT_S", "Blacklist", "TopicFilter", "Whitelist"]
