@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     )
     from zkconsumer.message import MessageAndMetadata, TopicPartition, string_decoder
     from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
-    from zkconsumer.rebalance.topic_filter import Blacklist, Whitelist
     from zkconsumer.simple_consumer import SimpleConsumer
+    from zkconsumer.topic_filter import Blacklist, Whitelist
     from zkconsumer.version import __version__
 
 __all__ = [
@@ -45,7 +45,7 @@ __all__ = [
 #: Exported name -> module. A module is imported when one of its names is first used, so that the ``zkconsumer`` command
 #: can install its Ctrl-C handler before these imports.
 _MODULES = {
-    "Blacklist": "rebalance.topic_filter",
+    "Blacklist": "topic_filter",
     "ConsumerConfig": "config",
     "ConsumerRebalanceFailedError": "errors",
     "ConsumerRebalanceListener": "rebalance.callbacks",
@@ -56,7 +56,7 @@ _MODULES = {
     "MessageSizeTooLargeError": "errors",
     "SimpleConsumer": "simple_consumer",
     "TopicPartition": "message",
-    "Whitelist": "rebalance.topic_filter",
+    "Whitelist": "topic_filter",
     "ZkConsumerError": "errors",
     "ZookeeperConsumerConnector": "consumer.connector",
     "__version__": "version",

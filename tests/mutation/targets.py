@@ -33,7 +33,7 @@ TESTS = {
     "rebalance/membership.py": ["membership"],
     "rebalance/owned_partitions.py": ["owned_partitions"],
     "rebalance/session_watch.py": ["session_watch", "broker_requests", "callbacks"],
-    "rebalance/topic_filter.py": ["topic_filter"],
+    "topic_filter.py": ["topic_filter"],
     "fetcher/queues.py": ["queues", "manager", "stream"],
     "spark/planning/batch_limiter.py": ["batch_limiter"],
     "spark/planning/alignment.py": ["alignment"],

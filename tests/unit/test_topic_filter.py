@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zkconsumer import Blacklist, Whitelist
+from zkconsumer import Blacklist, Whitelist, topic_filter
 from zkconsumer.errors import ConfigurationError
-from zkconsumer.rebalance import topic_filter
 from zkconsumer.rebalance.context import create_filter
-from zkconsumer.rebalance.topic_filter import MATCH_TIMEOUT_S
+from zkconsumer.topic_filter import MATCH_TIMEOUT_S
 from zkconsumer.zookeeper.registry import Registration
 
 

@@ -30,8 +30,8 @@ from zkconsumer.health import Health, HealthListener
 from zkconsumer.message import Decoder, TopicPartition
 from zkconsumer.metrics import MetricName
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
-from zkconsumer.rebalance.topic_filter import TopicFilter
 from zkconsumer.threads import run_protected
+from zkconsumer.topic_filter import TopicFilter
 from zkconsumer.zookeeper.registry import Registration, check_stream_count
 
 

@@ -16,7 +16,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.rebalance.assignors import Assignment, assign, candidate_assignments, group_threads_by_topic
-from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
+from zkconsumer.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
 from zkconsumer.zookeeper.session import ZooKeeperSession
 

@@ -15,7 +15,6 @@ from zkconsumer.consumer.connector import create_consumer
 from zkconsumer.consumer.stream import KafkaStream
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, ConsumerTimeoutError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.tools import common, output
 from zkconsumer.tools.arguments import ToolParser
 from zkconsumer.tools.common import ToolError
@@ -25,6 +24,7 @@ from zkconsumer.tools.printer import (
     add_output_options,
     choose_formatter,
 )
+from zkconsumer.topic_filter import Blacklist, TopicFilter, Whitelist
 from zkconsumer.zookeeper.registry import BROKER_IDS, GroupPaths
 
 

@@ -10,7 +10,7 @@ from zkconsumer.topology.checks import check_name, check_text
 from zkconsumer.topology.nodes import SourceNode
 
 if TYPE_CHECKING:
-    from zkconsumer.rebalance.topic_filter import TopicFilter
+    from zkconsumer.topic_filter import TopicFilter
 
 
 def create_filter(pattern: str) -> TopicFilter:
@@ -20,7 +20,7 @@ def create_filter(pattern: str) -> TopicFilter:
         ConfigurationError: the pattern is not a valid regular expression, or contains an unsupported construct.
     """
     # Imported here, because topologies without patterns do not need the rebalance package.
-    from zkconsumer.rebalance.topic_filter import Whitelist
+    from zkconsumer.topic_filter import Whitelist
 
     return Whitelist(pattern)
 

@@ -21,7 +21,7 @@ from zkconsumer.topology.task_runtime import TaskRuntime
 from zkconsumer.topology.test_driver_state import MAIN, DriverState
 
 if TYPE_CHECKING:
-    from zkconsumer.rebalance.topic_filter import TopicFilter
+    from zkconsumer.topic_filter import TopicFilter
 
 
 class DriverTasks:

@@ -13,8 +13,8 @@ from zkconsumer.config.types import join_words
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
-from zkconsumer.rebalance.topic_filter import TopicFilter
 from zkconsumer.spark.options.option_reader import OptionReader
+from zkconsumer.topic_filter import TopicFilter
 from zkconsumer.zookeeper.registry import Registration
 
 #: Mutually exclusive options; exactly one of them must be set.

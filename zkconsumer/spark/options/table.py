@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from zkconsumer.config.declared import Declared
 from zkconsumer.config.name_hints import NO_COUNTERPART, Counterpart
 from zkconsumer.config.types import LONG_MAX, Boolean, Choice, Duration, Integer, Text
-from zkconsumer.rebalance.topic_filter import Blacklist, Whitelist
 from zkconsumer.spark.options.types import PARTITIONS, TIMES, Columns, Expression, Offsets, Timestamp, TopicNames
+from zkconsumer.topic_filter import Blacklist, Whitelist
 from zkconsumer.zookeeper.registry import MAX_STREAMS
 
 #: Maximum number of tasks per batch that ``minPartitions`` and ``maxRecordsPerPartition`` may require.

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from zkconsumer.config.types import Json, split_list
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.topic_filter import TopicFilter
+from zkconsumer.topic_filter import TopicFilter
 from zkconsumer.zookeeper.registry import OFFSET_MAX, check_topic_name
 
 #: Named start and end positions of a partition.
