@@ -5,7 +5,8 @@ from __future__ import annotations
 #: Package or module to the share of the mutants that are drawn from it, in percent.
 SHARES = {
     "zookeeper/": 15,
-    "rebalance/": 25,
+    "rebalance/": 20,
+    "topic_filter.py": 5,
     "fetcher/queues.py": 10,
     "spark/planning/": 20,
     "topology/": 30,

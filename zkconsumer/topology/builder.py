@@ -11,14 +11,7 @@ from dataclasses import replace
 from zkconsumer.argument_checks import to_flag, to_integer
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import description
-from zkconsumer.topology.checks import (
-    check_functions,
-    check_global_store,
-    check_name,
-    check_offset_reset,
-    check_supplier,
-    to_tuple,
-)
+from zkconsumer.topology.checks import check_functions, check_name, to_tuple
 from zkconsumer.topology.nodes import (
     GlobalStore,
     Node,
@@ -29,7 +22,10 @@ from zkconsumer.topology.nodes import (
     TopicExtractor,
     UnionFind,
     check_connection,
+    check_global_store,
+    check_offset_reset,
     check_parents,
+    check_supplier,
     group_nodes,
 )
 from zkconsumer.topology.patterns import check_pattern, check_topics

@@ -15,6 +15,9 @@ from zkconsumer.topology.timestamps import TimestampExtractor
 #: Default value of ``statestore_cache_max_bytes``.
 DEFAULT_CACHE_BYTES = 10 * 1024 * 1024
 
+#: Value of ``max_task_idle_ms`` that disables waiting for empty partitions.
+IDLE_DISABLED = -1
+
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationConfig:

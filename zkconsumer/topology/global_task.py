@@ -11,9 +11,8 @@ from typing import Any, NoReturn
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology import handlers, timestamps
-from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.config import IDLE_DISABLED, ApplicationConfig
 from zkconsumer.topology.nodes import SourceNode
-from zkconsumer.topology.partition_group import IDLE_DISABLED
 from zkconsumer.topology.processor import Processor, PunctuationType, Punctuator
 from zkconsumer.topology.records import SourceRecord
 from zkconsumer.topology.task import StreamTask

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology.checks import check_functions, check_name
-from zkconsumer.topology.processor import ProcessorSupplier
+from zkconsumer.topology.processor import Processor, ProcessorSupplier
 from zkconsumer.topology.records import Record, RecordMetadata
 from zkconsumer.topology.serdes import Deserializer, Serializer
 from zkconsumer.topology.stores.builder import StoreBuilder
@@ -164,3 +164,29 @@ def check_connection(nodes: Mapping[str, Node], processor: str, store: str) -> N
     if not isinstance(node, ProcessorNode):
         kind = "source" if isinstance(node, SourceNode) else "sink"
         raise TopologyError(f"store {store!r} cannot be connected to {kind} {processor!r}; connect it to a processor")
+
+
+def check_supplier(name: str, supplier: ProcessorSupplier) -> None:
+    """Raise TopologyError if ``supplier`` does not return a new ``Processor`` on each call."""
+    if not callable(supplier):
+        raise TopologyError(f"processor {name!r}: supplier must be a class or function, got {supplier!r}")
+    try:
+        first, second = supplier(), supplier()
+    except Exception as error:
+        raise TopologyError(f"processor {name!r}: supplier {supplier!r} failed: {error}") from error
+    if first is second:
+        raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a new object on each call")
+    if not isinstance(first, Processor):
+        raise TopologyError(f"processor {name!r}: supplier {supplier!r} must return a Processor, got {first!r}")
+
+
+def check_offset_reset(where: str, offset_reset: Any) -> None:
+    """Raise TopologyError unless ``offset_reset`` is a start position or None."""
+    if offset_reset not in (None, "earliest", "latest"):
+        raise TopologyError(f"{where}: offset_reset must be 'earliest' or 'latest', got {offset_reset!r}")
+
+
+def check_global_store(builder: StoreBuilder) -> None:
+    """Raise TopologyError if the changes of a global store are logged."""
+    if builder.logging:
+        raise TopologyError(f"global store {builder.name!r}: logging must be False, got {builder.logging!r}")

@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from zkconsumer.javahash import java_hash
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.columns import SourceColumns
+from zkconsumer.topology.config import IDLE_DISABLED
 from zkconsumer.topology.java_order import PriorityQueue, hash_order, topic_partition_hash
 from zkconsumer.topology.queues import UNKNOWN, QueueState, RecordQueue, Stamped
-
-#: Value of ``max_task_idle_ms`` that disables waiting for empty partitions.
-IDLE_DISABLED = -1
 
 
 class PartitionGroup:

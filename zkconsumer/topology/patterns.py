@@ -19,7 +19,7 @@ def create_filter(pattern: str) -> TopicFilter:
     Raises:
         ConfigurationError: the pattern is not a valid regular expression, or contains an unsupported construct.
     """
-    # Imported here, because topologies without patterns do not need the rebalance package.
+    # Imported here, because topologies without patterns do not need the package regex.
     from zkconsumer.topic_filter import Whitelist
 
     return Whitelist(pattern)
