@@ -33,7 +33,7 @@ from zkconsumer.topology import (
     stores,
 )
 from zkconsumer.topology.stores import MemoryPages, StateStore, StoreBuilder, StoreContext
-from zkconsumer.topology.task_state import TaskLifecycle, TaskState
+from zkconsumer.topology.task_runtime import TaskLifecycle, TaskState
 
 PARTITION = TopicPartition("in", 0)
 

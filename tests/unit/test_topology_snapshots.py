@@ -34,7 +34,7 @@ from zkconsumer.topology import (
 )
 from zkconsumer.topology.snapshot import FORMAT
 from zkconsumer.topology.stores import MemoryPages, StateStore
-from zkconsumer.topology.task_state import TRANSITIONS, TaskState
+from zkconsumer.topology.task_runtime import TRANSITIONS, TaskState
 
 TEXT = ApplicationConfig(key_serde=serdes.STRING, value_serde=serdes.STRING)
 STREAM, WALL = PunctuationType.STREAM_TIME, PunctuationType.WALL_CLOCK_TIME

@@ -28,8 +28,7 @@ from zkconsumer.topology.snapshot import Snapshot
 from zkconsumer.topology.task_context import TaskContext
 from zkconsumer.topology.task_declaration import TaskDeclaration
 from zkconsumer.topology.task_nodes import TaskNodes
-from zkconsumer.topology.task_runtime import TaskRuntime
-from zkconsumer.topology.task_state import TaskLifecycle, TaskState
+from zkconsumer.topology.task_runtime import TaskLifecycle, TaskRuntime, TaskState
 from zkconsumer.topology.task_stores import TaskStores
 
 
