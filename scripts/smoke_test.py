@@ -20,7 +20,7 @@ from zkconsumer.devcluster import DevCluster  # noqa: E402
 from zkconsumer.devcluster.java import java_home  # noqa: E402
 from zkconsumer.devcluster.load import batch  # noqa: E402
 from zkconsumer.fetcher import native  # noqa: E402
-from zkconsumer.topology.loop import RunState  # noqa: E402
+from zkconsumer.topology.loop.native import RunState  # noqa: E402
 from zkconsumer.topology.stores import PagedMap  # noqa: E402
 
 COUNT = 100
@@ -31,7 +31,7 @@ def main() -> None:
     assert "site-packages" in zkconsumer.__file__, f"not the installed package: {zkconsumer.__file__}"
     assert native.native.__name__ == "zkconsumer.fetcher._decode", "not the compiled decoder"
     assert PagedMap.__module__ == "zkconsumer.topology.stores._pages", "not the compiled maps"
-    assert RunState.__module__ == "zkconsumer.topology._loop", "not the compiled loop of tasks"
+    assert RunState.__module__ == "zkconsumer.topology.loop._loop", "not the compiled loop of tasks"
     with DevCluster() as cluster:
         cluster.create_topic("smoke", 2)
         for partition in range(2):

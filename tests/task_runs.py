@@ -25,11 +25,11 @@ from zkconsumer.topology import (
     TaskRuntime,
     Topology,
     handlers,
-    loop,
     serdes,
     stores,
     timestamps,
 )
+from zkconsumer.topology.loop import native as loop
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores import MemoryPages, StateStore
 

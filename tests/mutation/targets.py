@@ -45,24 +45,29 @@ TESTS = {
     "spark/planning/splitting.py": ["spark_offset"],
     "spark/planning/topic_ids.py": ["topic_changes"],
     "spark/planning/topic_states.py": ["topic_states", "topic_changes"],
-    "topology/task.py": [
+    "topology/task/task.py": [
         "topology_task",
         "topology_failures",
         "topology_snapshots",
         "topology_caches",
         "topology_driver",
     ],
-    "topology/task_context.py": [
+    "topology/task/task_context.py": [
         "topology_task",
         "topology_stores",
         "topology_failures",
         "topology_snapshots",
         "topology_caches",
     ],
-    "topology/partition_group.py": ["topology_task", "topology_failures", "topology_commits", "topology_snapshots"],
-    "topology/queues.py": ["topology_task", "topology_failures", "topology_commits", "topology_snapshots"],
-    "topology/punctuation.py": ["topology_task", "topology_failures", "topology_snapshots", "topology_driver"],
-    "topology/snapshot.py": ["topology_snapshots", "topology_caches"],
+    "topology/task/partition_group.py": [
+        "topology_task",
+        "topology_failures",
+        "topology_commits",
+        "topology_snapshots",
+    ],
+    "topology/task/queues.py": ["topology_task", "topology_failures", "topology_commits", "topology_snapshots"],
+    "topology/task/punctuation.py": ["topology_task", "topology_failures", "topology_snapshots", "topology_driver"],
+    "topology/task/snapshot.py": ["topology_snapshots", "topology_caches"],
     "topology/resolved.py": ["topology_builder", "topology_internal_topics", "topology_task", "topology_driver"],
     "topology/subtopology.py": [
         "topology_builder",
@@ -71,8 +76,8 @@ TESTS = {
         "topology_driver",
         "topology_snapshots",
     ],
-    "topology/task_runtime.py": ["topology_task", "topology_failures", "topology_commits", "topology_snapshots"],
-    "topology/loop_py.py": ["topology_loop", "topology_compiled_caches"],
+    "topology/task/task_runtime.py": ["topology_task", "topology_failures", "topology_commits", "topology_snapshots"],
+    "topology/loop/loop_py.py": ["topology_loop", "topology_compiled_caches"],
     "topology/stores/pages.py": ["topology_pages", "topology_stores", "topology_compiled_maps"],
     "topology/stores/page_format.py": ["topology_pages", "topology_files"],
 }

@@ -11,8 +11,8 @@ from oracle.store_calls import contents
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology import StreamTask, TaskRuntime
-from zkconsumer.topology.snapshot import Snapshot
 from zkconsumer.topology.subtopology import Subtopology
+from zkconsumer.topology.task.snapshot import Snapshot
 
 from .scenario_steps import Step
 

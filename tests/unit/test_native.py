@@ -30,7 +30,7 @@ def test_c_modules_return_new_references_on_all_versions() -> None:
 
 def test_environment_selects_maps_in_python() -> None:
     code = (
-        "import sys; from zkconsumer.topology import stores, task_stores; "
+        "import sys; from zkconsumer.topology import stores; from zkconsumer.topology.task import task_stores; "
         "key_value = sys.modules['zkconsumer.topology.stores.key_value_store']; "
         "print(stores.PagedMap.__module__, task_stores.PagedMap.__module__, key_value.SerdeMap.__module__)"
     )

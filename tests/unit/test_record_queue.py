@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from zkconsumer.message import TopicPartition
-from zkconsumer.topology.columns import SourceColumns
-from zkconsumer.topology.partition_group import PartitionGroup
-from zkconsumer.topology.queues import RecordQueue
-from zkconsumer.topology.records import Header, Record, SourceRecord
+from zkconsumer.topology.loop.columns import SourceColumns
+from zkconsumer.topology.loop.records import Header, Record, SourceRecord
+from zkconsumer.topology.task.partition_group import PartitionGroup
+from zkconsumer.topology.task.queues import RecordQueue
 
 PARTITION = TopicPartition("in", 0)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

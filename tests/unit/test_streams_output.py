@@ -31,7 +31,7 @@ from zkconsumer.spark.streams.servers_file import ServersFile
 from zkconsumer.spark.streams.sink import TopicSink
 from zkconsumer.spark.streams.task_writer import TaskWriters, compute_digest
 from zkconsumer.topology.handlers import ErrorContext, quarantine_record
-from zkconsumer.topology.records import Header, SourceRecord
+from zkconsumer.topology.loop.records import Header, SourceRecord
 
 QUERY = "6f1c2b9e-0d1a-4a41-9d9c-0d6a8d0f7a35"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from zkconsumer.topology import aggregator_py, loop, loop_py
 from zkconsumer.topology.dsl.table_store import TableChange
+from zkconsumer.topology.loop import aggregator_py, loop_py
+from zkconsumer.topology.loop import native as loop
 from zkconsumer.topology.stores import ValueAndTimestamp
 from zkconsumer.version import IS_PURE
 

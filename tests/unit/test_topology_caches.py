@@ -24,10 +24,10 @@ from zkconsumer.topology import (
     serdes,
     stores,
 )
-from zkconsumer.topology.columns import SourceColumns
 from zkconsumer.topology.errors import FlushError
-from zkconsumer.topology.headers import count_header_bytes
-from zkconsumer.topology.loop import RunState
+from zkconsumer.topology.loop.columns import SourceColumns
+from zkconsumer.topology.loop.headers import count_header_bytes
+from zkconsumer.topology.loop.native import RunState
 from zkconsumer.topology.stores import (
     MemoryPages,
     RecordCache,

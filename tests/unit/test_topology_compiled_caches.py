@@ -13,18 +13,9 @@ import pytest
 from fuzz.twins.cache_calls import CacheCalls
 from fuzz.twins.sides import join_modules
 
-from zkconsumer.topology import (
-    ApplicationConfig,
-    Processor,
-    Record,
-    SourceRecord,
-    TaskRuntime,
-    Topology,
-    cache_py,
-    loop,
-    loop_py,
-    stores,
-)
+from zkconsumer.topology import ApplicationConfig, Processor, Record, SourceRecord, TaskRuntime, Topology, stores
+from zkconsumer.topology.loop import cache_py, loop_py
+from zkconsumer.topology.loop import native as loop
 from zkconsumer.topology.stores.serde_map import Conversions
 from zkconsumer.version import IS_PURE
 

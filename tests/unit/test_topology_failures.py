@@ -28,12 +28,12 @@ from zkconsumer.topology import (
     Topology,
     TopologyTestDriver,
     handlers,
-    owners,
     serdes,
     stores,
 )
 from zkconsumer.topology.stores import MemoryPages, StateStore, StoreBuilder, StoreContext
-from zkconsumer.topology.task_runtime import TaskLifecycle, TaskState
+from zkconsumer.topology.task import owners
+from zkconsumer.topology.task.task_runtime import TaskLifecycle, TaskState
 
 PARTITION = TopicPartition("in", 0)
 

@@ -24,11 +24,11 @@ import pytest
 from fuzz.twins.loop_calls import LoopCalls
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.topology import loop_py
-from zkconsumer.topology.records import Record as UsedRecord
+from zkconsumer.topology.loop import loop_py
+from zkconsumer.topology.loop.records import Record as UsedRecord
 from zkconsumer.topology.serdes import BYTES, DOUBLE, INTEGER, LONG, STRING, Codec
 
-_loop: Any = importlib.import_module("zkconsumer.topology._loop")
+_loop: Any = importlib.import_module("zkconsumer.topology.loop._loop")
 
 ROOT = Path(__file__).resolve().parents[2]
 NEVER = (1 << 63) - 1
@@ -1064,7 +1064,7 @@ def test_task_with_compiled_modules_equals_task_in_python() -> None:
 
 def test_finalizers_at_exit_can_call_nodes() -> None:
     code = """
-from zkconsumer.topology import _loop
+from zkconsumer.topology.loop import _loop
 state, output = _loop.RunState(), _loop.OutputColumns()
 state.is_processing = True
 class Late:

@@ -32,9 +32,9 @@ from zkconsumer.topology import (
     serdes,
     stores,
 )
-from zkconsumer.topology.snapshot import FORMAT
 from zkconsumer.topology.stores import MemoryPages, StateStore
-from zkconsumer.topology.task_runtime import TRANSITIONS, TaskState
+from zkconsumer.topology.task.snapshot import FORMAT
+from zkconsumer.topology.task.task_runtime import TRANSITIONS, TaskState
 
 TEXT = ApplicationConfig(key_serde=serdes.STRING, value_serde=serdes.STRING)
 STREAM, WALL = PunctuationType.STREAM_TIME, PunctuationType.WALL_CLOCK_TIME

@@ -11,7 +11,7 @@ import pytest
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology import Processor, ProcessorContext, Record, Topology, TopologyTestDriver, serdes, stores
-from zkconsumer.topology.loop import RunState
+from zkconsumer.topology.loop.native import RunState
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores import (
     NOT_PUT,

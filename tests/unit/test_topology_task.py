@@ -29,8 +29,8 @@ from zkconsumer.topology import (
     timestamps,
 )
 from zkconsumer.topology.processor import Punctuator
-from zkconsumer.topology.punctuation import PunctuationQueue, Schedule, ScheduleKey
 from zkconsumer.topology.stores import MemoryPages, StateStore
+from zkconsumer.topology.task.punctuation import PunctuationQueue, Schedule, ScheduleKey
 
 TEXT = ApplicationConfig(key_serde=serdes.STRING, value_serde=serdes.STRING)
 

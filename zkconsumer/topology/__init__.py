@@ -28,18 +28,18 @@ from __future__ import annotations
 from zkconsumer.topology import handlers, serdes, stores, timestamps, windows
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.declared.nodes import GlobalStore, ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.handlers import ErrorContext, ErrorResponse
 from zkconsumer.topology.lifecycle import ApplicationState, Lifecycle
-from zkconsumer.topology.nodes import GlobalStore, ProcessorNode, SinkNode, SourceNode
+from zkconsumer.topology.loop.records import Change, Record, RecordMetadata, SinkRecord, SourceRecord
 from zkconsumer.topology.processor import Cancellable, Processor, ProcessorContext, PunctuationType, Remembered
-from zkconsumer.topology.records import Change, Record, RecordMetadata, SinkRecord, SourceRecord
 from zkconsumer.topology.resolved import ResolvedTopology, TopicGroup
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.subtopology import Subtopology
-from zkconsumer.topology.task import StreamTask
-from zkconsumer.topology.task_runtime import TaskRuntime
-from zkconsumer.topology.test_driver import TopologyTestDriver
-from zkconsumer.topology.test_driver_topics import TestInputTopic, TestOutputTopic, TestRecord
+from zkconsumer.topology.task.task import StreamTask
+from zkconsumer.topology.task.task_runtime import TaskRuntime
+from zkconsumer.topology.testing.driver import TopologyTestDriver
+from zkconsumer.topology.testing.driver_topics import TestInputTopic, TestOutputTopic, TestRecord
 
 __all__ = [
     "ApplicationConfig",

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from zkconsumer.argument_checks import to_flag, to_integer
 from zkconsumer.errors import TopologyError
-from zkconsumer.topology import description
 from zkconsumer.topology.checks import check_functions, check_name, to_tuple
-from zkconsumer.topology.nodes import (
+from zkconsumer.topology.declared import description
+from zkconsumer.topology.declared.nodes import (
     GlobalStore,
     Node,
     Partitioner,
@@ -28,7 +28,7 @@ from zkconsumer.topology.nodes import (
     check_supplier,
     group_nodes,
 )
-from zkconsumer.topology.patterns import check_pattern, check_topics
+from zkconsumer.topology.declared.patterns import check_pattern, check_topics
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.resolved import (
     ResolvedTopology,

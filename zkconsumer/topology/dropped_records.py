@@ -9,7 +9,7 @@ from typing import Any, Protocol, Unpack
 
 from zkconsumer.event_limits import log_limited
 from zkconsumer.log import EventValues, Logger, get_logger
-from zkconsumer.topology.records import Record, SourceRecord
+from zkconsumer.topology.loop.records import Record, SourceRecord
 
 #: Maximum number of events per minute for records that an error handler drops, with the same reason and node.
 _MAX_ERRORS = 10

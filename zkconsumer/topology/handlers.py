@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.topology.records import Header, Record, SinkRecord, SourceRecord
+from zkconsumer.topology.loop.records import Header, Record, SinkRecord, SourceRecord
 
 #: Names of the headers that describe the error of a quarantined record.
 _QUARANTINE_HEADERS = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from zkconsumer.topology.config import ApplicationConfig
-from zkconsumer.topology.records import Record, RecordMetadata
+from zkconsumer.topology.loop.records import Record, RecordMetadata
 
 #: Function that is called with the current stream time or wall-clock time, in milliseconds.
 Punctuator = Callable[[int], object]

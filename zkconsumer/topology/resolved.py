@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from zkconsumer.errors import TopologyError
-from zkconsumer.topology.java_order import string_order
-from zkconsumer.topology.nodes import Node, ProcessorNode, SourceNode
-from zkconsumer.topology.patterns import match_topics
+from zkconsumer.topology.declared.nodes import Node, ProcessorNode, SourceNode
+from zkconsumer.topology.declared.patterns import match_topics
+from zkconsumer.topology.loop.java_order import string_order
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.subtopology import Subtopology
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology.config import ApplicationConfig
+from zkconsumer.topology.declared.nodes import Node, SinkNode, SourceNode
+from zkconsumer.topology.declared.task_declaration import TaskDeclaration
 from zkconsumer.topology.function_names import qualified_name
-from zkconsumer.topology.global_task import GlobalTask
-from zkconsumer.topology.nodes import Node, SinkNode, SourceNode
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.builder import StoreBuilder
-from zkconsumer.topology.task import StreamTask
-from zkconsumer.topology.task_declaration import TaskDeclaration
-from zkconsumer.topology.task_runtime import TaskRuntime
+from zkconsumer.topology.task.global_task import GlobalTask
+from zkconsumer.topology.task.task import StreamTask
+from zkconsumer.topology.task.task_runtime import TaskRuntime
 
 #: Task id of the tasks that update global stores.
 _GLOBAL_TASK_ID = "global"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from zkconsumer.topology.records import SourceRecord
+from zkconsumer.topology.loop.records import SourceRecord
 
 #: Function that returns a record's timestamp in milliseconds, given the record, its key, its value, and the highest
 #: timestamp of its partition so far (-1 before the first record). Records with a negative timestamp are dropped.

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.topology.records import Change
+from zkconsumer.topology.loop.records import Change
 from zkconsumer.topology.serdes import BYTES, DOUBLE, INTEGER, JSON, LONG, STRING, Codec
 from zkconsumer.topology.stores.key_value_store import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from zkconsumer.topology.stores.serde_map import Conversions

@@ -52,7 +52,7 @@ class Side:
     @staticmethod
     def text(error: BaseException) -> str:
         """Return the message of an error; an empty one for errors whose text depends on the interpreter."""
-        text = str(error).replace("zkconsumer.topology.records.", "")
+        text = str(error).replace("zkconsumer.topology.loop.records.", "")
         return "" if type(error) in (TypeError, BufferError) else text
 
     def plain(self, result: Any) -> Any:

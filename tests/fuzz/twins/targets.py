@@ -133,8 +133,10 @@ class Twin:
 
 
 _ALL = (
-    Twin("loop", "topology._loop", ("loop_py",), ("loop_calls", "LoopCalls"), (20,), LOOP_CHECKS, LOOP_REPORTS),
-    Twin("cache", "topology._loop", ("cache_py", "loop_py"), ("cache_calls", "CacheCalls"), (1,), CACHE_CHECKS, {}),
+    Twin("loop", "topology.loop._loop", ("loop_py",), ("loop_calls", "LoopCalls"), (20,), LOOP_CHECKS, LOOP_REPORTS),
+    Twin(
+        "cache", "topology.loop._loop", ("cache_py", "loop_py"), ("cache_calls", "CacheCalls"), (1,), CACHE_CHECKS, {}
+    ),
     Twin(
         "pages",
         "topology.stores._pages",

@@ -12,8 +12,8 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.spark.streams.changes import AllowedChange, normalize
 from zkconsumer.spark.streams.checkpoint_directory import FILE, CheckpointDirectory
 from zkconsumer.spark.streams.plan import TaskNumber, list_tasks
-from zkconsumer.topology.snapshot import hash_fingerprint
 from zkconsumer.topology.subtopology import Subtopology
+from zkconsumer.topology.task.snapshot import hash_fingerprint
 
 _FORMAT = 1
 

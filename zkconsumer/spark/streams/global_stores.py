@@ -21,10 +21,10 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.topic_id import is_same_topic
 from zkconsumer.spark.streams.markers import GlobalTick, TopicEnds
 from zkconsumer.spark.streams.plan import GlobalPlan
-from zkconsumer.topology.global_task import GlobalTask
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.files import StateFile
-from zkconsumer.topology.task_runtime import TaskRuntime
+from zkconsumer.topology.task.global_task import GlobalTask
+from zkconsumer.topology.task.task_runtime import TaskRuntime
 
 #: Name under which the file stores the processed offsets.
 _OFFSETS = "offsets"

@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 
 from zkconsumer.spark.streams.packing import from_blob
 from zkconsumer.topology.handlers import ErrorHandler
-from zkconsumer.topology.records import Header
+from zkconsumer.topology.loop.records import Header
 
 #: Columns of the rows that the operator returns, one row per task; see ``TaskOutput``. ``metrics`` contains the changes
 #: of the task metrics as JSON.

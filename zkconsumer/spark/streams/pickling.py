@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology.config import ApplicationConfig
-from zkconsumer.topology.nodes import ProcessorNode, SinkNode, SourceNode
+from zkconsumer.topology.declared.nodes import ProcessorNode, SinkNode, SourceNode
 from zkconsumer.topology.subtopology import Subtopology
 
 _KINDS = {SourceNode: "source", ProcessorNode: "processor", SinkNode: "sink"}

@@ -11,7 +11,7 @@ from zkconsumer.spark.streams.output import RecordFields, SinkSettings, TaskOutp
 from zkconsumer.spark.streams.producer_errors import to_error
 from zkconsumer.topology.dropped_records import DroppedRecords
 from zkconsumer.topology.handlers import ErrorContext, ErrorResponse, call_handler, quarantine_record
-from zkconsumer.topology.records import Record
+from zkconsumer.topology.loop.records import Record
 
 
 class RejectedRecords:

@@ -19,8 +19,8 @@ from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber
 from zkconsumer.spark.streams.state_pages import PageState, StatePages
 from zkconsumer.topology.stores.base import StateStore
 from zkconsumer.topology.stores.pages import PageStore
-from zkconsumer.topology.task import StreamTask
-from zkconsumer.topology.task_runtime import TaskRuntime
+from zkconsumer.topology.task.task import StreamTask
+from zkconsumer.topology.task.task_runtime import TaskRuntime
 
 #: Metric with the number of records that a task wrote to topics that the application reads.
 LOOPED = "looped"

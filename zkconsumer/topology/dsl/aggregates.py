@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from zkconsumer.topology.aggregator_py import aggregate_value
 from zkconsumer.topology.dropped_records import drop_incomplete
 from zkconsumer.topology.dsl.table_store import TableOutput
+from zkconsumer.topology.loop.aggregator_py import aggregate_value
+from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
-from zkconsumer.topology.records import Record
 
 #: Function that returns the initial aggregate.
 Initializer = Callable[[], Any]

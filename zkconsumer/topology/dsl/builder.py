@@ -12,6 +12,8 @@ from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.checks import check_text, to_tuple
+from zkconsumer.topology.declared.nodes import check_global_store, check_offset_reset, check_supplier
+from zkconsumer.topology.declared.patterns import check_pattern
 from zkconsumer.topology.dsl.endpoints import (
     Consumed,
     GlobalStoreGraphNode,
@@ -29,8 +31,6 @@ from zkconsumer.topology.dsl.stream import KStream
 from zkconsumer.topology.dsl.table import KTable
 from zkconsumer.topology.dsl.tables import TableSource
 from zkconsumer.topology.dsl.writer import write
-from zkconsumer.topology.nodes import check_global_store, check_offset_reset, check_supplier
-from zkconsumer.topology.patterns import check_pattern
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.builder import StoreBuilder

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology import timestamps
+from zkconsumer.topology.declared.nodes import Partitioner, TopicExtractor
 from zkconsumer.topology.dsl.graph import GraphNode, SupplierFactory
 from zkconsumer.topology.dsl.stateless import DropNullKeys, PassThrough
 from zkconsumer.topology.dsl.windowed_serdes import find_partitioner
-from zkconsumer.topology.nodes import Partitioner, TopicExtractor
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.serdes import Deserializer, Serde, Serializer
 from zkconsumer.topology.stores.builder import StoreBuilder

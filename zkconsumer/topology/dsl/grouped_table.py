@@ -21,8 +21,8 @@ from zkconsumer.topology.dsl.operations import AggregateOperation
 from zkconsumer.topology.dsl.step_graph import SINK, SOURCE, StepGraph
 from zkconsumer.topology.dsl.table_store import TableOutput
 from zkconsumer.topology.dsl.views import StoreView
+from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
-from zkconsumer.topology.records import Record
 
 if TYPE_CHECKING:
     from zkconsumer.topology.dsl.table import KTable

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from zkconsumer.topology.dsl.origin import Origin
-from zkconsumer.topology.records import Record, RecordMetadata
+from zkconsumer.topology.loop.records import Record, RecordMetadata
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import SerdeStore, StoreContext
 from zkconsumer.topology.stores.builder import StoreBuilder

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from zkconsumer.topology.headers import Header
-from zkconsumer.topology.records import RecordMetadata
+from zkconsumer.topology.loop.headers import Header
+from zkconsumer.topology.loop.records import RecordMetadata
 
 
 class Origin(NamedTuple):

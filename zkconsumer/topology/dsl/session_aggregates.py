@@ -12,8 +12,8 @@ from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer
 from zkconsumer.topology.dsl.table_store import SessionForwarder, TableChange
 from zkconsumer.topology.dsl.window_aggregates import ClosedWindows, Emit
+from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
-from zkconsumer.topology.records import Record
 from zkconsumer.topology.stores.time_map import Windowed
 from zkconsumer.topology.windows import SessionWindows
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.dsl.window_aggregates import ClosedWindows, WindowedAggregate
+from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import ProcessorContext
-from zkconsumer.topology.records import Record
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
 from zkconsumer.topology.stores.time_map import Windowed
 from zkconsumer.topology.windows import SlidingWindows

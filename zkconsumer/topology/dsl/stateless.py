@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
-from zkconsumer.topology.records import Record
 
 #: Function that returns whether a record is accepted, given its key and value.
 Predicate = Callable[[Any, Any], Any]

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from zkconsumer.checked_arguments import check_arguments
+from zkconsumer.topology.declared.nodes import Partitioner, TopicExtractor, check_supplier
 from zkconsumer.topology.dsl import stateless
 from zkconsumer.topology.dsl.branches import BranchedKStream
 from zkconsumer.topology.dsl.endpoints import RepartitionGraphNode, Serdes, SinkGraphNode
@@ -23,7 +24,6 @@ from zkconsumer.topology.dsl.stateless import Action, Predicate
 from zkconsumer.topology.dsl.step_graph import FILTER, SINK, StepGraph, unite
 from zkconsumer.topology.dsl.stream_joins import Joinable, JoinArguments, join
 from zkconsumer.topology.dsl.table import KTable
-from zkconsumer.topology.nodes import Partitioner, TopicExtractor, check_supplier
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.builder import StoreBuilder, to_builders

@@ -27,8 +27,8 @@ from zkconsumer.topology.dsl.stream_stream_joins import (
 )
 from zkconsumer.topology.dsl.table import KTable
 from zkconsumer.topology.dsl.views import View
+from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
-from zkconsumer.topology.records import Record
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.windows import JoinWindows
 

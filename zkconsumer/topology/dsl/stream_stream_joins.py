@@ -16,8 +16,8 @@ from zkconsumer.topology.dsl.graph import GraphNode
 from zkconsumer.topology.dsl.join_kinds import Joiner, JoinKind
 from zkconsumer.topology.dsl.join_store import JoinStore, WaitingRecord, build_join_store
 from zkconsumer.topology.dsl.stateless import PassThrough
+from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
-from zkconsumer.topology.records import Record
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.windows import JoinWindows

@@ -16,8 +16,8 @@ from zkconsumer.topology.dsl.graph import GraphNode, ProcessorGraphNode
 from zkconsumer.topology.dsl.operations import TableOperation
 from zkconsumer.topology.dsl.suppress_buffer import SuppressBuffer
 from zkconsumer.topology.dsl.views import OpenView, Unversioned, View
+from zkconsumer.topology.loop.records import Record, RecordMetadata
 from zkconsumer.topology.processor import Processor, ProcessorContext, ProcessorSupplier
-from zkconsumer.topology.records import Record, RecordMetadata
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from zkconsumer.topology.dsl.origin import Origin
 from zkconsumer.topology.dsl.table_store import TableChange
-from zkconsumer.topology.records import Record, RecordMetadata
+from zkconsumer.topology.loop.records import Record, RecordMetadata
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.base import SerdeStore, StoreContext
 from zkconsumer.topology.stores.builder import StoreBuilder

@@ -19,8 +19,8 @@ from zkconsumer.topology.dsl.operations import TableOperation
 from zkconsumer.topology.dsl.table_store import TableChange
 from zkconsumer.topology.dsl.tables import TableProcessor
 from zkconsumer.topology.dsl.views import OpenView, StoreView, Unversioned, View
+from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext, ProcessorSupplier
-from zkconsumer.topology.records import Record
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
 
 if TYPE_CHECKING:

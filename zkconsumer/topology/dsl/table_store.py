@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from zkconsumer.topology.aggregator_py import Functions
-from zkconsumer.topology.loop import RecordAggregator
+from zkconsumer.topology.loop.aggregator_py import Functions
+from zkconsumer.topology.loop.native import RecordAggregator
+from zkconsumer.topology.loop.records import Change, Header, Record
 from zkconsumer.topology.processor import ProcessorContext
-from zkconsumer.topology.records import Change, Header, Record
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
 from zkconsumer.topology.stores.versioned_store import NOT_PUT, VALID_TO_UNDEFINED, VersionedKeyValueStore
 

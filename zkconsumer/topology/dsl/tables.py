@@ -12,8 +12,8 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.dsl.stateless import Predicate
 from zkconsumer.topology.dsl.table_store import TableChange, TableOutput
+from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
-from zkconsumer.topology.records import Record
 
 
 class TableProcessor(Processor):

@@ -14,8 +14,8 @@ from zkconsumer.log import get_logger
 from zkconsumer.topology.dropped_records import DropReason, drop_incomplete
 from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer
 from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange
+from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
-from zkconsumer.topology.records import Record
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
 from zkconsumer.topology.stores.time_map import Windowed
 from zkconsumer.topology.windows import TimeWindows

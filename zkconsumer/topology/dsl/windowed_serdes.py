@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from zkconsumer.checked_arguments import check_arguments
-from zkconsumer.topology.nodes import Partitioner
+from zkconsumer.topology.declared.nodes import Partitioner
 from zkconsumer.topology.serdes import Serde, choose_serde
 from zkconsumer.topology.stores.time_map import Windowed
 

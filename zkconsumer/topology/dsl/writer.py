@@ -6,10 +6,10 @@ Source: Kafka 3.9 InternalStreamsBuilder.buildAndOptimizeTopology.
 from __future__ import annotations
 
 from zkconsumer.topology.builder import Topology
+from zkconsumer.topology.declared.nodes import SourceNode
 from zkconsumer.topology.dsl.graph import GraphNode
 from zkconsumer.topology.dsl.step_graph import StepGraph
-from zkconsumer.topology.java_order import PriorityQueue
-from zkconsumer.topology.nodes import SourceNode
+from zkconsumer.topology.loop.java_order import PriorityQueue
 
 
 def write(graph: StepGraph) -> Topology:

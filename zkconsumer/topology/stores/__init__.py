@@ -6,7 +6,7 @@ together. A store may be used only by the thread of its task. This module export
 
 from __future__ import annotations
 
-from zkconsumer.topology.loop import RecordCache
+from zkconsumer.topology.loop.native import RecordCache
 from zkconsumer.topology.stores.base import StateStore, StoreContext
 from zkconsumer.topology.stores.builder import (
     StoreBuilder,

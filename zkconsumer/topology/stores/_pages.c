@@ -23,7 +23,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "../_codecs.h"
+#include "../loop/_codecs.h"
 
 enum {
     FORMAT = 1,        /* first byte of a page */

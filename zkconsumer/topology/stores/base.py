@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from zkconsumer.topology.errors import InvalidArgumentError, WrongTypeError
-from zkconsumer.topology.loop import Deserialize, Serialize
+from zkconsumer.topology.loop.native import Deserialize, Serialize
 from zkconsumer.topology.serdes import Serde, deserializer_codec, serializer_codec
 from zkconsumer.topology.stores.cache import Backing, FlushListener, StoreCache
 from zkconsumer.topology.stores.pages import PagedMap

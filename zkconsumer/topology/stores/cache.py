@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from zkconsumer.topology.cache_py import CachedChange
 from zkconsumer.topology.errors import FatalError, FlushError
-from zkconsumer.topology.loop import CacheEntries, Record, RecordCache, RunState, forward_changes
-from zkconsumer.topology.records import Change
+from zkconsumer.topology.loop.cache_py import CachedChange
+from zkconsumer.topology.loop.native import CacheEntries, Record, RecordCache, RunState, forward_changes
+from zkconsumer.topology.loop.records import Change
 from zkconsumer.topology.stores.native import PagedMap
 from zkconsumer.topology.stores.pages import PageLimits
 from zkconsumer.topology.stores.serde_map import Conversions

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, TypeVar
 
-from zkconsumer.topology.loop import Deserialize
+from zkconsumer.topology.loop.native import Deserialize
 from zkconsumer.topology.stores.base import StoreContext
 from zkconsumer.topology.stores.cache import FlushListener, StoreCache, merge
 from zkconsumer.topology.stores.key_value_store import (

@@ -1,0 +1,15 @@
+from zkconsumer.topology.loop.aggregator_py import RecordAggregator as RecordAggregator
+from zkconsumer.topology.loop.cache_py import CacheEntries as CacheEntries
+from zkconsumer.topology.loop.cache_py import RecordCache as RecordCache
+from zkconsumer.topology.loop.cache_py import forward_changes as forward_changes
+from zkconsumer.topology.loop.loop_py import Deserialize as Deserialize
+from zkconsumer.topology.loop.loop_py import Forwarder as Forwarder
+from zkconsumer.topology.loop.loop_py import Guarded as Guarded
+from zkconsumer.topology.loop.loop_py import OutputColumns as OutputColumns
+from zkconsumer.topology.loop.loop_py import Record as Record
+from zkconsumer.topology.loop.loop_py import RunState as RunState
+from zkconsumer.topology.loop.loop_py import Serialize as Serialize
+from zkconsumer.topology.loop.loop_py import SinkWriter as SinkWriter
+from zkconsumer.topology.loop.loop_py import has_negative as has_negative
+from zkconsumer.topology.loop.loop_py import read_column as read_column
+from zkconsumer.topology.loop.loop_py import run_rows as run_rows

@@ -1,0 +1,1 @@
+"""``TopologyTestDriver``, which runs a topology in one process without brokers."""
