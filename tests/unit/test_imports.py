@@ -76,6 +76,20 @@ SPARK_LINE = {f"spark.{name}": number for number, names in enumerate(SPARK_ORDER
 #: Spark's tasks need only ``broker``.
 INDEPENDENT = {"broker", "zookeeper"}
 
+#: Modules that ``topology`` needs. With them alone, topologies run in the test driver.
+GROUND_OF_TOPOLOGY = {
+    "argument_checks",
+    "checked_arguments",
+    "errors",
+    "event_limits",
+    "excerpt",
+    "javahash",
+    "log",
+    "message",
+    "topic_filter",
+    "version",
+}
+
 #: Third-party packages, and the only parts of zkconsumer that may import them.
 BORDERS = {
     "kazoo": {"zookeeper", "devcluster"},
@@ -152,6 +166,34 @@ def test_imports_inside_spark_follow_layers(module: str) -> None:
     parts = {".".join(other.split(".")[:2]) for other in inner(MODULES[module]) if other.startswith("spark.")}
 
     assert {part for part in parts if SPARK_LINE[part] > own} == set(), f"{module} imports modules below it"
+
+
+def test_topology_runs_without_the_rest_of_the_package() -> None:
+    others = {f"zkconsumer.{part(module)}" for module in MODULES} - {
+        f"zkconsumer.{name}" for name in GROUND_OF_TOPOLOGY
+    }
+    blocked = sorted(others - {"zkconsumer.topology"} | {"kafka", "kazoo", "pyspark"})
+    code = (
+        "import sys\n"
+        f"sys.modules.update(dict.fromkeys({blocked}))\n"  # the import of a module that is None fails
+        "from zkconsumer.topology import ApplicationConfig, TopologyTestDriver, serdes\n"
+        "from zkconsumer.topology.dsl import StreamsBuilder\n"
+        "builder, config = StreamsBuilder(), ApplicationConfig(key_serde=serdes.STRING, value_serde=serdes.STRING)\n"
+        "builder.stream(pattern='in-[0-9]+').map_values(str.upper).to('out')\n"
+        "with TopologyTestDriver(builder.build(), config) as driver:\n"
+        "    driver.create_input_topic('in-1').pipe_input('k', 'v')\n"
+        "    print(driver.create_output_topic('out').read_value())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+
+    assert (done.stdout, done.stderr) == ("V\n", "")
+
+
+def test_topology_imports_only_its_ground() -> None:
+    of_topology = {module for module in MODULES if part(module) == "topology"}
+    needed = {part(other) for module in of_topology | GROUND_OF_TOPOLOGY for other in inner(MODULES[module])}
+
+    assert needed == GROUND_OF_TOPOLOGY | {"topology"}
 
 
 def test_every_module_has_a_layer() -> None:
