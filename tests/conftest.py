@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster
-from configurations import consumer_config
-from group_members import consumers
+from helpers.aliases import Cluster
+from helpers.configurations import consumer_config
+from helpers.group_members import consumers
+from helpers.threads import remaining_threads
+from helpers.topics import SHARED, outlives_tests
+from helpers.zookeeper import zookeeper_client
 from hypothesis import HealthCheck, settings
 from kazoo.client import KazooClient
-from threads import remaining_threads
-from topics import SHARED, outlives_tests
 from xdist.scheduler import LoadScopeScheduling
-from zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, event_limits
 from zkconsumer.devcluster import DevCluster

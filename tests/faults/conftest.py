@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from helpers.producing import Load
+from helpers.teardown import started
+from helpers.waiting import wait_for
+from helpers.zookeeper import RECONNECTING, start_zookeeper, zookeeper_client
 from kazoo.client import KazooClient
-from producing import Load
-from teardown import started
-from waiting import wait_for
-from zookeeper import RECONNECTING, start_zookeeper, zookeeper_client
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.broker import protocol

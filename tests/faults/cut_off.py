@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from group_members import IdleHandler
+from helpers.group_members import IdleHandler
+from helpers.waiting import TIMEOUT_S, wait_for
 from kazoo.client import KazooClient
-from waiting import TIMEOUT_S, wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.rebalance.member import GroupMember

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from itertools import permutations
 from pathlib import Path
 
-from waiting import wait_for
+from helpers.waiting import wait_for
 
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.devcluster.servers import ZooKeeperServer

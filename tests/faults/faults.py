@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
+from helpers.reading import Reader
+from helpers.topics import end_offsets
+from helpers.waiting import TIMEOUT_S, wait_for
+from helpers.zookeeper import expire_session
 from kazoo.client import KazooClient
-from reading import Reader
-from topics import end_offsets
-from waiting import TIMEOUT_S, wait_for
-from zookeeper import expire_session
 
 from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from configurations import consumer_config
-from producing import numbers, produce
-from rights import Brokers, Case, Moment, Right, Rights, cases, running_clusters
-from threads import InThread, in_thread
-from waiting import wait_for
+from helpers.configurations import consumer_config
+from helpers.producing import numbers, produce
+from helpers.rights import Brokers, Case, Moment, Right, Rights, cases, running_clusters
+from helpers.threads import InThread, in_thread
+from helpers.waiting import wait_for
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.health import HealthState

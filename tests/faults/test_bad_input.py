@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Configs, Consumers, Topics
+from helpers.aliases import Configs, Consumers, Topics
+from helpers.producing import Load, numbers, produce
+from helpers.reading import by_partition, take, values
+from helpers.waiting import TIMEOUT_S, wait_for
+from helpers.znodes import members, stored
+from helpers.zookeeper import zookeeper_that_only_reads
 from kazoo.client import KazooClient
 from kazoo.security import READ_ACL_UNSAFE
-from producing import Load, numbers, produce
-from reading import by_partition, take, values
-from waiting import TIMEOUT_S, wait_for
-from znodes import members, stored
-from zookeeper import zookeeper_that_only_reads
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster

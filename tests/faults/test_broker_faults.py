@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from aliases import Loads, Topics
+from helpers.aliases import Loads, Topics
+from helpers.producing import numbers, produce
+from helpers.reading import by_partition
+from helpers.topics import end_offsets
+from helpers.waiting import TIMEOUT_S, wait_for
+from helpers.znodes import stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import by_partition
-from topics import end_offsets
-from waiting import TIMEOUT_S, wait_for
-from znodes import stored
 
 from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster

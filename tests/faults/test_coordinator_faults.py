@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 
 import pytest
-from configurations import plaintext
+from helpers.configurations import plaintext
+from helpers.producing import numbers, produce
+from helpers.reading import take, values
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import take, values
-from threads import in_thread
-from waiting import wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Consumers, Topics
+from helpers.aliases import Consumers, Topics
+from helpers.producing import numbers, produce
+from helpers.reading import take, values
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import take, values
-from waiting import wait_for, wait_until_equal
-from znodes import stored
 
 from zkconsumer import KafkaStream, TopicPartition
 from zkconsumer.devcluster import DevCluster

@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from aliases import Configs, Loads, Topics
+from helpers.aliases import Configs, Loads, Topics
+from helpers.producing import numbers, produce
+from helpers.topics import end_offsets
+from helpers.waiting import wait_for
 from interop.jvm import ChildConsumer, jvm_consumer
-from producing import numbers, produce
-from topics import end_offsets
-from waiting import wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster

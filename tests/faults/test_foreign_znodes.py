@@ -7,14 +7,14 @@ import logging
 from collections.abc import Callable, Iterator
 
 import pytest
-from aliases import Configs, Consumers, Loads, Topics
+from helpers.aliases import Configs, Consumers, Loads, Topics
+from helpers.producing import numbers, produce
+from helpers.reading import take, values
+from helpers.threads import in_thread
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, owners, stored
 from kazoo.client import KazooClient
 from kazoo.exceptions import NotEmptyError
-from producing import numbers, produce
-from reading import take, values
-from threads import in_thread
-from waiting import wait_for, wait_until_equal
-from znodes import members, owners, stored
 
 from zkconsumer import ConsumerConfig, TopicPartition, Whitelist, create_consumer
 from zkconsumer.devcluster import DevCluster

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from aliases import Loads, Topics
+from helpers.aliases import Loads, Topics
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_for, wait_until_equal
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern, ResourceType
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from waiting import wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from reading import Reader
-from waiting import wait_for
+from helpers.reading import Reader
+from helpers.waiting import wait_for
 
 from zkconsumer import TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster

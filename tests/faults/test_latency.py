@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from aliases import Topics
-from producing import Load
-from threads import in_thread
-from waiting import wait_for
+from helpers.aliases import Topics
+from helpers.producing import Load
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import OwnershipLostError

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
 import pytest
-from aliases import Loads, Topics
-from waiting import wait_for
-from zookeeper import zookeeper_client
+from helpers.aliases import Loads, Topics
+from helpers.waiting import wait_for
+from helpers.zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.producing import produce
+from helpers.znodes import set_offsets
 from kazoo.client import KazooClient
-from producing import produce
-from znodes import set_offsets
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 

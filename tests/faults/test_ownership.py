@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from aliases import Configs, Loads, Topics
+from helpers.aliases import Configs, Loads, Topics
+from helpers.producing import numbers, produce
+from helpers.teardown import started
+from helpers.threads import in_thread
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, owners, stored
+from helpers.zookeeper import start_zookeeper
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from teardown import started
-from threads import in_thread
-from waiting import wait_for, wait_until_equal
-from znodes import members, owners, stored
-from zookeeper import start_zookeeper
 
 from zkconsumer import create_consumer
 from zkconsumer.devcluster import DevCluster

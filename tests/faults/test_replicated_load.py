@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from helpers.teardown import started
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.zookeeper import zookeeper_client
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
-from teardown import started
-from waiting import wait_for, wait_until_equal
-from zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.devcluster import DevCluster

@@ -24,12 +24,12 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from producing import numbers, produce
-from reading import take, values
-from teardown import started
-from waiting import wait_for, wait_until_equal
-from znodes import stored
-from zookeeper import zookeeper_client
+from helpers.producing import numbers, produce
+from helpers.reading import take, values
+from helpers.teardown import started
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import stored
+from helpers.zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.broker.channel import BrokerChannel

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from teardown import started
-from waiting import TIMEOUT_S, wait_for
+from helpers.teardown import started
+from helpers.waiting import TIMEOUT_S, wait_for
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.servers import ZooKeeperServer

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from aliases import Topics
-from sinks import sink_settings
-from waiting import wait_for
+from helpers.aliases import Topics
+from helpers.sinks import sink_settings
+from helpers.waiting import wait_for
 
 from zkconsumer.devcluster import Admin, DevCluster
 from zkconsumer.spark.streams.record_sender import RecordSender

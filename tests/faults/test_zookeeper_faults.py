@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from aliases import Loads, Topics
+from helpers.aliases import Loads, Topics
+from helpers.producing import numbers, produce
+from helpers.reading import take
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
+from helpers.znodes import stored
+from helpers.zookeeper import start_zookeeper
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import take
-from threads import in_thread
-from waiting import wait_for
-from znodes import stored
-from zookeeper import start_zookeeper
 
 from zkconsumer import TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster

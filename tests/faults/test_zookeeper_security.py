@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 import trustme
+from helpers.producing import numbers, produce
+from helpers.reading import take
+from helpers.waiting import wait_for
+from helpers.zookeeper import zookeeper_client
 from interop.jvm import jvm_performance
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from producing import numbers, produce
-from reading import take
-from waiting import wait_for
-from zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster

@@ -9,8 +9,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import batches
-from batches import Record
+from helpers import batches
+from helpers.batches import Record
 
 #: Payload of an entry: bytes, format, attributes, base offset, first and largest timestamp, records.
 Payload = tuple[bytes, int, int, int, int, int, int]

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import batches
-from batches import Record
-from fake_broker import API_VERSIONS, FETCH, LIST_OFFSETS, PARTITION, FakeBroker
+from helpers import batches
+from helpers.batches import Record
+from helpers.fake_broker import API_VERSIONS, FETCH, LIST_OFFSETS, PARTITION, FakeBroker
 
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import CorruptRecordError, ZkConsumerError

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
 from confluent_kafka import Consumer
+from helpers.aliases import Cluster, Topics
+from helpers.waiting import wait_for
 from kazoo.client import KazooClient
-from waiting import wait_for
 
 from zkconsumer import ZookeeperConsumerConnector
 from zkconsumer.devcluster import Admin

@@ -15,9 +15,9 @@ from typing import Any
 
 import psutil
 import pytest
-from processes import kill
-from teardown import started
-from waiting import wait_for
+from helpers.processes import kill
+from helpers.teardown import started
+from helpers.waiting import wait_for
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import ExistingCluster

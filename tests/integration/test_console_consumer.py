@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import batches
 import pytest
-from aliases import Cluster, Run, Topics
+from helpers import batches
+from helpers.aliases import Cluster, Run, Topics
+from helpers.processes import kill
+from helpers.producing import numbers, produce
+from helpers.teardown import started
+from helpers.topics import outlives_tests
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, owners, set_offsets, stored
 from kazoo.client import KazooClient
-from processes import kill
-from producing import numbers, produce
-from teardown import started
-from topics import outlives_tests
-from waiting import wait_for, wait_until_equal
-from znodes import members, owners, set_offsets, stored
 
 from zkconsumer import TopicPartition
 

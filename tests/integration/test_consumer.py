@@ -11,16 +11,16 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import batches
 import pytest
-from aliases import Cluster, Consumers, Topics
+from helpers import batches
+from helpers.aliases import Cluster, Consumers, Topics
+from helpers.producing import numbers, produce
+from helpers.reading import Reader, by_partition, take, values
+from helpers.threads import in_thread
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, owners
 from kafka import KafkaProducer
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import Reader, by_partition, take, values
-from threads import in_thread
-from waiting import wait_for, wait_until_equal
-from znodes import members, owners
 
 from zkconsumer import TopicPartition, string_decoder
 from zkconsumer.devcluster.load import numbered_batch

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import kill
-from producing import numbers, produce
+from helpers.processes import kill
+from helpers.producing import numbers, produce
 
 from zkconsumer import TopicPartition
 

@@ -16,16 +16,16 @@ import kazoo.client
 import kazoo.handlers.threading
 import kazoo.protocol.connection
 import pytest
-from aliases import Consumers, Topics
-from interrupts import interrupt_at
+from helpers.aliases import Consumers, Topics
+from helpers.interrupts import interrupt_at
+from helpers.processes import kill
+from helpers.producing import numbers, produce
+from helpers.reading import Reader, take
+from helpers.teardown import started
+from helpers.threads import in_thread
+from helpers.waiting import wait_until_equal
+from helpers.znodes import members, owners, stored
 from kazoo.client import KazooClient
-from processes import kill
-from producing import numbers, produce
-from reading import Reader, take
-from teardown import started
-from threads import in_thread
-from waiting import wait_until_equal
-from znodes import members, owners, stored
 
 from zkconsumer import ConsumerConfig, KafkaStream
 from zkconsumer.errors import ClosedError, ConfigurationError, MessageStreamsExistError, ZooKeeperUnavailableError

@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Consumers, Topics
-from interrupts import interrupt_at
+from helpers.aliases import Consumers, Topics
+from helpers.interrupts import interrupt_at
+from helpers.processes import kill
+from helpers.producing import numbers, produce
+from helpers.reading import Reader, take
+from helpers.teardown import started
+from helpers.threads import in_thread
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, owners, stored
 from kazoo.client import KazooClient
-from processes import kill
-from producing import numbers, produce
-from reading import Reader, take
-from teardown import started
-from threads import in_thread
-from waiting import wait_for, wait_until_equal
-from znodes import members, owners, stored
 
 from zkconsumer import ConsumerConfig, Whitelist, threads
 from zkconsumer.consumer import connector, runtime

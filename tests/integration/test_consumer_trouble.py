@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aliases import Cluster, Consumers, Topics
-from configurations import fetch_settings
+from helpers.aliases import Cluster, Consumers, Topics
+from helpers.configurations import fetch_settings
+from helpers.producing import numbers, produce
+from helpers.reading import by_partition, take
+from helpers.threads import in_thread
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import owners
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import by_partition, take
-from threads import in_thread
-from waiting import wait_for, wait_until_equal
-from znodes import owners
 
 from zkconsumer import TopicPartition, ZkConsumerError
 from zkconsumer.errors import CorruptRecordError

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from aliases import Cluster, Consumers, Topics
+from helpers.aliases import Cluster, Consumers, Topics
+from helpers.producing import numbers, produce
+from helpers.reading import take, values
+from helpers.threads import in_thread
+from helpers.waiting import wait_until_equal
+from helpers.znodes import members, owners, stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import take, values
-from threads import in_thread
-from waiting import wait_until_equal
-from znodes import members, owners, stored
 
 from zkconsumer.errors import ConfigurationError
 

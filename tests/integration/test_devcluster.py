@@ -16,13 +16,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from aliases import Cluster
-from configurations import plaintext
-from producing import numbers, produce
-from reading import take, values
-from threads import in_thread
-from waiting import wait_for
-from zookeeper import zookeeper_client
+from helpers.aliases import Cluster
+from helpers.configurations import plaintext
+from helpers.producing import numbers, produce
+from helpers.reading import take, values
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
+from helpers.zookeeper import zookeeper_client
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster, JarsUnavailableError, ServerFailedError, jars

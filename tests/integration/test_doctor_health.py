@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from aliases import Run, Topics
+from helpers.aliases import Run, Topics
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_for
+from helpers.znodes import registered, set_offsets
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from waiting import wait_for
-from znodes import registered, set_offsets
 
 from zkconsumer import ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster
+from helpers.aliases import Cluster
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from waiting import wait_for, wait_until_equal
-from znodes import members, stored
 
 from zkconsumer.devcluster.process import free_port
 

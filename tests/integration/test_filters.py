@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aliases import Consumers, Topics
+from helpers.aliases import Consumers, Topics
+from helpers.producing import numbers, produce
+from helpers.reading import Reader, take, values
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import owners
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import Reader, take, values
-from waiting import wait_for, wait_until_equal
-from znodes import owners
 
 from zkconsumer import Blacklist, TopicPartition, Whitelist
 from zkconsumer.errors import ConfigurationError, MessageStreamsExistError

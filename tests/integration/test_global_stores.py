@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
 from confluent_kafka import TopicPartition as Deleted
 from confluent_kafka.admin import AdminClient
-from teardown import started
+from helpers.aliases import Cluster, Topics
+from helpers.teardown import started
 
 from zkconsumer.devcluster import Admin
 from zkconsumer.devcluster.load import batch

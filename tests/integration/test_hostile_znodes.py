@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from aliases import Cluster, Run
 from fuzz import znodes
+from helpers.aliases import Cluster, Run
+from helpers.producing import numbers, produce
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from producing import numbers, produce
 
 from zkconsumer import ConsumerConfig, TopicPartition, Whitelist, create_consumer
 from zkconsumer.errors import ConsumerTimeoutError

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import batches
 import pyarrow as pa
 import pytest
-from aliases import Cluster
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as Assigned
+from helpers import batches
+from helpers.aliases import Cluster
+from helpers.rights import allow_only, authorizing_cluster, find_committed
+from helpers.sinks import sink_settings
+from helpers.waiting import wait_for
 from kafka.admin import ACLOperation, ResourcePattern, ResourceType
-from rights import allow_only, authorizing_cluster, find_committed
-from sinks import sink_settings
-from waiting import wait_for
 
 from zkconsumer.broker import protocol
 from zkconsumer.devcluster import DevCluster

@@ -6,9 +6,9 @@ import os
 from typing import Any
 
 import pytest
-from aliases import Consumers, Topics
-from producing import numbers, produce
-from reading import take, values
+from helpers.aliases import Consumers, Topics
+from helpers.producing import numbers, produce
+from helpers.reading import take, values
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ClosedError, ConsumerTimeoutError

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from aliases import Consumers, Topics
-from configurations import plaintext
+from helpers.aliases import Consumers, Topics
+from helpers.configurations import plaintext
+from helpers.producing import numbers, produce
+from helpers.reading import take, values
+from helpers.waiting import wait_until_equal
+from helpers.znodes import stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import take, values
-from waiting import wait_until_equal
-from znodes import stored
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster import DevCluster, ExistingCluster

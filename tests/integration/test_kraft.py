@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from aliases import Consumers
-from configurations import consumer_config
-from group_members import consumers
+from helpers.aliases import Consumers
+from helpers.configurations import consumer_config
+from helpers.group_members import consumers
+from helpers.producing import numbers, produce
+from helpers.reading import take, values
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, owners, stored
+from helpers.zookeeper import zookeeper_client
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import take, values
-from waiting import wait_for, wait_until_equal
-from znodes import members, owners, stored
-from zookeeper import zookeeper_client
 
 from zkconsumer import TopicPartition, Whitelist
 from zkconsumer.devcluster import DevCluster

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from aliases import Consumers, Topics
-from producing import numbers, produce
+from helpers.aliases import Consumers, Topics
+from helpers.producing import numbers, produce
+from helpers.reading import take
+from helpers.waiting import wait_for, wait_until_equal
 from prometheus_client import CollectorRegistry, generate_latest
-from reading import take
-from waiting import wait_for, wait_until_equal
 
 from zkconsumer import ZookeeperConsumerConnector
 from zkconsumer.metrics import Kind, declared_metrics

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from aliases import Cluster, Topics
-from teardown import started
-from waiting import wait_for
+from helpers.aliases import Cluster, Topics
+from helpers.teardown import started
+from helpers.waiting import wait_for
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.message import TopicPartition

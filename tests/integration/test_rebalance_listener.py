@@ -7,12 +7,12 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 import pytest
-from aliases import Consumers, Topics
+from helpers.aliases import Consumers, Topics
+from helpers.producing import numbers, produce
+from helpers.reading import take
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import owners, stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import take
-from waiting import wait_for, wait_until_equal
-from znodes import owners, stored
 
 from zkconsumer import ConsumerRebalanceListener, TopicPartition
 from zkconsumer.errors import MessageStreamsExistError

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aliases import Cluster, Consumers, Topics
-from configurations import plaintext
+from helpers.aliases import Cluster, Consumers, Topics
+from helpers.configurations import plaintext
+from helpers.producing import numbers, produce
+from helpers.reading import take, values
+from helpers.topics import recreate_topic
+from helpers.waiting import wait_for
+from helpers.znodes import set_offsets, stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import take, values
-from topics import recreate_topic
-from waiting import wait_for
-from znodes import set_offsets, stored
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.metadata.bootstrap import parse_bootstrap

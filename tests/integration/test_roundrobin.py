@@ -6,10 +6,10 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from aliases import Consumers, Topics
+from helpers.aliases import Consumers, Topics
+from helpers.waiting import wait_for
+from helpers.znodes import owners
 from kazoo.client import KazooClient
-from waiting import wait_for
-from znodes import owners
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ConsumerRebalanceFailedError

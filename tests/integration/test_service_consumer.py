@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
+from helpers.aliases import Cluster, Topics
+from helpers.processes import kill
+from helpers.producing import numbers, produce
+from helpers.teardown import started
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, owners, stored
 from kazoo.client import KazooClient
-from processes import kill
-from producing import numbers, produce
-from teardown import started
-from waiting import wait_for, wait_until_equal
-from znodes import members, owners, stored
 
 from zkconsumer.devcluster.process import free_port
 

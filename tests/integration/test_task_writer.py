@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from aliases import Cluster, Topics
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as Assigned
-from sinks import sink_settings
-from teardown import started
-from waiting import wait_for
+from helpers.aliases import Cluster, Topics
+from helpers.sinks import sink_settings
+from helpers.teardown import started
+from helpers.waiting import wait_for
 
 from zkconsumer.errors import ConfigurationError, ProducerFencedError, RecordRejectedError, RetriableError, StreamsError
 from zkconsumer.message import TopicPartition

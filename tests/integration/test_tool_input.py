@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Consumers, Run, Topics
+from helpers.aliases import Cluster, Consumers, Run, Topics
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_for
+from helpers.znodes import registered, set_offsets, stored
+from helpers.zookeeper import zookeeper_client
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from waiting import wait_for
-from znodes import registered, set_offsets, stored
-from zookeeper import zookeeper_client
 
 Doctor = Callable[..., dict[str, dict[str, str]]]
 

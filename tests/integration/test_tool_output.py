@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
-from aliases import Cluster, Topics
+from helpers.aliases import Cluster, Topics
+from helpers.producing import numbers, produce
+from helpers.znodes import set_offsets, stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from znodes import set_offsets, stored
 
 from zkconsumer.tools.cli import main
 

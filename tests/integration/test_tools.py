@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Consumers, Run, Topics
+from helpers.aliases import Cluster, Consumers, Run, Topics
+from helpers.producing import numbers, produce
+from helpers.reading import take
+from helpers.topics import recreate_topic
+from helpers.waiting import wait_for
+from helpers.znodes import registered, set_offsets, stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import take
-from topics import recreate_topic
-from waiting import wait_for
-from znodes import registered, set_offsets, stored
 
 from zkconsumer.rebalance.assignors import assign_roundrobin
 

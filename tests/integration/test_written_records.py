@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-import batches
 import pyarrow as pa
 import pytest
-from aliases import Cluster, Topics
-from configurations import fetch_settings
-from sinks import sink_settings
-from topics import end_offsets
+from helpers import batches
+from helpers.aliases import Cluster, Topics
+from helpers.configurations import fetch_settings
+from helpers.sinks import sink_settings
+from helpers.topics import end_offsets
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.bootstrap import parse_bootstrap

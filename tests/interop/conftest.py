@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from configurations import properties
+from helpers.configurations import properties
+from helpers.producing import Load
+from helpers.teardown import started
+from helpers.waiting import wait_for
 from kazoo.client import KazooClient
-from producing import Load
-from teardown import started
-from waiting import wait_for
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 

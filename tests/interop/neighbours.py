@@ -6,8 +6,8 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 
-from producing import Load
-from waiting import wait_for
+from helpers.producing import Load
+from helpers.waiting import wait_for
 
 from .group import Group
 from .jvm import ChildConsumer, Maker, jvm_consumer, spark_query

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from aliases import Consumers
-from batches import CODEC_NAMES, CODECS, ZSTD, Record, entry
-from configurations import consumer_config
-from group_members import consumers
-from reading import Reader, take, values
-from waiting import wait_for, wait_until_equal
-from znodes import owners, stored
-from zookeeper import zookeeper_client
+from helpers.aliases import Consumers
+from helpers.batches import CODEC_NAMES, CODECS, ZSTD, Record, entry
+from helpers.configurations import consumer_config
+from helpers.group_members import consumers
+from helpers.reading import Reader, take, values
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import owners, stored
+from helpers.zookeeper import zookeeper_client
 
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster

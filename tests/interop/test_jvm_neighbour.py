@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aliases import Topics
-from group_members import IdleHandler
+from helpers.aliases import Topics
+from helpers.group_members import IdleHandler
+from helpers.producing import Load, numbers, produce
+from helpers.waiting import wait_for, wait_until_equal
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
-from producing import Load, numbers, produce
-from waiting import wait_for, wait_until_equal
 
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster

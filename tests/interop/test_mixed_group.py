@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from helpers.waiting import wait_for
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from waiting import wait_for
 
 from zkconsumer import TopicPartition, Whitelist
 from zkconsumer.devcluster import DevCluster, ExistingCluster

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Consumers, Run, Topics
+from helpers.aliases import Cluster, Consumers, Run, Topics
+from helpers.producing import numbers, produce
+from helpers.reading import take, values
+from helpers.topics import recreate_topic
+from helpers.waiting import wait_for
+from helpers.znodes import stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from reading import take, values
-from topics import recreate_topic
-from waiting import wait_for
-from znodes import stored
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.devcluster.servers import java_command, kafka_jars, write_properties

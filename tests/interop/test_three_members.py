@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from waiting import wait_for
+from helpers.waiting import wait_for
 
 from .jvm import ChildConsumer, jvm_consumer, our_consumer, spark_query
 from .neighbours import Neighbours

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+from helpers.producing import Load
+from helpers.waiting import TIMEOUT_S
 from interop.jvm import ChildConsumer, jvm_consumer
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from producing import Load
-from waiting import TIMEOUT_S
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch

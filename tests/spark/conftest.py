@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster
+from helpers.aliases import Cluster
+from helpers.producing import Load
+from helpers.teardown import started
+from helpers.waiting import wait_for
+from helpers.znodes import set_offsets
 from kazoo.client import KazooClient
-from producing import Load
-from teardown import started
-from waiting import wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.spark.streams.app import StreamsApp
@@ -186,13 +187,7 @@ def plain(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Plain
 def store(zk: KazooClient, group: str) -> Callable[..., None]:
     """Set committed offsets of the test's group in ZooKeeper: ``store("topic", {0: 42})``."""
 
-    def write(topic: str, offsets: dict[int, int]) -> None:
-        for partition, offset in offsets.items():
-            path = f"/consumers/{group}/offsets/{topic}/{partition}"
-            zk.ensure_path(path)
-            zk.set(path, b"%d" % offset)
-
-    return write
+    return partial(set_offsets, zk, group)
 
 
 @pytest.fixture

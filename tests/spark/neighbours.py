@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from reading import Reader
-from waiting import wait_for
+from helpers.reading import Reader
+from helpers.waiting import wait_for
 
 from zkconsumer import ConsumerConfig, create_consumer
 

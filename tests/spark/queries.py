@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import psutil
 import pyarrow as pa
-from configurations import plaintext
+from helpers.configurations import plaintext
+from helpers.waiting import TIMEOUT_S, wait_for
 from kafka.protocol.admin import DeleteRecordsRequest
-from waiting import TIMEOUT_S, wait_for
 
 import zkconsumer.spark
 from zkconsumer.broker.leaders import LeaderLookup

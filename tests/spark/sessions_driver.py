@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 import psutil
-from waiting import wait_for
+from helpers.waiting import wait_for
 
 import zkconsumer.spark
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pyspark
-from waiting import wait_for
+from helpers.waiting import wait_for
 
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.devcluster.process import free_port

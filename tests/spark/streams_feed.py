@@ -6,7 +6,7 @@ import random
 import threading
 from abc import ABC, abstractmethod
 
-from aliases import Cluster
+from helpers.aliases import Cluster
 
 from zkconsumer.devcluster.load import batch
 from zkconsumer.message import TopicPartition

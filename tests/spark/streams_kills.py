@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aliases import Cluster
-from topics import end_offsets
-from waiting import wait_for
+from helpers.aliases import Cluster
+from helpers.topics import end_offsets
+from helpers.waiting import wait_for
 
 from zkconsumer.topology import Topology
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import confluent_kafka
-from aliases import Cluster
+from helpers.aliases import Cluster
 
 from zkconsumer.spark.streams.output import SEQUENCE_HEADER
 

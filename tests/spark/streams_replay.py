@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import confluent_kafka
-from aliases import Cluster
-from waiting import wait_for
+from helpers.aliases import Cluster
+from helpers.waiting import wait_for
 
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.checkpoint_directory import FILE

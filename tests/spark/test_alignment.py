@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
-from producing import numbers, produce
+from helpers.aliases import Cluster, Topics
+from helpers.producing import numbers, produce
 from pyspark.sql import functions as f
 
 from zkconsumer.devcluster.load import batch

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from configurations import consumer_config
-from producing import numbers, produce
+from helpers.configurations import consumer_config
+from helpers.producing import numbers, produce
+from helpers.rights import Brokers, Case, Moment, Right, Rights, cases, running_clusters
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 from pyspark.streaming import StreamingContext
-from rights import Brokers, Case, Moment, Right, Rights, cases, running_clusters
-from threads import in_thread
-from waiting import wait_for
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.spark.kafka_utils import KafkaUtils

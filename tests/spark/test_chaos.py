@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.topics import end_offsets
+from helpers.waiting import TIMEOUT_S, wait_for, wait_until_equal
+from helpers.znodes import stored
+from helpers.zookeeper import RECONNECTING, zookeeper_client
 from interop.jvm import WIDTH
 from kazoo.client import KazooClient
-from topics import end_offsets
-from waiting import TIMEOUT_S, wait_for, wait_until_equal
-from znodes import stored
-from zookeeper import RECONNECTING, zookeeper_client
 
 from zkconsumer import ConsumerConfig, create_consumer
 from zkconsumer.devcluster import DevCluster

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
+from helpers.aliases import Cluster, Topics
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_until_equal
+from helpers.znodes import stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from waiting import wait_until_equal
-from znodes import stored
 
 from zkconsumer.tools.cli import main
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from aliases import Cluster
-from processes import run_module
-from producing import numbers, produce
+from helpers.aliases import Cluster
+from helpers.processes import run_module
+from helpers.producing import numbers, produce
 
 import zkconsumer
 

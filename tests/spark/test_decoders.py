@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
+from helpers.aliases import Cluster, Topics
+from helpers.producing import produce
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import stored
 from kazoo.client import KazooClient
-from producing import produce
-from waiting import wait_for, wait_until_equal
-from znodes import stored
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark import lag

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from aliases import Cluster
+from helpers.aliases import Cluster
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_until_equal
+from helpers.znodes import stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from waiting import wait_until_equal
-from znodes import stored
 
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.signals import END_SIGNALS

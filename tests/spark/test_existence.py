@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
+from helpers.aliases import Cluster, Topics
+from helpers.producing import numbers, produce
+from helpers.znodes import members
 from kazoo.client import KazooClient
-from producing import numbers, produce
 from pyspark.sql.types import StructType
-from znodes import members
 
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError

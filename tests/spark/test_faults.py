@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Loads, Topics
-from configurations import plaintext
+from helpers.aliases import Loads, Topics
+from helpers.configurations import plaintext
+from helpers.producing import numbers, produce
+from helpers.threads import in_thread
+from helpers.topics import end_offsets
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, owners, stored
+from helpers.zookeeper import RECONNECTING, start_zookeeper, zookeeper_client, zookeeper_that_only_reads
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from threads import in_thread
-from topics import end_offsets
-from waiting import wait_for, wait_until_equal
-from znodes import members, owners, stored
-from zookeeper import RECONNECTING, start_zookeeper, zookeeper_client, zookeeper_that_only_reads
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.broker.leaders import LeaderLookup

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, owners, stored
+from helpers.zookeeper import zookeeper_client
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from waiting import wait_for, wait_until_equal
-from znodes import members, owners, stored
-from zookeeper import zookeeper_client
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.errors import ZkConsumerError

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
-from batch_offsets import offset_json
+from helpers.aliases import Cluster, Topics
+from helpers.batch_offsets import offset_json
+from helpers.processes import run_module
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, stored
+from helpers.zookeeper import zookeeper_client
 from kazoo.client import KazooClient
-from processes import run_module
-from producing import numbers, produce
 from prometheus_client import CollectorRegistry
-from waiting import wait_for, wait_until_equal
-from znodes import members, stored
-from zookeeper import zookeeper_client
 
 import zkconsumer.spark
 from zkconsumer.devcluster.servers import ZooKeeperServer

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from aliases import Cluster
-from processes import run_module
-from producing import produce
+from helpers.aliases import Cluster
+from helpers.processes import run_module
+from helpers.producing import produce
 
 from zkconsumer import TopicPartition
 

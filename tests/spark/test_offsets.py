@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
+from helpers.aliases import Cluster, Topics
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_until_equal
+from helpers.znodes import members, owners, stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from waiting import wait_until_equal
-from znodes import members, owners, stored
 
 from zkconsumer.message import TopicPartition
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
-from batch_offsets import offset_json
+from helpers.aliases import Cluster, Topics
+from helpers.batch_offsets import offset_json
+from helpers.producing import numbers, produce
+from helpers.teardown import started
+from helpers.threads import in_thread
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import owners, stored
+from helpers.zookeeper import expire_session
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from teardown import started
-from threads import in_thread
-from waiting import wait_for, wait_until_equal
-from znodes import owners, stored
-from zookeeper import expire_session
 
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector
 from zkconsumer.errors import ConsumerRebalanceFailedError

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, owners, stored
 from interop.jvm import our_consumer
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from waiting import wait_for, wait_until_equal
-from znodes import members, owners, stored
 
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 

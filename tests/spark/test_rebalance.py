@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Loads, Topics
+from helpers.aliases import Cluster, Loads, Topics
+from helpers.producing import numbers, produce
+from helpers.threads import in_thread
+from helpers.topics import end_offsets
+from helpers.waiting import TIMEOUT_S, wait_for, wait_until_equal
+from helpers.znodes import members, owners, stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from threads import in_thread
-from topics import end_offsets
-from waiting import TIMEOUT_S, wait_for, wait_until_equal
-from znodes import members, owners, stored
 
 from .neighbours import Plain
 from .queries import Gate, Query, repetitions, runners, seen

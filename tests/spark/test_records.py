@@ -7,12 +7,12 @@ from collections.abc import Callable
 from datetime import UTC
 from typing import Any
 
-import batches
 import pytest
-from batches import Record
+from helpers import batches
+from helpers.batches import Record
+from helpers.producing import numbers, produce
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition as KafkaPartition
-from producing import numbers, produce
 from pyspark.sql.types import StructType
 
 from zkconsumer import TopicPartition

@@ -15,13 +15,13 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
-from aliases import Cluster, Topics
+from helpers.aliases import Cluster, Topics
+from helpers.producing import Load, numbers, produce
+from helpers.teardown import started
+from helpers.topics import end_offsets
+from helpers.waiting import TIMEOUT_S, wait_for, wait_until_equal
+from helpers.znodes import members, owners, stored
 from kazoo.client import KazooClient
-from producing import Load, numbers, produce
-from teardown import started
-from topics import end_offsets
-from waiting import TIMEOUT_S, wait_for, wait_until_equal
-from znodes import members, owners, stored
 
 from .neighbours import Plain
 from .queries import START, Batch, Query, Spans, check_union, kill, planned, repetitions, runners

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
-from configurations import plaintext
-from producing import numbers, produce
-from teardown import started
-from topics import recreate_topic
-from waiting import wait_for, wait_until_equal
-from znodes import members
+from helpers.aliases import Cluster, Topics
+from helpers.configurations import plaintext
+from helpers.producing import numbers, produce
+from helpers.teardown import started
+from helpers.topics import recreate_topic
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.metadata.bootstrap import parse_bootstrap

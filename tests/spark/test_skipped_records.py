@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
-from producing import numbers, produce
-from waiting import wait_for
+from helpers.aliases import Cluster, Topics
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_for
 
 import zkconsumer.spark
 from zkconsumer.message import TopicPartition

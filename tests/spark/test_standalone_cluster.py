@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster
-from producing import produce
-from waiting import wait_for
+from helpers.aliases import Cluster
+from helpers.producing import produce
+from helpers.waiting import wait_for
 
 from . import lines
 from .standalone_cluster import StandaloneCluster, running

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
+from helpers.aliases import Cluster, Topics
+from helpers.producing import Load, numbers, produce
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, owners, stored
 from kazoo.client import KazooClient
-from producing import Load, numbers, produce
-from waiting import wait_for, wait_until_equal
-from znodes import members, owners, stored
 
 import zkconsumer.spark
 from zkconsumer.devcluster.load import batch

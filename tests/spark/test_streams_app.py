@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Topics
-from waiting import wait_for
+from helpers.aliases import Topics
+from helpers.waiting import wait_for
 
 from zkconsumer.devcluster import Admin
 from zkconsumer.devcluster.load import batch

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.rights import allow_only, authorizing_cluster, find_committed
 from kafka.admin import ACLOperation, ResourcePattern, ResourceType
-from rights import allow_only, authorizing_cluster, find_committed
 
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import batch

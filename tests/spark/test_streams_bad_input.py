@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
+from helpers.aliases import Cluster, Topics
+from helpers.teardown import started
+from helpers.waiting import wait_for
 from kazoo.client import KazooClient
-from teardown import started
-from waiting import wait_for
 
 from zkconsumer.devcluster import Admin
 from zkconsumer.devcluster.load import batch

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
-from waiting import wait_for
+from helpers.aliases import Cluster, Topics
+from helpers.waiting import wait_for
 
 from zkconsumer.devcluster import Admin
 from zkconsumer.devcluster.load import batch

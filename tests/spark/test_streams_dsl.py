@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from aliases import Topics
-from waiting import wait_for
+from helpers.aliases import Topics
+from helpers.waiting import wait_for
 
 from zkconsumer.broker import protocol
 from zkconsumer.devcluster import Admin

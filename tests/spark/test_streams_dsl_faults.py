@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import batches
 import confluent_kafka
 import pytest
-from aliases import Cluster
+from helpers import batches
+from helpers.aliases import Cluster
+from helpers.teardown import started
+from helpers.waiting import wait_for
 from oracle.programs import decode_data
-from teardown import started
-from waiting import wait_for
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.checkpoint import StoredApplication

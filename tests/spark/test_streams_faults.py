@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
-from teardown import started
-from waiting import wait_for
+from helpers.aliases import Cluster, Topics
+from helpers.teardown import started
+from helpers.waiting import wait_for
 
 from zkconsumer.spark.streams.output import SEQUENCE_HEADER
 from zkconsumer.topology import Topology

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
 from confluent_kafka.admin import AdminClient
+from helpers.aliases import Cluster, Topics
 from kazoo.client import KazooClient
 
 from zkconsumer.devcluster import Admin

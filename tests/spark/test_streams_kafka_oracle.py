@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import batches
 import pytest
-from aliases import Cluster
+from helpers import batches
+from helpers.aliases import Cluster
+from helpers.teardown import started
 from oracle import dsl_programs
 from oracle.dsl_comparison import Outcome, compare
 from oracle.oracle import Oracle
-from teardown import started
 
 from zkconsumer.devcluster import Admin
 from zkconsumer.message import TopicPartition

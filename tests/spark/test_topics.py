@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
+from helpers.aliases import Cluster, Topics
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, owners, stored
+from helpers.zookeeper import zookeeper_client
 from kafka import KafkaProducer
 from kazoo.client import KazooClient
-from producing import numbers, produce
-from waiting import wait_for, wait_until_equal
-from znodes import members, owners, stored
-from zookeeper import zookeeper_client
 
 from .queries import Batch, Query, check_union
 

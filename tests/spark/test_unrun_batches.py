@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aliases import Cluster, Topics
+from helpers.aliases import Cluster, Topics
+from helpers.producing import numbers, produce
+from helpers.waiting import wait_for, wait_until_equal
+from helpers.znodes import members, stored
 from kazoo.client import KazooClient
-from producing import numbers, produce
 from pyspark.streaming import StreamingContext
-from waiting import wait_for, wait_until_equal
-from znodes import members, stored
 
 from zkconsumer.spark.kafka_utils import KafkaUtils
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import pytest
-from batches import Record, entry
+from helpers.batches import Record, entry
 
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.message import MessageAndMetadata, TopicPartition

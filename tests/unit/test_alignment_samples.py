@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import pytest
-from batches import Record, entry
+from helpers.batches import Record, entry
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.protocol import PartitionData

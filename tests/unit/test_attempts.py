@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from group_members import unregistered_watch
-from waiting import wait_for
+from helpers.group_members import unregistered_watch
+from helpers.waiting import wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.health import HealthState

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from waiting import wait_for
+from helpers.waiting import wait_for
 
 _PROGRAM = """
 import subprocess, sys, time

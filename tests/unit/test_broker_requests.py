@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
-from configurations import plaintext
-from fake_broker import FakeBroker
-from group_members import unregistered_watch
-from threads import in_thread
-from waiting import wait_for
+from helpers.configurations import plaintext
+from helpers.fake_broker import FakeBroker
+from helpers.group_members import unregistered_watch
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 
 from zkconsumer.errors import BrokerUnavailableError, ClosedError
 from zkconsumer.message import Endpoint

@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from fake_broker import API_VERSIONS, PARTITION, FakeBroker
+from helpers.fake_broker import API_VERSIONS, PARTITION, FakeBroker
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.protocol.sasl import (

@@ -10,7 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from threads import in_thread
+from helpers.threads import in_thread
 
 from zkconsumer.broker.buffers import BufferPool
 

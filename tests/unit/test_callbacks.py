@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Set
 
 import pytest
-from group_members import unregistered_watch
+from helpers.group_members import unregistered_watch
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ZkConsumerError

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from configurations import plaintext
-from fake_broker import FrameServer
+from helpers.configurations import plaintext
+from helpers.fake_broker import FrameServer
+from helpers.teardown import started
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
-from teardown import started
-from threads import in_thread
-from waiting import wait_for
 
 from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol

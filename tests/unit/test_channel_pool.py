@@ -8,8 +8,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from configurations import plaintext
-from waiting import wait_for
+from helpers.configurations import plaintext
+from helpers.waiting import wait_for
 
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.fetcher.channel_pool import ChannelPool

@@ -8,10 +8,10 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-import batches
 import pyarrow as pa
 import pytest
-from batches import CODEC_NAMES, GZIP, LZ4, SNAPPY, ZSTD
+from helpers import batches
+from helpers.batches import CODEC_NAMES, GZIP, LZ4, SNAPPY, ZSTD
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

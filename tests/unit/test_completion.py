@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from aliases import Run
+from helpers.aliases import Run
 
 from zkconsumer.tools.catalogue import TOOLS
 

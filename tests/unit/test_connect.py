@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_broker import FakeBroker
+from helpers.fake_broker import FakeBroker
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.broker import protocol

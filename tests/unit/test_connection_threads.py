@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from waiting import wait_for
+from helpers.waiting import wait_for
 
 from zkconsumer.net.connection_threads import ConnectionThreads
 from zkconsumer.threads import OwnedThread

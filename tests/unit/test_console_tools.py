@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from aliases import Run
+from helpers.aliases import Run
 
 import zkconsumer.tools
 from zkconsumer.config.properties import property_table

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from configurations import plaintext
-from fake_broker import FakeBroker
+from helpers.configurations import plaintext
+from helpers.fake_broker import FakeBroker
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError

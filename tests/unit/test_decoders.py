@@ -8,10 +8,10 @@ import zipfile
 from pathlib import Path
 from typing import Any, ClassVar
 
-import batches
 import pyarrow as pa
 import pytest
-from batches import Record
+from helpers import batches
+from helpers.batches import Record
 from pyspark import SparkFiles
 
 from zkconsumer.errors import ConfigurationError

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from waiting import wait_for
+from helpers.waiting import wait_for
 
 from zkconsumer.signals import END_SIGNALS
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from clocks import Clock
+from helpers.clocks import Clock
 
 from zkconsumer.event_limits import log_unlogged
 from zkconsumer.topology import (

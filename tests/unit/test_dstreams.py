@@ -6,11 +6,11 @@ import pickle
 import threading
 
 import pytest
-from batch_offsets import offset_json
-from fake_broker import FakeBroker
+from helpers.batch_offsets import offset_json
+from helpers.fake_broker import FakeBroker
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 from pyspark.streaming import StreamingContext
-from threads import in_thread
-from waiting import wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, ConfigurationError, ZooKeeperUnavailableError

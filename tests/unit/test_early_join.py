@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from batch_offsets import offset_json
+from helpers.batch_offsets import offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ClosedError, ConfigurationError, ZkConsumerError, ZooKeeperUnavailableError

@@ -6,10 +6,10 @@ import logging
 import time
 from collections.abc import Callable
 
-import batches
 import pytest
-from batches import Record
-from clocks import Clock
+from helpers import batches
+from helpers.batches import Record
+from helpers.clocks import Clock
 from unit.test_streams_output import output_of, settings
 
 from zkconsumer import event_limits

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from aliases import Run
+from helpers.aliases import Run
 
 from zkconsumer import errors
 from zkconsumer.errors import ZkConsumerError

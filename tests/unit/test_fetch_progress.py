@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from clocks import Clock
+from helpers.clocks import Clock
 
 from zkconsumer.consumer.fetch_progress import FetchProgress
 from zkconsumer.fetcher.partition import PartitionTopicInfo

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import batches
 import pytest
-from batches import Record
-from configurations import fetch_settings
-from fake_broker import FETCH, PARTITION, FakeBroker
-from teardown import started
-from threads import in_thread
+from helpers import batches
+from helpers.batches import Record
+from helpers.configurations import fetch_settings
+from helpers.fake_broker import FETCH, PARTITION, FakeBroker
+from helpers.teardown import started
+from helpers.threads import in_thread
 
 from zkconsumer.broker import protocol
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, RetriableError

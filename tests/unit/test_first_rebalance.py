@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from clocks import Clock
+from helpers.clocks import Clock
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.errors import (

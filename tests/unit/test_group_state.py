@@ -6,8 +6,8 @@ import threading
 import time
 from typing import Any
 
-from configurations import plaintext
-from fake_broker import LIST_OFFSETS, FakeBroker
+from helpers.configurations import plaintext
+from helpers.fake_broker import LIST_OFFSETS, FakeBroker
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets

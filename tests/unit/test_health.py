@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from waiting import wait_for
+from helpers.waiting import wait_for
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ZkConsumerError

@@ -15,8 +15,8 @@ from http import HTTPStatus
 from typing import Any
 
 import pytest
-from threads import in_thread
-from waiting import wait_for, wait_until_equal
+from helpers.threads import in_thread
+from helpers.waiting import wait_for, wait_until_equal
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ClosedError, ConfigurationError

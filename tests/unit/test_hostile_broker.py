@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import batches
 import pytest
-from batches import Record
-from configurations import fetch_settings, plaintext
-from fake_broker import FETCH, LIST_OFFSETS, PARTITION, FakeBroker
-from teardown import started
-from waiting import wait_for
+from helpers import batches
+from helpers.batches import Record
+from helpers.configurations import fetch_settings, plaintext
+from helpers.fake_broker import FETCH, LIST_OFFSETS, PARTITION, FakeBroker
+from helpers.teardown import started
+from helpers.waiting import wait_for
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import CorruptRecordError, MessageSizeTooLargeError, NotLeaderError, ZkConsumerError

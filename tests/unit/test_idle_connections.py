@@ -7,9 +7,9 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
-from configurations import plaintext
-from fake_broker import FETCH, FIND_COORDINATOR, LIST_OFFSETS, METADATA, OFFSET_FETCH, PARTITION, FakeBroker
-from waiting import wait_for
+from helpers.configurations import plaintext
+from helpers.fake_broker import FETCH, FIND_COORDINATOR, LIST_OFFSETS, METADATA, OFFSET_FETCH, PARTITION, FakeBroker
+from helpers.waiting import wait_for
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.leaders import LeaderLookup

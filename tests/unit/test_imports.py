@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import batches
 import pytest
-from batches import Record, entry
+from helpers import batches
+from helpers.batches import Record, entry
 
 import zkconsumer
 
@@ -77,7 +77,7 @@ SPARK_LINE = {f"spark.{name}": number for number, names in enumerate(SPARK_ORDER
 INDEPENDENT = {"broker", "zookeeper"}
 
 #: Modules that ``topology`` needs. With them alone, topologies run in the test driver.
-GROUND_OF_TOPOLOGY = {
+TOPOLOGY_DEPENDENCIES = {
     "argument_checks",
     "checked_arguments",
     "errors",
@@ -170,7 +170,7 @@ def test_imports_inside_spark_follow_layers(module: str) -> None:
 
 def test_topology_runs_without_the_rest_of_the_package() -> None:
     others = {f"zkconsumer.{part(module)}" for module in MODULES} - {
-        f"zkconsumer.{name}" for name in GROUND_OF_TOPOLOGY
+        f"zkconsumer.{name}" for name in TOPOLOGY_DEPENDENCIES
     }
     blocked = sorted(others - {"zkconsumer.topology"} | {"kafka", "kazoo", "pyspark"})
     code = (
@@ -189,11 +189,11 @@ def test_topology_runs_without_the_rest_of_the_package() -> None:
     assert (done.stdout, done.stderr) == ("V\n", "")
 
 
-def test_topology_imports_only_its_ground() -> None:
+def test_topology_imports_only_its_dependencies() -> None:
     of_topology = {module for module in MODULES if part(module) == "topology"}
-    needed = {part(other) for module in of_topology | GROUND_OF_TOPOLOGY for other in inner(MODULES[module])}
+    needed = {part(other) for module in of_topology | TOPOLOGY_DEPENDENCIES for other in inner(MODULES[module])}
 
-    assert needed == GROUND_OF_TOPOLOGY | {"topology"}
+    assert needed == TOPOLOGY_DEPENDENCIES | {"topology"}
 
 
 def test_every_module_has_a_layer() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from threads import in_thread
+from helpers.threads import in_thread
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.zookeeper.session import ZooKeeperSession

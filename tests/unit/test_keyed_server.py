@@ -13,8 +13,8 @@ from concurrent.futures import Future
 
 import pytest
 from faults.faults import full_backlog
-from teardown import started
-from waiting import wait_for
+from helpers.teardown import started
+from helpers.waiting import wait_for
 
 from zkconsumer.net.host_names import Addresses
 from zkconsumer.spark import keyed_server

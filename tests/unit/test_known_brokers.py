@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
-from configurations import plaintext
-from fake_broker import API_VERSIONS, FIND_COORDINATOR, METADATA, FakeBroker, FakeCluster
+from helpers.configurations import plaintext
+from helpers.fake_broker import API_VERSIONS, FIND_COORDINATOR, METADATA, FakeBroker, FakeCluster
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.known_brokers import KnownBrokers

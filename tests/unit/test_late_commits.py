@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from group_members import IdleHandler
+from helpers.group_members import IdleHandler
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.errors import OwnershipLostError, ZkConsumerError, ZooKeeperUnavailableError

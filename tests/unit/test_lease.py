@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from clocks import Clock
-from waiting import wait_for
+from helpers.clocks import Clock
+from helpers.waiting import wait_for
 
 from zkconsumer.errors import OwnershipLostError, ZooKeeperUnavailableError
 from zkconsumer.zookeeper import lease as module

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
-from configurations import plaintext
-from fake_broker import LIST_OFFSETS, FakeBroker
+from helpers.configurations import plaintext
+from helpers.fake_broker import LIST_OFFSETS, FakeBroker
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets

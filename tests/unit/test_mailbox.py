@@ -6,7 +6,7 @@ import time
 from concurrent.futures import Future
 
 import pytest
-from threads import in_thread
+from helpers.threads import in_thread
 
 from zkconsumer.errors import ClosedError, ZkConsumerError
 from zkconsumer.rebalance.mailbox import Mailbox

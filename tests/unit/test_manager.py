@@ -6,11 +6,11 @@ import threading
 from typing import Any
 
 import pytest
-from batches import Record, entry
-from configurations import fetch_settings
+from helpers.batches import Record, entry
+from helpers.configurations import fetch_settings
+from helpers.waiting import wait_for
 from hypothesis import given
 from hypothesis import strategies as st
-from waiting import wait_for
 
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.errors import ZkConsumerError

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from threads import in_thread
-from waiting import wait_for
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.errors import AuthenticationError, ClosedError, ZkConsumerError

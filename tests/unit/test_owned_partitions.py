@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from threads import in_thread
+from helpers.threads import in_thread
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import BrokerUnavailableError

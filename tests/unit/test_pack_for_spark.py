@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from aliases import Run
+from helpers.aliases import Run
 
 #: Creates an installed distribution: ``install("name", {"name/__init__.py": ""}, requires=["other"])``.
 Install = Callable[..., Path]

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from batch_offsets import offset_json
+from helpers.batch_offsets import offset_json
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
-from threads import in_thread
-from waiting import wait_for
 
 from zkconsumer import TopicPartition
 from zkconsumer.broker.protocol import EARLIEST, LATEST

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from interrupts import interrupt_at
+from helpers.interrupts import interrupt_at
 from unit.test_stream import P0, Fed, entry
 
 from zkconsumer import MessageAndMetadata

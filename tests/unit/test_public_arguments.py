@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from no_session import NoSession
+from helpers.no_session import NoSession
 from unit import test_topology_arguments
 from unit.test_stream import Fed
 

@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 import pytest
-from clocks import Clock
-from no_session import NoSession
+from helpers.clocks import Clock
+from helpers.no_session import NoSession
+from helpers.waiting import wait_for
 from py4j.protocol import Py4JError
-from waiting import wait_for
 
 from zkconsumer.health import HealthState
 from zkconsumer.spark.driver.activity import QueryStatus, describe_running_tasks, read_status

@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 import pytest
-from no_session import NoSession
-from threads import in_thread
-from waiting import wait_for
+from helpers.no_session import NoSession
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 
 from zkconsumer.errors import BrokerUnavailableError, ConfigurationError
 from zkconsumer.health import HealthState

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 
 import pytest
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from threads import in_thread
-from waiting import wait_for
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk, PositionChanged

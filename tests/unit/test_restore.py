@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from batch_offsets import offset_json
+from helpers.batch_offsets import offset_json
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ConfigurationError

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
-from waiting import wait_for
+from helpers.waiting import wait_for
 
 from zkconsumer.signals import END_SIGNALS, Exit, FirstSignal, handle_end_signals
 

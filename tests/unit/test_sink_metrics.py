@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
-from no_session import NoSession
+from helpers.no_session import NoSession
 from unit.test_streams_output import output_of, settings
 from unit.test_streams_output import read as read_output
 from unit.test_streams_progress import report_of

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from waiting import wait_for
+from helpers.waiting import wait_for
 
 from zkconsumer import TopicPartition
 from zkconsumer.errors import BrokerUnavailableError

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from batch_offsets import offset_json
+from helpers.batch_offsets import offset_json
 from hypothesis import given
 from hypothesis import strategies as st
 from spark.queries import check_union

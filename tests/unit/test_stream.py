@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Any
 
-import batches
 import pytest
-from batches import GZIP, Record
+from helpers import batches
+from helpers.batches import GZIP, Record
+from helpers.reading import Reader, take
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 from hypothesis import given
 from hypothesis import strategies as st
-from reading import Reader, take
-from threads import in_thread
-from waiting import wait_for
 
 from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
 from zkconsumer.consumer import decoded_items

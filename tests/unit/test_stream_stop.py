@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
-from interrupts import interrupt_at
-from reading import Reader
+from helpers.interrupts import interrupt_at
+from helpers.reading import Reader
 from unit.test_stream import P0, P1, Fed, entry
 
 from zkconsumer import KafkaStream, threads

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pytest
-from no_session import NoSession
-from operator_input import Pages, fetched
+from helpers.no_session import NoSession
+from helpers.operator_input import Pages, fetched
 
 from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
 from zkconsumer.message import TopicPartition

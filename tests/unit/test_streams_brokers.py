@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from configurations import plaintext
-from fake_broker import FakeBroker, FakeCluster
+from helpers.configurations import plaintext
+from helpers.fake_broker import FakeBroker, FakeCluster
 
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.errors import BrokerUnavailableError, UnsupportedBrokerError

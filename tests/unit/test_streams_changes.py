@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from operator_input import Pages, fetched
+from helpers.operator_input import Pages, fetched
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from sinks import sink_settings
+from helpers.sinks import sink_settings
 
 from zkconsumer.errors import ConfigurationError, StreamsError
 from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker

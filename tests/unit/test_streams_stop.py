@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from no_session import NoSession
+from helpers.no_session import NoSession
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.health import Problem

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from clocks import Clock
+from helpers.clocks import Clock
 
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.spark.streams.cluster import ClusterState

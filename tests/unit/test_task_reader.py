@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-import batches
 import pytest
-from batches import Record
-from configurations import fetch_settings
-from fake_broker import PARTITION, FakeBroker
+from helpers import batches
+from helpers.batches import Record
+from helpers.configurations import fetch_settings
+from helpers.fake_broker import PARTITION, FakeBroker
 
 from zkconsumer.errors import BrokerUnavailableError, TopicAuthorizationError, ZkConsumerError
 from zkconsumer.spark.data_loss import DataLossError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from teardown import started
+from helpers.teardown import started
 
 
 def test_last_started_is_stopped_first() -> None:

@@ -11,9 +11,9 @@ import time
 from functools import partial
 
 import pytest
-from interrupts import interrupt_at
-from threads import in_thread
-from waiting import wait_for
+from helpers.interrupts import interrupt_at
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 
 from zkconsumer import threads
 from zkconsumer.threads import OwnedThread, WakeUp, run_protected

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import pytest
-from clocks import Clock
+from helpers.clocks import Clock
 
 from zkconsumer.health import HealthState
 from zkconsumer.spark.streams import ticks

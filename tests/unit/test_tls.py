@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from threads import in_thread
+from helpers.threads import in_thread
 
 from zkconsumer.net.tls import BROKER_PROPERTIES, ZOOKEEPER_PROPERTIES, TlsProperties, client_context
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import trustme
-from threads import InThread, in_thread
+from helpers.threads import InThread, in_thread
 
 from zkconsumer import ConsumerConfig
 from zkconsumer.broker.connect import Connecting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aliases import Run
+from helpers.aliases import Run
 
 #: Tools that connect to ZooKeeper, without an address.
 TOOLS = {

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from clocks import Clock
-from configurations import plaintext
-from fake_broker import FakeBroker
+from helpers.clocks import Clock
+from helpers.configurations import plaintext
+from helpers.fake_broker import FakeBroker
 
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.topics import TopicLookup, TopicState

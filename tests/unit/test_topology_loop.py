@@ -1050,7 +1050,7 @@ def test_task_with_compiled_modules_equals_task_in_python() -> None:
     outputs = []
     for is_pure, kind in (("0", "method_descriptor"), ("1", "function")):
         environment = {**os.environ, "ZKCONSUMER_PURE": is_pure, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "task_runs", *seeds]
+        command = [sys.executable, "-m", "helpers.task_runs", *seeds]
         done = subprocess.run(command, cwd=ROOT / "tests", env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         name, *lines = done.stdout.splitlines()

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from faults.faults import full_backlog
+from helpers.threads import in_thread
+from helpers.waiting import wait_for
 from kazoo import exceptions as kazoo_errors
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KeeperState
-from threads import in_thread
-from waiting import wait_for
 
 from zkconsumer.errors import (
     AuthenticationError,

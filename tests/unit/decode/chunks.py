@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import batches
 import pyarrow as pa
 import pytest
-from batches import CODEC_NAMES, GOLDEN_APPEND_TIME, GOLDEN_RECORDS, NONE, Expected, Record, expected
+from helpers import batches
+from helpers.batches import CODEC_NAMES, GOLDEN_APPEND_TIME, GOLDEN_RECORDS, NONE, Expected, Record, expected
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 

@@ -6,9 +6,9 @@ import struct
 import sys
 from typing import Any
 
-import batches
 import pytest
-from batches import GOLDEN, Record
+from helpers import batches
+from helpers.batches import GOLDEN, Record
 
 from zkconsumer.fetcher import decode_py
 from zkconsumer.fetcher.chunk import NO_LIMIT

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-import batches
 import pytest
-from batches import CODEC_NAMES, ZSTD, Record, expected
+from helpers import batches
+from helpers.batches import CODEC_NAMES, ZSTD, Record, expected
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import batches
 import pytest
-from batches import Record
+from helpers import batches
+from helpers.batches import Record
 from hypothesis import given
 from hypothesis import strategies as st
 

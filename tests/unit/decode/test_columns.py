@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from batches import GOLDEN
+from helpers.batches import GOLDEN
 
 from zkconsumer.broker.buffers import allocate
 from zkconsumer.fetcher import column_buffers

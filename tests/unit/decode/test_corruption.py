@@ -6,9 +6,9 @@ import random
 import struct
 from typing import Any
 
-import batches
 import pytest
-from batches import CODEC_NAMES, GOLDEN, GZIP, LZ4, NONE, SNAPPY, ZSTD, Record, expected
+from helpers import batches
+from helpers.batches import CODEC_NAMES, GOLDEN, GZIP, LZ4, NONE, SNAPPY, ZSTD, Record, expected
 from hypothesis import event, given
 from hypothesis import strategies as st
 

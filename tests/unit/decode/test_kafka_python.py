@@ -6,13 +6,13 @@ import struct
 import types
 from typing import Any
 
-import batches
 import kafka.codec
 import kafka.record.default_records
 import kafka.record.legacy_records
 import pyarrow as pa
 import pytest
-from batches import Expected
+from helpers import batches
+from helpers.batches import Expected
 from hypothesis import given
 from kafka.record import MemoryRecords
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import batches
 import pytest
-from batches import CODEC_NAMES, GOLDEN, GOLDEN_APPEND_TIME, GOLDEN_RECORDS
+from helpers import batches
+from helpers.batches import CODEC_NAMES, GOLDEN, GOLDEN_APPEND_TIME, GOLDEN_RECORDS
 
 from zkconsumer.fetcher import _decode, decode_py
 

@@ -6,9 +6,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import batches
 import pytest
-from batches import GOLDEN, GOLDEN_RECORDS, Record
+from helpers import batches
+from helpers.batches import GOLDEN, GOLDEN_RECORDS, Record
 from hypothesis import event, given
 from hypothesis import strategies as st
 

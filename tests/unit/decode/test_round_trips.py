@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import batches
 import pytest
-from batches import CODEC_NAMES, GZIP, LZ4, NONE, ZSTD, Record, expected
+from helpers import batches
+from helpers.batches import CODEC_NAMES, GZIP, LZ4, NONE, ZSTD, Record, expected
 from hypothesis import given
 
 from zkconsumer.fetcher.arrow import ArrowReader

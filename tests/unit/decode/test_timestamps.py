@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import batches
 import pytest
-from batches import LZ4, NONE, Record
+from helpers import batches
+from helpers.batches import LZ4, NONE, Record
 
 from .chunks import I64_MAX, I64_MIN, chunk_of, every_codec, read, read_arrow, with_length
 

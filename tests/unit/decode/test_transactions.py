@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 
-import batches
 import pytest
-from batches import LZ4, NONE, ZSTD, Record
+from helpers import batches
+from helpers.batches import LZ4, NONE, ZSTD, Record
 from hypothesis import given
 from hypothesis import strategies as st
 

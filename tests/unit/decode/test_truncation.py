@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import batches
 import pytest
-from batches import Record
+from helpers import batches
+from helpers.batches import Record
 
 from .chunks import ANY, Read, chunk_of, error_text, every_codec, joined, read, three_entries
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from types import SimpleNamespace
 from typing import Any, cast
 
-from teardown import started
-from threads import in_thread
-
+from helpers.teardown import started
+from helpers.threads import in_thread
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.rebalance.handler import AssignedPartition

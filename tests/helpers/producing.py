@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from waiting import TIMEOUT_S, wait_for
-
+from helpers.waiting import TIMEOUT_S, wait_for
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import Admin, DevCluster, ExistingCluster
 from zkconsumer.devcluster.load import SteadyLoad, batch

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
 
-from waiting import TIMEOUT_S
-
+from helpers.waiting import TIMEOUT_S
 from zkconsumer import KafkaStream, MessageAndMetadata
 
 T = TypeVar("T")

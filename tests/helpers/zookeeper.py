@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
-from waiting import TIMEOUT_S
 
+from helpers.waiting import TIMEOUT_S
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.devcluster.servers import ZooKeeperServer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from kazoo.client import KazooClient
-from waiting import wait_for
 
+from helpers.waiting import wait_for
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 from zkconsumer.errors import ZkConsumerError
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from producing import Load
-
+from helpers.producing import Load
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector
 from zkconsumer.devcluster import DevCluster, ExistingCluster
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any, Literal
 
-from threads import in_thread
+from helpers.threads import in_thread
 
 
 def raise_interrupt() -> None:

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Collection
 from typing import Any
 
-from waiting import TIMEOUT_S
+from helpers.waiting import TIMEOUT_S
 
 
 def in_thread(function: Callable[[], Any]) -> InThread:

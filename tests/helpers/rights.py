@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from configurations import plaintext
 from kafka.admin import ACL, ACLFilter, ACLOperation, ACLPermissionType, KafkaAdminClient, ResourcePattern, ResourceType
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
-from waiting import TIMEOUT_S, wait_for
 
+from helpers.configurations import plaintext
+from helpers.waiting import TIMEOUT_S, wait_for
 from zkconsumer import TopicPartition
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.cluster import DEFAULT_KAFKA

@@ -1,0 +1,1 @@
+"""Helpers that several test directories share: clients, servers, clocks, and waiting with deadlines."""
