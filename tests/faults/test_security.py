@@ -212,7 +212,7 @@ def test_spark_query_reads_through_secured_listener(secured: Secured, unique: Ca
     # The paths of pytest are too long for Spark's Unix domain sockets.
     with tempfile.TemporaryDirectory(prefix="zkconsumer-test-") as folder:
         done = subprocess.run(
-            [sys.executable, "-m", "spark.log_driver", json.dumps({"folder": folder, "options": options})],
+            [sys.executable, "-m", "spark.drivers.log", json.dumps({"folder": folder, "options": options})],
             cwd=Path(__file__).parent.parent,
             capture_output=True,
             text=True,

@@ -91,7 +91,7 @@ class StubbornLoad(Load):
 
 
 class Driver(ServerProcess):
-    """A Spark driver process that runs one query whenever it is started; see ``chaos_driver.py``."""
+    """A Spark driver process that runs one query whenever it is started; see ``drivers/chaos.py``."""
 
     def __init__(self, name: str, folder: Path, options: dict[str, str], slow: float) -> None:
         self.checkpoint, self._seen = folder / f"{name}-checkpoint", folder / f"{name}-seen"
@@ -107,7 +107,7 @@ class Driver(ServerProcess):
         }
         paths = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         command = ["env", f"PYTHONPATH={os.pathsep.join(paths)}", f"TMPDIR={spark}"]
-        command += [sys.executable, "-m", f"{__package__}.chaos_driver", json.dumps(settings)]
+        command += [sys.executable, "-m", f"{__package__}.drivers.chaos", json.dumps(settings)]
         super().__init__(name, command, folder, lambda: True)
         self._session = 0
 

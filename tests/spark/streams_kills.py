@@ -30,7 +30,7 @@ _END_TIMEOUT_S = 200.0
 
 
 class KilledApplication:
-    """Runs the topology ``ticking`` while a feed writes records; see ``streams_driver.py``.
+    """Runs the topology ``ticking`` while a feed writes records; see ``drivers/streams.py``.
 
     Args:
         cluster: the cluster.

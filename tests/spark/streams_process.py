@@ -1,4 +1,4 @@
-"""A driver of an application in a process of its own, which tests kill; see ``streams_driver.py``."""
+"""A driver of an application in a process of its own, which tests kill; see ``drivers/streams.py``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Driver:
 
     Args:
         folder: directory to be created for its files.
-        settings: see ``streams_driver.py``.
+        settings: see ``drivers/streams.py``.
     """
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
@@ -32,7 +32,7 @@ class Driver:
         self._log = folder / "log"
         self._output = self._log.open("w")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.streams_driver", json.dumps({**settings, "folder": str(folder)})],
+            [sys.executable, "-m", f"{__package__}.drivers.streams", json.dumps({**settings, "folder": str(folder)})],
             cwd=Path(__file__).parent.parent,
             env={**os.environ, "TMPDIR": str(folder)},
             stdin=subprocess.DEVNULL,

@@ -20,9 +20,9 @@ from zkconsumer.spark.streams.plan import ApplicationPlan
 from zkconsumer.topology import ApplicationConfig, SourceRecord, Topology
 from zkconsumer.topology.subtopology import Subtopology
 
-from .scenario_query import TaskResult, open_session, read_states
-from .scenario_steps import Step
-from .scenarios import Case, create_subtopology
+from .scenarios.cases import Case, create_subtopology
+from .scenarios.query import TaskResult, open_session, read_states
+from .scenarios.steps import Step
 
 #: Spark keeps the offsets of all batches with this setting.
 KEEP_BATCHES = {"spark.sql.streaming.minBatchesToRetain": "100000"}

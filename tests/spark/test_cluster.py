@@ -43,7 +43,7 @@ def test_separate_executor_processes_read_the_same(
     if shipped:
         conf |= {"spark.archives": f"{archive(folder)}#packages", "spark.executorEnv.PYTHONPATH": "packages"}
     settings = {"folder": str(folder), "options": options(name), "conf": conf}
-    done = run_module("spark.cluster_driver", json.dumps(settings), timeout=200)
+    done = run_module("spark.drivers.cluster", json.dumps(settings), timeout=200)
     told = json.loads(done.stdout.splitlines()[-1])
     assert sorted((partition, offset) for partition, offset, _, _ in told["seen"]) == sorted(
         [(number, offset) for number in range(4) for offset in range(1000)] + [(0, 1000)]

@@ -317,7 +317,7 @@ def test_recovered_context_continues_at_checkpoint(
         "group": group,
         "topic": name,
     }
-    script, seen = Path(__file__).with_name("dstream_driver.py"), tmp_path / "seen"
+    script, seen = Path(__file__).parent / "drivers" / "dstream.py", tmp_path / "seen"
     drivers: list[subprocess.Popen[bytes]] = []
 
     def start() -> None:
@@ -404,7 +404,7 @@ def run_with_shim(script: Path, folder: Path, *arguments: str) -> Iterator[Calla
 @pytest.mark.slow
 def test_unchanged_script_counts_words(tmp_path: Path, topic: Topics, zkconsumer_cluster: Cluster) -> None:
     name, admin, output = topic(partitions=2), zkconsumer_cluster.admin, tmp_path / "counts"
-    script = Path(__file__).with_name("old_wordcount.py")
+    script = Path(__file__).parent / "drivers" / "old_wordcount.py"
     expected: dict[str, int] = {}
     with run_with_shim(script, tmp_path, zkconsumer_cluster.zookeeper_connect, name, str(output)) as printed:
         for round_ in range(3):

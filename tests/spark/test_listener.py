@@ -175,7 +175,7 @@ def test_job_without_stop_commits_and_logs_no_errors(
     produce(admin, name, 0, numbers(0, 100))
     trigger = {"processingTime": "1 hour"} if running else {"once": True}
     settings = {"folder": str(folder), "options": options(name), "trigger": trigger, "running": running}
-    done = run_module("spark.job_without_stop", json.dumps(settings), timeout=100)
+    done = run_module("spark.drivers.job_without_stop", json.dumps(settings), timeout=100)
     assert stored(zk, group, name) == {0: "100"}
     after = done.stderr.partition("the job is done")[2]
     assert not find_errors(after), after
@@ -295,7 +295,7 @@ def test_progress_figures_become_metrics(
 
 @pytest.mark.slow
 def test_stopped_sessions_leave_no_threads_and_ports(folder: Path) -> None:
-    done = run_module("spark.sessions_driver", str(folder), "3", timeout=100)
+    done = run_module("spark.drivers.sessions", str(folder), "3", timeout=100)
     sessions = json.loads(done.stdout.splitlines()[-1])
     assert [threads for threads, _ in sessions] == [[], [], []]
     ports = [count for _, count in sessions]

@@ -32,7 +32,7 @@ def test_events_of_tasks_and_planning_process_reach_terminal(
     batch = options(lost, startingOffsets=json.dumps({lost: {"0": 0}}), failOnDataLoss="false")
     settings = json.dumps({"folder": str(folder), "options": chosen, "batch": batch})
 
-    done = run_module("spark.log_driver", settings, timeout=150)
+    done = run_module("spark.drivers.log", settings, timeout=150)
 
     assert done.stdout.split()[-2:] == ["2", "1"]
     skipped = (

@@ -51,7 +51,7 @@ class Driver:
         }
         self._output = (folder / "driver.log").open("w+")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.driver", json.dumps(settings)],
+            [sys.executable, "-m", f"{__package__}.drivers.query", json.dumps(settings)],
             cwd=Path(__file__).parent.parent,
             env={**os.environ, "TMPDIR": str(folder / "spark")},
             stdin=subprocess.DEVNULL,

@@ -52,10 +52,10 @@ def bare_python(folder: Path) -> Path:
 def running_driver(
     module: str, settings: dict[str, Any], folder: Path
 ) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
-    """Run a driver that has the package, and whose workers have not."""
+    """Run a module of ``drivers`` with a Python that has the package; the workers do not have it."""
     paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), str(TESTS.parent), str(SITE_PACKAGES)]
     return running(
-        [str(bare_python(folder / "python")), "-m", f"spark.{module}", json.dumps(settings)],
+        [str(bare_python(folder / "python")), "-m", f"spark.drivers.{module}", json.dumps(settings)],
         folder / "driver.log",
         cwd=TESTS,
         stdin=subprocess.PIPE,
@@ -94,7 +94,7 @@ def test_standalone_cluster_reads_with_packed_packages(
             "checkpoint": str(folder / "checkpoint"),
             "options": options(name, decoder="lines:Words", corrupt_record_policy="skip"),
         }
-        driver = stack.enter_context(running_driver("standalone_driver", settings, folder))
+        driver = stack.enter_context(running_driver("standalone", settings, folder))
 
         def add_batch(number: int) -> None:
             before = len(words())
@@ -153,7 +153,7 @@ def test_topology_runs_with_packed_packages(
             "properties": {"bootstrap.servers": zkconsumer_cluster.bootstrap_servers},
             "max_restarts": 0,
         }
-        driver = stack.enter_context(running_driver("streams_driver", settings, folder))
+        driver = stack.enter_context(running_driver("streams", settings, folder))
 
         def has_all() -> bool:
             assert driver.poll() is None, spark.log("driver")[-4000:]

@@ -31,9 +31,9 @@ from zkconsumer.topology import ApplicationConfig, SourceRecord
 from zkconsumer.topology.resolved import ResolvedTopology
 from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
 
-from .dsl_scenarios import PROBES, find_kind
-from .scenario_query import TaskResult, open_session, read_states
-from .scenarios import Case, create_subtopology
+from .scenarios.cases import Case, create_subtopology
+from .scenarios.dsl import PROBES, find_kind
+from .scenarios.query import TaskResult, open_session, read_states
 from .streams_feed import FeedThread
 from .streams_process import Driver
 from .streams_replay import KEEP_BATCHES, TopicReader, create_steps, read_log
@@ -102,7 +102,7 @@ class Results:
 
     Args:
         topology: the topology.
-        settings: settings of the driver; see ``streams_driver.py``.
+        settings: settings of the driver; see ``drivers/streams.py``.
         reader: has read the records of all topics.
         counts: number of partitions by topic.
     """

@@ -17,10 +17,10 @@ from oracle.programs import decode_data
 
 from zkconsumer.spark.streams.plan import TaskNumber
 
-from .dsl_scenarios import PipelineCase, PipelineScenarios
-from .scenario_comparison import compare, describe_difference
-from .scenario_query import run_cases
-from .scenario_task import TaskInMemory
+from .scenarios.comparison import compare, describe_difference
+from .scenarios.dsl import PipelineCase, PipelineScenarios
+from .scenarios.query import run_cases
+from .scenarios.task import TaskInMemory
 
 Json = Any
 

@@ -22,7 +22,7 @@ from oracle.oracle import Oracle
 from zkconsumer.devcluster import Admin
 from zkconsumer.message import TopicPartition
 
-from .scenario_steps import merge_events
+from .scenarios.steps import merge_events
 from .streams_process import Driver
 from .streams_replay import TopicReader
 

@@ -15,9 +15,9 @@ from oracle.oracle import Oracle
 
 from zkconsumer.spark.streams.plan import TaskNumber
 
-from .scenario_comparison import compare
-from .scenario_query import run_cases
-from .scenarios import Scenarios, list_tasks
+from .scenarios.cases import Scenarios, list_tasks
+from .scenarios.comparison import compare
+from .scenarios.query import run_cases
 
 #: Maximum number of differences that are printed.
 _PRINTED = 3

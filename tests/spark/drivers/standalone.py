@@ -1,4 +1,4 @@
-"""A driver on a standalone cluster: ``python -m spark.standalone_driver '{...}'`` in ``tests``.
+"""A driver on a standalone cluster: ``python -m spark.drivers.standalone '{...}'`` in ``tests``.
 
 Each batch writes a line of JSON: the words, the number of tasks, and the folders from which the executors have imported
 the package. The driver ends when its standard input is closed.
@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .session import start_spark, stop_spark
+from ..session import start_spark, stop_spark
 
 
 def _where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

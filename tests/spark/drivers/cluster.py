@@ -1,4 +1,4 @@
-"""A driver with executors in separate processes: ``python -m spark.cluster_driver '{...}'`` in ``tests``.
+"""A driver with executors in separate processes: ``python -m spark.drivers.cluster '{...}'`` in ``tests``.
 
 It reads all available records with the source, and prints as JSON the offsets and the folder from which the executors
 have imported the package.
@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .session import start_spark, stop_spark
+from ..session import start_spark, stop_spark
 
 
 def _where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

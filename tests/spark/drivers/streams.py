@@ -1,4 +1,4 @@
-"""A driver that runs a topology until it is killed: ``python -m spark.streams_driver '{...}'`` in ``tests``.
+"""A driver that runs a topology until it is killed: ``python -m spark.drivers.streams '{...}'`` in ``tests``.
 
 Settings: ``topology`` is a function of a ``module`` in ``on_path``, by default ``streams_topologies``, whose ``CONFIG``
 has arguments of ``ApplicationConfig``. ``source``, ``sink`` and ``group`` are names, ``folder`` and ``checkpoint``
@@ -19,7 +19,7 @@ from typing import Any
 from zkconsumer.spark import ExceptionResponse, QuerySettings, StreamsApp
 from zkconsumer.topology import ApplicationConfig
 
-from .session import start_spark
+from ..session import start_spark
 
 
 def _restart(error: BaseException) -> ExceptionResponse:
@@ -30,7 +30,7 @@ def _restart(error: BaseException) -> ExceptionResponse:
 def main(settings: dict[str, Any]) -> None:
     """Run the application."""
     faulthandler.register(signal.SIGUSR1)  # prints the stacks of all threads
-    sys.path.append(str(Path(__file__).parent / "on_path"))
+    sys.path.append(str(Path(__file__).parents[1] / "on_path"))
     module = importlib.import_module(settings.get("module", "streams_topologies"))
     topology = getattr(module, settings["topology"])(settings["source"], settings["sink"])
     spark = start_spark(Path(settings["folder"]), settings.get("master", "local[2]"), settings.get("conf"))

@@ -1,6 +1,6 @@
 """A driver that reads a topic in a query, and another one in a batch read if there are options for it.
 
-Usage: ``python -m spark.log_driver '{"folder": ..., "options": {...}, "batch": {...}}'``. It prints the numbers of
+Usage: ``python -m spark.drivers.log '{"folder": ..., "options": {...}, "batch": {...}}'``. It prints the numbers of
 rows.
 """
 
@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import lines
-from .session import start_spark, stop_spark
+from .. import lines
+from ..session import start_spark, stop_spark
 
 
 def main(settings: dict[str, Any]) -> None:

@@ -22,10 +22,10 @@ from zkconsumer.errors import StreamsError
 from zkconsumer.topology import ApplicationConfig, SourceRecord, Topology
 from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
 
-from .scenario_steps import Step, cut_anywhere, cut_chunks, cut_in_order, merge_events
-from .scenario_task import TaskInMemory, TaskState
+from .steps import Step, cut_anywhere, cut_chunks, cut_in_order, merge_events
+from .task import TaskInMemory, TaskState
 
-sys.path.append(str(Path(__file__).parent / "on_path"))
+sys.path.append(str(Path(__file__).parents[1] / "on_path"))
 
 _ScenarioSubtopology: Any = importlib.import_module("oracle_scenarios").ScenarioSubtopology
 

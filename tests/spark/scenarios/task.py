@@ -14,7 +14,7 @@ from zkconsumer.topology import StreamTask, TaskRuntime
 from zkconsumer.topology.subtopology import Subtopology
 from zkconsumer.topology.task.snapshot import Snapshot
 
-from .scenario_steps import Step
+from .steps import Step
 
 Json = Any
 

@@ -1,4 +1,4 @@
-"""A Spark driver that is killed and started again: ``python -m spark.chaos_driver '{"options": {...}, ...}'``.
+"""A Spark driver that is killed and started again: ``python -m spark.drivers.chaos '{"options": {...}, ...}'``.
 
 Each batch writes a line of JSON for each partition that it has read and flushes it to the disk. Its sink then sleeps.
 SIGTERM stops the query.
@@ -18,8 +18,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from .queries import Batch
-from .session import start_spark
+from ..queries import Batch
+from ..session import start_spark
 
 
 def main(settings: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Creates and stops Spark sessions one after another, as notebooks and test suites do.
 
-Usage: ``python -m spark.sessions_driver FOLDER COUNT`` in ``tests``. It prints the names of the threads of the package
+Usage: ``python -m spark.drivers.sessions FOLDER COUNT`` in ``tests``. It prints the names of the threads of the package
 and the number of listening ports after each session, as JSON.
 """
 
@@ -17,7 +17,7 @@ from helpers.waiting import wait_for
 
 import zkconsumer.spark
 
-from .session import start_spark, stop_spark
+from ..session import start_spark, stop_spark
 
 
 def threads() -> list[str]:

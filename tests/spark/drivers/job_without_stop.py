@@ -1,4 +1,4 @@
-"""A job that ends without ``spark.stop()``: ``python -m spark.job_without_stop '{...}'`` in ``tests``."""
+"""A job that ends without ``spark.stop()``: ``python -m spark.drivers.job_without_stop '{...}'`` in ``tests``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .session import start_spark
+from ..session import start_spark
 
 
 def main(settings: dict[str, Any]) -> None:

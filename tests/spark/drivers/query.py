@@ -1,4 +1,4 @@
-"""A Spark driver for tests that kill it: ``python -m spark.driver '{"options": {...}, ...}'`` in ``tests``.
+"""A Spark driver for tests that kill it: ``python -m spark.drivers.query '{"options": {...}, ...}'`` in ``tests``.
 
 Each batch writes a line of JSON for each partition that it has read. The batch with the number ``hold`` then blocks.
 """
@@ -12,8 +12,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from .queries import Batch
-from .session import start_spark
+from ..queries import Batch
+from ..session import start_spark
 
 
 def main(settings: dict[str, Any]) -> None:

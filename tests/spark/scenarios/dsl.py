@@ -22,8 +22,8 @@ from zkconsumer.topology.dsl.suppress_buffer import SuppressBuffer
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.subtopology import name_internal_topic
 
-from .scenario_steps import Step, cut_in_order
-from .scenarios import Case, create_subtopology
+from .cases import Case, create_subtopology
+from .steps import Step, cut_in_order
 
 Json = Any
 

@@ -1,4 +1,4 @@
-"""A Spark Streaming driver for tests that kill it: ``python dstream_driver.py '{"folder": ...}'``.
+"""A Spark Streaming driver for tests that kill it: ``python drivers/dstream.py '{"folder": ...}'``.
 
 Each batch of its two streams writes a line of JSON: the stream, the time, the number of records, and the ranges.
 """

@@ -9,9 +9,9 @@ from typing import Any
 
 from oracle.generator import OUTPUTS
 
-from .scenario_query import TaskResult
-from .scenario_task import METRICS
-from .scenarios import Case
+from .cases import Case
+from .query import TaskResult
+from .task import METRICS
 
 #: Maximum number of characters of a value that are printed.
 _SHOWN = 600

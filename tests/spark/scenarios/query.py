@@ -27,12 +27,12 @@ from zkconsumer.spark.streams.task_batch import SavedTask
 from zkconsumer.topology import ApplicationConfig, SinkRecord, TaskRuntime
 from zkconsumer.topology.stores.page_reads import HEADER_ID, load_directory
 
-from .queries import Query
-from .scenario_steps import create_rows
-from .scenario_task import TaskState, create_state
-from .scenarios import Case, list_tasks
+from ..queries import Query
+from .cases import Case, list_tasks
+from .steps import create_rows
+from .task import TaskState, create_state
 
-sys.path.append(str(Path(__file__).parent / "on_path"))
+sys.path.append(str(Path(__file__).parents[1] / "on_path"))
 
 _StoredBatches: Any = importlib.import_module("oracle_scenarios").StoredBatches
 

@@ -1,0 +1,1 @@
+"""Random topology inputs, for which a query and an in-memory task must have equal outputs."""
