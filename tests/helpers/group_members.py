@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Set
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from helpers.teardown import started
 from helpers.threads import in_thread
 from zkconsumer import ConsumerConfig, TopicPartition, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.errors import ZkConsumerError
+from zkconsumer.rebalance.committer import OffsetCommitter
 from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.rebalance.mailbox import Mailbox
 from zkconsumer.rebalance.session_watch import SessionWatch
@@ -68,3 +70,23 @@ def unregistered_watch() -> SessionWatch:
     mailbox.open()
     membership = SimpleNamespace(group="g", consumer_id="g_c", is_registered=False, assignment={})
     return SessionWatch(cast("Any", SimpleNamespace()), cast("Any", membership), mailbox)
+
+
+def commit(
+    committer: OffsetCommitter,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    allow_lower: bool = False,
+    on_committed: Callable[[dict[TopicPartition, int]], None] | None = None,
+) -> Future[dict[TopicPartition, int]]:
+    """Request a commit, and return the future with the committed offsets."""
+    result: Future[dict[TopicPartition, int]] = Future()
+    committer.commit(offsets, result, allow_lower=allow_lower, on_committed=on_committed)
+    return result
+
+
+def switch(committer: OffsetCommitter) -> Future[dict[TopicPartition, int]]:
+    """Request a switch of the offset storage to Kafka, and return the future with the committed offsets."""
+    result: Future[dict[TopicPartition, int]] = Future()
+    committer.switch("kafka", False, result)
+    return result

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import cast
 
 import pytest
 
@@ -34,63 +36,105 @@ class Storage:
         return {partition: self.offsets[partition] for partition in offsets}
 
 
+def request(
+    offsets: Mapping[TopicPartition, int],
+    allow_lower: bool = False,
+    on_committed: Callable[[dict[TopicPartition, int]], None] | None = None,
+) -> CommitRequest:
+    return CommitRequest(offsets, Future(), allow_lower, on_committed)
+
+
+def commit_all(requests: CommitRequests, waiting: Sequence[CommitRequest]) -> list[dict[TopicPartition, int] | None]:
+    """Add the requests, commit them in order, and return their results; None for each that is rejected."""
+    for one in waiting:
+        requests.add(one)
+    for one in waiting:
+        requests.commit_until(one)
+    return [None if isinstance(one.result.exception(0), ZkConsumerError) else one.result.result(0) for one in waiting]
+
+
 def test_waiting_requests_are_committed_together() -> None:
     storage, seen = Storage(), list[dict[TopicPartition, int]]()
-    requests = CommitRequests(storage.commit)
-    waiting = [CommitRequest({p: 10 + p.partition}, False, seen.append) for p in PARTITIONS]
-    for request in waiting:
-        requests.add(request)
-    assert [requests.commit_until(request) for request in waiting] == [dict(request.offsets) for request in waiting]
+    waiting = [request({p: 10 + p.partition}, on_committed=seen.append) for p in PARTITIONS]
+    assert commit_all(CommitRequests(storage.commit), waiting) == [dict(one.offsets) for one in waiting]
     assert len(storage.calls) == 1
-    assert seen == [dict(request.offsets) for request in waiting]
+    assert seen == [dict(one.offsets) for one in waiting]
 
 
 def test_increasing_offsets_of_same_partitions_are_committed_together() -> None:
     """Each thread that calls ``commit_offsets`` commits all partitions of the consumer."""
     storage = Storage()
-    requests = CommitRequests(storage.commit)
-    waiting = [CommitRequest({A: 10 + number, B: 20}, False, None) for number in range(5)]
-    for request in waiting:
-        requests.add(request)
-    assert [requests.commit_until(request) for request in waiting] == [{A: 14, B: 20}] * 5
+    waiting = [request({A: 10 + number, B: 20}) for number in range(5)]
+    assert commit_all(CommitRequests(storage.commit), waiting) == [{A: 14, B: 20}] * 5
     assert storage.calls == [{A: 14, B: 20}]
 
 
 def test_lower_offset_is_committed_separately() -> None:
     storage = Storage()
     requests = CommitRequests(storage.commit)
-    first, second = CommitRequest({A: 5, B: 1}, False, None), CommitRequest({A: 3, C: 1}, False, None)
+    first, second = request({A: 5, B: 1}), request({A: 3, C: 1})
     requests.add(first)
     requests.add(second)
-    assert requests.commit_until(second) == {A: 5, C: 1}
-    assert requests.commit_until(first) == {A: 5, B: 1}
+    requests.commit_until(second)
+    assert second.result.result(0) == {A: 5, C: 1}
+    assert first.result.result(0) == {A: 5, B: 1}
     assert storage.calls == [{A: 5, B: 1}, {A: 3, C: 1}]
+
+
+def test_completed_request_does_not_commit_later_ones() -> None:
+    storage = Storage()
+    requests = CommitRequests(storage.commit)
+    first, merged, lower = request({A: 5}), request({A: 6}), request({A: 3})
+    for one in (first, merged, lower):
+        requests.add(one)
+    requests.commit_until(first)
+    requests.commit_until(merged)
+    assert (merged.result.done(), lower.result.done()) == (True, False)
+    assert storage.calls == [{A: 6}]
 
 
 def test_rejected_partition_fails_only_its_request() -> None:
     storage = Storage()
     storage.errors[B] = OwnershipLostError("partition t-1 is not owned")
-    requests = CommitRequests(storage.commit)
-    waiting = [CommitRequest({p: 1}, False, None) for p in (A, B, C)]
-    for request in waiting:
-        requests.add(request)
-    assert requests.commit_until(waiting[0]) == {A: 1}
+    waiting = [request({p: 1}) for p in (A, B, C)]
+    assert commit_all(CommitRequests(storage.commit), waiting) == [{A: 1}, None, {C: 1}]
     with pytest.raises(OwnershipLostError, match="t-1"):
-        requests.commit_until(waiting[1])
-    assert requests.commit_until(waiting[2]) == {C: 1}
+        waiting[1].result.result(0)
 
 
 def test_silent_coordinator_is_asked_once() -> None:
     storage = Storage()
     storage.errors = dict.fromkeys(PARTITIONS, BrokerUnavailableError("no response within 10 s"))
-    requests = CommitRequests(storage.commit)
-    waiting = [CommitRequest({p: 1}, False, None) for p in PARTITIONS]
-    for request in waiting:
-        requests.add(request)
-    for request in waiting:
-        with pytest.raises(BrokerUnavailableError):
-            requests.commit_until(request)
+    waiting = [request({p: 1}) for p in PARTITIONS]
+    assert commit_all(CommitRequests(storage.commit), waiting) == [None] * len(PARTITIONS)
+    assert {type(one.result.exception(0)) for one in waiting} == {BrokerUnavailableError}
     assert len(storage.calls) == 1
+
+
+def test_unexpected_error_completes_all_merged_requests() -> None:
+    """A request without a result would block the application until its timeout."""
+    storage = Storage()
+    requests = CommitRequests(storage.commit)
+    waiting = [request({A: 1}), request({A: 2}), request({A: cast("int", "3")}), request({B: 4}, True)]
+    for one in waiting:
+        requests.add(one)
+    requests.commit_until(waiting[0])
+    assert [type(one.result.exception(0)) for one in waiting[:2]] == [TypeError, TypeError]
+    requests.commit_until(waiting[3])
+    assert isinstance(waiting[2].result.exception(0), TypeError)
+    assert waiting[3].result.result(0) == storage.offsets == {B: 4}
+
+
+def test_incomplete_result_fails_only_its_request() -> None:
+    def fail(_committed: object) -> None:
+        raise ZkConsumerError("the listener failed")
+
+    waiting = [request({A: 1}), request({B: 1}), request({C: 1}, on_committed=fail)]
+    requests = CommitRequests(lambda offsets, *, allow_lower: {p: offset for p, offset in offsets.items() if p != A})
+    for one in waiting:
+        requests.add(one)
+    requests.commit_until(waiting[0])
+    assert [type(one.result.exception(0)) for one in waiting] == [KeyError, type(None), ZkConsumerError]
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -103,22 +147,8 @@ def test_result_equals_that_of_separate_commits(seed: int) -> None:
     alone, together = Storage(), Storage()
     alone.errors = together.errors = {rng.choice(PARTITIONS): ZkConsumerError("the offset is rejected")}
 
-    def outcome(request: CommitRequest, requests: CommitRequests) -> dict[TopicPartition, int] | None:
-        try:
-            return requests.commit_until(request)
-        except ZkConsumerError:
-            return None
-
-    expected = []
-    for offsets, allow_lower in drawn:
-        requests, request = CommitRequests(alone.commit), CommitRequest(offsets, allow_lower, None)
-        requests.add(request)
-        expected.append(outcome(request, requests))
-    requests = CommitRequests(together.commit)
-    waiting = [CommitRequest(offsets, allow_lower, None) for offsets, allow_lower in drawn]
-    for request in waiting:
-        requests.add(request)
-    found = [outcome(request, requests) for request in waiting]
+    expected = [commit_all(CommitRequests(alone.commit), [request(*arguments)])[0] for arguments in drawn]
+    found = commit_all(CommitRequests(together.commit), [request(*arguments) for arguments in drawn])
     assert together.offsets == alone.offsets
     assert [result is None for result in found] == [result is None for result in expected]
     for result, lowest in zip(found, expected, strict=True):

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from helpers.group_members import unregistered_watch
+from helpers.group_members import commit, switch, unregistered_watch
 from helpers.waiting import wait_for
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.errors import (
     BrokerUnavailableError,
+    ClosedError,
     OwnershipLostError,
     RetriableError,
     ZkConsumerError,
@@ -119,10 +120,10 @@ def part(request: pytest.FixtureRequest) -> Iterator[Part]:
 
 def test_commit_that_waited_is_rejected_after_release(part: Part) -> None:
     """The next owner may have committed a higher offset of the partition meanwhile."""
-    part.committer.commit({A: 5, B: 5})
+    commit(part.committer, {A: 5, B: 5})
     assert part.offsets.is_running.wait(10)
-    second = part.committer.commit({A: 7}, allow_lower=True)
-    third = part.committer.commit({B: 7})
+    second = commit(part.committer, {A: 7}, allow_lower=True)
+    third = commit(part.committer, {B: 7})
     part.membership.assignment = {B: "g_c-0"}
     part.offsets.allowed.set()
     with pytest.raises(OwnershipLostError, match="partition t-0 is not owned by consumer g_c"):
@@ -134,15 +135,15 @@ def test_commit_that_waited_is_rejected_after_release(part: Part) -> None:
 def test_commit_lowers_offset_only_if_allowed(part: Part) -> None:
     part.offsets.allowed.set()
     part.offsets.committed = {A: 7}
-    assert part.committer.commit({A: 5}).result(10) == {A: 7}
-    assert part.committer.commit({A: 5}, allow_lower=True).result(10) == {A: 5}
+    assert commit(part.committer, {A: 5}).result(10) == {A: 7}
+    assert commit(part.committer, {A: 5}, allow_lower=True).result(10) == {A: 5}
 
 
 def test_switch_that_waited_copies_what_is_owned_then(part: Part) -> None:
-    part.committer.commit({A: 5, B: 6})
+    commit(part.committer, {A: 5, B: 6})
     assert part.offsets.is_running.wait(10)
     part.target.allowed.set()
-    switched = part.committer.switch("kafka", False)
+    switched = switch(part.committer)
     part.membership.assignment = {B: "g_c-0"}
     part.offsets.allowed.set()
 
@@ -260,8 +261,47 @@ def test_switch_needs_valid_session(part: Part) -> None:
 
     part.membership.check_session = fail
     with pytest.raises(OwnershipLostError, match="expired"):
-        part.committer.switch("kafka", False).result(10)
+        switch(part.committer).result(10)
     assert not part.offsets.is_closed
+
+
+def test_commit_after_switch_uses_new_storage(part: Part) -> None:
+    part.target.allowed.set()
+    commit(part.committer, {A: 4})
+    assert part.offsets.is_running.wait(10)
+    commit(part.committer, {A: 5})
+    commit(part.committer, {A: 6})
+    switched = switch(part.committer)
+    lower = commit(part.committer, {A: 3}, allow_lower=True)
+    part.offsets.allowed.set()
+
+    assert switched.result(10) == part.offsets.committed == {A: 6}
+    assert lower.result(10) == part.target.committed == {A: 3}
+
+
+def test_waiting_commits_fail_when_committer_is_closed(part: Part) -> None:
+    seen: list[dict[TopicPartition, int]] = []
+    started, ended = threading.Event(), threading.Event()
+
+    def block() -> None:
+        started.set()
+        ended.wait(10)
+
+    part.committer._requests.submit(block)
+    assert started.wait(10)
+    running, *merged = (commit(part.committer, {p: 5}, on_committed=seen.append) for p in (A, A, B))
+    separate, switched = commit(part.committer, {A: 3}), switch(part.committer)
+    ended.set()
+    assert part.offsets.is_running.wait(10)
+    part.committer.close()
+    late = commit(part.committer, {A: 7})
+
+    assert [type(result.exception(0)) for result in (*merged, separate, switched, late)] == [ClosedError] * 5
+    part.offsets.allowed.set()
+    assert running.result(10) == {A: 5}
+    part.committer.join()
+    assert seen == [{A: 5}, {A: 5}, {B: 5}], "the offsets were committed nevertheless"
+    assert part.offsets.committed == {A: 5, B: 5}
 
 
 def test_failed_switch_keeps_storage(part: Part) -> None:
@@ -270,16 +310,16 @@ def test_failed_switch_keeps_storage(part: Part) -> None:
     part.target.allowed.set()
     part.target.errors = [BrokerUnavailableError("x")]
     with pytest.raises(BrokerUnavailableError):
-        part.committer.switch("kafka", False).result(10)
+        switch(part.committer).result(10)
     assert (part.offsets.is_closed, part.target.is_closed) == (False, True)
-    part.committer.commit({A: 7}).result(10)
+    commit(part.committer, {A: 7}).result(10)
     assert part.offsets.committed == {A: 7}
 
 
 def test_commit_of_partition_of_others_names_its_offset(part: Part) -> None:
     part.membership.assignment = {A: "g_c-0"}
     with pytest.raises(OwnershipLostError, match="partition t-1 is not owned by consumer g_c; its offset 6"):
-        part.committer.commit({A: 5, B: 6})
+        commit(part.committer, {A: 5, B: 6})
 
 
 def test_released_partitions_are_forgotten(part: Part) -> None:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from helpers.group_members import IdleHandler
+from helpers.group_members import IdleHandler, commit, switch
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.errors import OwnershipLostError, ZkConsumerError, ZooKeeperUnavailableError
@@ -203,12 +203,12 @@ def test_release_waits_for_commits_in_progress(consumed: int, scene: Scene) -> N
     scene.own(A)
     scene.partitions._handler.on_partitions_revoked = lambda *_: {A: consumed}  # type: ignore[method-assign]
     scene.ensemble.before_write = gate = Gate()
-    commit = scene.committer.commit({A: 0}, allow_lower=True)
+    committing = commit(scene.committer, {A: 0}, allow_lower=True)
     assert gate.reached.wait(10)
     threading.Timer(0.1, gate.opened.set).start()
     scene.release([A])
-    assert commit.done()
-    assert commit.result() == {A: 0}
+    assert committing.done()
+    assert committing.result() == {A: 0}
     assert scene.ensemble.faults == []
 
 
@@ -219,7 +219,7 @@ def test_commit_requested_during_release_is_rejected(scene: Scene) -> None:
 
     def commit_late() -> None:
         try:
-            late.append(scene.committer.commit({A: 7}))
+            late.append(commit(scene.committer, {A: 7}))
         except ZkConsumerError as error:
             late.append(error)
 
@@ -239,7 +239,7 @@ def test_commit_requested_during_release_is_rejected(scene: Scene) -> None:
 def test_repeated_write_keeps_offset_of_next_owner(way: str, scene: Scene) -> None:
     scene.own(A)
     scene.ensemble.before_write = gate = Gate()
-    commit = scene.committer.commit({A: 0}, allow_lower=True)
+    committing = commit(scene.committer, {A: 0}, allow_lower=True)
     assert gate.reached.wait(10)
     if way == "lose":
         scene.expire()
@@ -249,15 +249,15 @@ def test_repeated_write_keeps_offset_of_next_owner(way: str, scene: Scene) -> No
         scene.membership.drop([A])
     gate.opened.set()
     with pytest.raises(OwnershipLostError):
-        commit.result(10)
+        committing.result(10)
     assert scene.ensemble.znodes == {PATHS.offset(A): (1, 0)}
 
 
 def test_switch_during_session_loss_writes_nothing(scene: Scene) -> None:
     scene.own(A)
-    scene.committer.commit({A: 5}).result(10)
+    commit(scene.committer, {A: 5}).result(10)
     scene.ensemble.before_read = gate = Gate()
-    switched = scene.committer.switch("kafka", False)
+    switched = switch(scene.committer)
     assert gate.reached.wait(10)
     scene.offset = 8
     scene.expire()
@@ -271,7 +271,7 @@ def test_switch_during_session_loss_writes_nothing(scene: Scene) -> None:
 def test_close_during_switch_closes_both_storages(scene: Scene) -> None:
     scene.own(A)
     scene.ensemble.before_read = gate = Gate()
-    scene.committer.switch("kafka", False)
+    switch(scene.committer)
     assert gate.reached.wait(10)
     scene.committer.close()
     assert [storage.is_closed for storage in scene.storages] == [True, True]
@@ -285,7 +285,7 @@ def test_permission_to_lower_ends_with_ownership(scene: Scene) -> None:
     scene.rejoin()
     scene.committer.allow_lower_once(A)  # requested while the partition was owned, for example by a stream
     scene.own(A)
-    assert scene.committer.commit({A: 4}).result(10) == {A: 11}
+    assert commit(scene.committer, {A: 4}).result(10) == {A: 11}
 
 
 def test_no_schedule_replaces_offset_of_next_owner(record_property: Callable[[str, object], None]) -> None:
@@ -312,8 +312,8 @@ def _run_schedule(rng: random.Random, label: str) -> None:
         for _ in range(rng.randrange(5, 25)):
             _step(scene, rng, commits)
         scene.ensemble.before_read = scene.ensemble.before_write = lambda: None
-        for commit in commits:
-            assert isinstance(commit.exception(10), ZkConsumerError | None), label
+        for result in commits:
+            assert isinstance(result.exception(10), ZkConsumerError | None), label
     finally:
         scene.close()
     assert scene.ensemble.faults == [], label
@@ -327,7 +327,7 @@ def _step(scene: Scene, rng: random.Random, commits: list[Future[dict[TopicParti
     if step == "commit" and mine:
         # Offsets from before the partitions were passed on: a late write would be lower than that of the next owner.
         offsets: Mapping[TopicPartition, int] = {p: rng.randint(0, scene.next_offset()) for p in mine}
-        commits.append(scene.committer.commit(offsets, allow_lower=rng.random() < 0.7))
+        commits.append(commit(scene.committer, offsets, allow_lower=rng.random() < 0.7))
     elif step == "release" and mine:
         scene.release(mine)
     elif step == "own":
@@ -340,6 +340,6 @@ def _step(scene: Scene, rng: random.Random, commits: list[Future[dict[TopicParti
         scene.membership.drop(mine)
         scene.committer.forget(mine)
     elif step == "switch":
-        commits.append(scene.committer.switch("kafka", False))
+        commits.append(switch(scene.committer))
     elif step == "reset" and mine:
         scene.committer.allow_lower_once(mine[0])

@@ -94,19 +94,30 @@ def test_cancelled_call_does_not_run(mailbox: Mailbox) -> None:
     assert ran == []
 
 
-@pytest.mark.parametrize("error", [None, ValueError("x")])
-def test_future_of_call_completes_it_later(mailbox: Mailbox, error: Exception | None) -> None:
-    later: Future[str] = Future()
-    call = mailbox.submit(lambda: later)
+def test_posted_call_completes_its_future_later(mailbox: Mailbox) -> None:
+    ran: list[bool] = []
+    result: Future[str] = Future()
+    mailbox.post(lambda: ran.append(True), result)
     mailbox.process(0)
-    assert not call.done()
+    assert (ran, result.done()) == ([True], False)
 
-    if error is None:
-        later.set_result("committed")
-        assert call.result(0) == "committed"
-    else:
-        later.set_exception(error)
-        assert call.exception(0) is error
+    failed: Future[str] = Future()
+    mailbox.post(lambda: [][0], failed)
+    mailbox.process(0)
+    assert isinstance(failed.exception(0), IndexError)
+
+
+def test_posted_calls_fail_after_close(mailbox: Mailbox) -> None:
+    waiting, running, done, late = (Future[str]() for _ in range(4))
+    running.set_running_or_notify_cancel()
+    done.set_result("committed")
+    for result in (waiting, running, done):
+        mailbox.post(lambda: None, result)
+    mailbox.close()
+    mailbox.post(lambda: None, late)
+
+    assert [type(result.exception(0)) for result in (waiting, running, late)] == [ClosedError] * 3
+    assert done.result(0) == "committed"
 
 
 def test_calls_fail_after_close(mailbox: Mailbox) -> None:

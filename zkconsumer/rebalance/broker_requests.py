@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.health import Problem
@@ -66,6 +66,10 @@ class BrokerRequestThread:
     def submit(self, function: Callable[[], T]) -> Future[T]:
         """Run a function after all previously submitted functions; return its future. May be called from any thread."""
         return self._mailbox.submit(function)
+
+    def post(self, function: Callable[[], object], result: Future[Any]) -> None:
+        """Run a function after all previously submitted functions; see ``Mailbox.post``."""
+        self._mailbox.post(function, result)
 
     def call(
         self,

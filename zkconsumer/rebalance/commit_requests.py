@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
-from zkconsumer.rebalance.futures import complete_future
+from zkconsumer.rebalance.futures import complete_future, fail_future
 
 Offsets = dict[TopicPartition, int]
 
@@ -24,12 +24,16 @@ class Commit(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CommitRequest:
-    """A commit requested by the application; see ``OffsetCommitter.commit``."""
+    """A commit requested by the application; see ``OffsetCommitter.commit``.
+
+    When the committer is closed, all waiting requests fail. Those that were merged with the running commit fail too,
+    although their offsets may be committed.
+    """
 
     offsets: Mapping[TopicPartition, int]
-    allow_lower: bool
-    on_committed: Callable[[Offsets], None] | None
-    result: Future[Offsets] = field(default_factory=Future)
+    result: Future[Offsets]
+    allow_lower: bool = False
+    on_committed: Callable[[Offsets], None] | None = None
 
     def complete(self, commit: Callable[[], Offsets]) -> None:
         """Run ``commit``, and complete the request with the result for its partitions, or with the exception."""
@@ -57,15 +61,18 @@ class CommitRequests:
         """Add a request. May be called from any thread."""
         self._requests.append(request)
 
-    def commit_until(self, request: CommitRequest) -> Offsets:
-        """Commit requests in order until ``request`` is complete; return its result or raise its exception."""
+    def commit_until(self, request: CommitRequest) -> None:
+        """Commit requests in order until ``request`` is complete. Every request that is removed is completed."""
         while not request.result.done():
-            self._commit_group(self._take_group())
-        return request.result.result()
+            group = [self._requests.popleft()]
+            try:
+                self._commit_group(group, self._merge_waiting(group))
+            except BaseException as error:
+                for merged in group:
+                    fail_future(merged.result, error)
 
-    def _take_group(self) -> list[CommitRequest]:
-        """Remove and return the oldest request, and the subsequent requests that can be merged with it."""
-        group = [self._requests.popleft()]
+    def _merge_waiting(self, group: list[CommitRequest]) -> Offsets:
+        """Move the oldest requests to ``group`` as long as they can be merged with it; return the offsets to commit."""
         offsets = dict(group[0].offsets)
         while self._requests:
             following = self._requests[0]
@@ -74,19 +81,19 @@ class CommitRequests:
                 break
             offsets.update(following.offsets)
             group.append(self._requests.popleft())
-        return group
+        return offsets
 
-    def _commit_group(self, group: list[CommitRequest]) -> None:
-        offsets = {partition: offset for request in group for partition, offset in request.offsets.items()}
-        committed: Future[Offsets] = Future()
-        complete_future(committed, partial(self._commit, offsets, allow_lower=group[0].allow_lower))
-        error = committed.exception()
-        # If the commit of a partition is rejected, requests for other partitions must still succeed, so retry each
-        # request individually. Do not retry if the coordinator does not respond, because each request would time out
-        # again.
-        is_separate = isinstance(error, ZkConsumerError) and not isinstance(error, BrokerUnavailableError)
-        for request in group:
-            if is_separate and len(group) > 1:
+    def _commit_group(self, group: list[CommitRequest], offsets: Offsets) -> None:
+        try:
+            committed = self._commit(offsets, allow_lower=group[0].allow_lower)
+        except ZkConsumerError as error:
+            # If the commit of a partition is rejected, requests for other partitions must still succeed, so retry each
+            # request individually. Do not retry if the coordinator does not respond, because each request would time
+            # out again.
+            if len(group) == 1 or isinstance(error, BrokerUnavailableError):
+                raise
+            for request in group:
                 request.complete(partial(self._commit, request.offsets, allow_lower=request.allow_lower))
-            else:
-                request.complete(committed.result)
+        else:
+            for request in group:
+                request.complete(lambda: committed)

@@ -126,14 +126,17 @@ class OffsetCommitter:
     def commit(
         self,
         offsets: Mapping[TopicPartition, int],
+        result: Future[dict[TopicPartition, int]],
         *,
         allow_lower: bool = False,
         on_committed: Callable[[dict[TopicPartition, int]], None] | None = None,
-    ) -> Future[dict[TopicPartition, int]]:
-        """Commit offsets of owned partitions, and return a future with the committed offsets.
+    ) -> None:
+        """Commit offsets of owned partitions.
 
         Args:
             offsets: next offset to consume, by partition.
+            result: future to complete with the committed offsets. It must be running, so that it can no longer be
+                cancelled.
             allow_lower: whether committed offsets may be lowered.
             on_committed: function that is called with the committed offsets, before any later commit of these
                 partitions.
@@ -142,9 +145,9 @@ class OffsetCommitter:
             OwnershipLostError: the member does not own one of the partitions.
         """
         self._check_owned(offsets)
-        request = CommitRequest(dict(offsets), allow_lower, on_committed)
+        request = CommitRequest(dict(offsets), result, allow_lower, on_committed)
         self._merged.add(request)
-        return self._requests.submit(lambda: self._merged.commit_until(request))
+        self._requests.post(lambda: self._merged.commit_until(request), result)
 
     def _check_owned(self, offsets: Mapping[TopicPartition, int]) -> None:
         not_owned = sorted(offsets.keys() - self._membership.assignment.keys())
@@ -176,7 +179,7 @@ class OffsetCommitter:
         if partition in self._membership.assignment:  # otherwise, it was released while this call was queued
             self._storage.offsets.allow_lower_once(partition)
 
-    def switch(self, storage: str, dual_commit: bool) -> Future[dict[TopicPartition, int]]:
+    def switch(self, storage: str, dual_commit: bool, result: Future[dict[TopicPartition, int]]) -> None:
         """Copy the offsets of owned partitions to another storage, and switch to it.
 
         If the offsets cannot be copied, the old storage remains in use.
@@ -184,11 +187,9 @@ class OffsetCommitter:
         Args:
             storage: new value of ``offsets.storage``.
             dual_commit: new value of ``dual.commit.enabled``.
-
-        Returns:
-            a future with the committed offsets in the new storage.
+            result: future to complete with the committed offsets in the new storage.
         """
-        return self._requests.submit(lambda: self._switch(storage, dual_commit))
+        self._requests.post(lambda: result.set_result(self._switch(storage, dual_commit)), result)
 
     def _switch(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:
         self._membership.check_session()

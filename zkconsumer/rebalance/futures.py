@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TypeVar
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-def complete_future(future: Future[T], function: Callable[[], T | Future[T]]) -> None:
-    """Run ``function`` unless ``future`` was cancelled, and complete ``future`` with its result or exception.
-
-    If ``function`` itself returns a future, the result or exception of that future is used once it is done.
-    """
-    if not future.set_running_or_notify_cancel():
-        return
+def complete_future(future: Future[T], function: Callable[[], T]) -> None:
+    """Run ``function``, and complete ``future`` with its result or exception unless it is already done."""
     try:
         result = function()
     except BaseException as error:
-        future.set_exception(error)
+        fail_future(future, error)
         return
-    if isinstance(result, Future):
-        result.add_done_callback(lambda done: _copy_result(done, future))
-    else:
+    with contextlib.suppress(InvalidStateError):
         future.set_result(result)
 
 
-def _copy_result(source: Future[T], target: Future[T]) -> None:
-    error = source.exception()
-    if error is not None:
-        target.set_exception(error)
-    else:
-        target.set_result(source.result())
+def fail_future(future: Future[Any], error: BaseException) -> None:
+    """Complete ``future`` with an exception unless it is already done; another thread may complete it concurrently."""
+    with contextlib.suppress(InvalidStateError):
+        future.set_exception(error)
 
 
 def wait_until_done(future: Future[T], wait: Callable[[float], object], deadline: float) -> bool:

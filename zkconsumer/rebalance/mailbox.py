@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from zkconsumer.errors import ClosedError, ZkConsumerError
-from zkconsumer.rebalance.futures import complete_future
+from zkconsumer.rebalance.futures import fail_future
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A function submitted by another thread."""
+    """A function submitted by another thread, and the future that it completes."""
 
-    function: Callable[[], Any]
+    function: Callable[[], object]
     result: Future[Any]
 
 
@@ -29,9 +29,9 @@ class _Signal(enum.Enum):
 class Mailbox:
     """A queue of events and of calls from other threads, processed by the thread that owns the mailbox.
 
-    Any thread may put events on ``queue``, and may call ``submit``, ``wake``, ``stop`` and ``close``. The owner calls
-    ``process`` in its main loop, and whenever a step of its work has to wait. Calls therefore never run concurrently
-    with such a step, and need no lock.
+    Any thread may put events on ``queue``, and may call ``submit``, ``post``, ``wake``, ``stop`` and ``close``. The
+    owner calls ``process`` in its main loop, and whenever a step of its work has to wait. Calls therefore never run
+    concurrently with such a step, and need no lock.
 
     Args:
         closed_message: message of the ``ClosedError`` for calls that are rejected because the mailbox is closed.
@@ -51,15 +51,27 @@ class Mailbox:
     # ---- called by any thread ----
 
     def submit(self, function: Callable[[], Any]) -> Future[Any]:
-        """Run ``function`` in the owner thread; the returned future fails if the mailbox is closed first.
+        """Run ``function`` in the owner thread, and return a future with its result.
 
-        If ``function`` itself returns a future, the result of that future is used; the owner does not wait for it.
+        The future fails if the mailbox is closed first. If it is cancelled first, ``function`` does not run.
         """
-        call = _Call(function, Future())
-        self.queue.put(call)
+        result: Future[Any] = Future()
+
+        def run() -> None:
+            if result.set_running_or_notify_cancel():
+                result.set_result(function())
+
+        self.post(run, result)
+        return result
+
+    def post(self, function: Callable[[], object], result: Future[Any]) -> None:
+        """Run ``function``, which completes ``result`` immediately or later, in the owner thread.
+
+        ``result`` fails if ``function`` raises an exception, or if the mailbox is closed first.
+        """
+        self.queue.put(_Call(function, result))
         if not self._is_open:  # checked after put(), because the mailbox may be closed concurrently
             self._reject_calls()
-        return call.result
 
     def wake(self) -> None:
         """Make the current or the next ``process`` return early."""
@@ -122,10 +134,13 @@ class Mailbox:
             events.append(item)
 
     def _run(self, call: _Call) -> None:
-        if self._is_open:
-            complete_future(call.result, call.function)
-        else:
+        if not self._is_open:
             self._reject(call)
+            return
+        try:
+            call.function()
+        except BaseException as error:
+            fail_future(call.result, error)
 
     def _reject_calls(self) -> None:
         """Reject the calls in the queue, but keep the events and signals."""
@@ -142,5 +157,4 @@ class Mailbox:
                 self.queue.put(other)
 
     def _reject(self, call: _Call) -> None:
-        if call.result.set_running_or_notify_cancel():
-            call.result.set_exception(self._failure or ClosedError(self._closed_message))
+        fail_future(call.result, self._failure or ClosedError(self._closed_message))

@@ -182,9 +182,9 @@ class GroupMember:
             ClosedError: the member was closed.
         """
 
-        def commit() -> Future[dict[TopicPartition, int]]:
+        def commit(result: Future[dict[TopicPartition, int]]) -> None:
             wanted = offsets() if callable(offsets) else offsets
-            return self._committer.commit(wanted, allow_lower=allow_lower, on_committed=on_committed)
+            self._committer.commit(wanted, result, allow_lower=allow_lower, on_committed=on_committed)
 
         return self._run_in_thread(commit, timeout_s)
 
@@ -205,19 +205,26 @@ class GroupMember:
         Raises:
             ZkConsumerError: the offsets could not be copied; the old storage remains in use.
         """
-        return self._run_in_thread(lambda: self._committer.switch(storage, dual_commit), None)
+        return self._run_in_thread(lambda result: self._committer.switch(storage, dual_commit, result), None)
 
     def _run_in_thread(
-        self, function: Callable[[], Future[dict[TopicPartition, int]]], timeout_s: float | None
+        self, function: Callable[[Future[dict[TopicPartition, int]]], None], timeout_s: float | None
     ) -> dict[TopicPartition, int]:
+        """Call ``function`` with a new future in the member thread, and return the result of the future."""
         if timeout_s is None:
             timeout_s = self._handler.release_timeout_s + self.config.zookeeper_connection_timeout_s
             timeout_s += self.config.offsets_channel_socket_timeout_s
-        future = self._mailbox.submit(function)
+        result: Future[dict[TopicPartition, int]] = Future()
+
+        def run() -> None:
+            if result.set_running_or_notify_cancel():  # otherwise, the application no longer waits
+                function(result)
+
+        self._mailbox.post(run, result)
         try:
-            return dict(future.result(timeout_s))
+            return dict(result.result(timeout_s))
         except FutureTimeoutError as error:
-            future.cancel()
+            result.cancel()  # has no effect on a commit that the member thread has accepted
             raise ZooKeeperUnavailableError(
                 f"consumer {self.consumer_id} could not commit offsets within {timeout_s:g} s"
             ) from error
