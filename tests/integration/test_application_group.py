@@ -17,11 +17,12 @@ from zkconsumer.devcluster.load import batch
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
+from zkconsumer.offsets.metadata import FIRST_MARKER
 from zkconsumer.spark.streams.admin_requests import delete_group
 from zkconsumer.spark.streams.checkpoint_directory import QueryProgress
 from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.group import ApplicationGroup
-from zkconsumer.spark.streams.markers import FIRST, Marker
+from zkconsumer.spark.streams.markers import Marker
 from zkconsumer.spark.streams.plan import ApplicationPlan, list_tasks, select_subtopologies
 from zkconsumer.topology import ApplicationConfig, Topology
 
@@ -121,7 +122,7 @@ def test_offsets_without_checkpoint_are_named(
 ) -> None:
     partition = TopicPartition(topic(1), 0)
     application_group.check_unused(PLACE)
-    application_group.commit(partition, 0, FIRST)
+    application_group.commit(partition, 0, FIRST_MARKER)
     application_group.check_unused(PLACE)
     if application_group.cluster.has_zookeeper:
         path = f"/consumers/{group}/offsets/{partition.topic}/0"
@@ -172,9 +173,9 @@ def test_each_task_has_marked_offset_after_start(application_group: Group, topic
         plan = plan_of({first: 2, second: 1}, offset_reset=reset)
         application_group.check_markers(PLACE, QueryProgress(), plan, 0, allows_lost=False)
         assert application_group.read() == {
-            TopicPartition(first, 0): (0, FIRST),
-            TopicPartition(first, 1): (end, FIRST),
-            TopicPartition(second, 0): (0, FIRST),
+            TopicPartition(first, 0): (0, FIRST_MARKER),
+            TopicPartition(first, 1): (end, FIRST_MARKER),
+            TopicPartition(second, 0): (0, FIRST_MARKER),
         }
         if reset == "earliest":
             application_group.delete()
@@ -202,7 +203,7 @@ def test_lost_markers_are_replaced_if_no_batch_is_repeated(
     partition = TopicPartition(topic(1), 0)
     progress = QueryProgress(QUERY, 3, 3, {partition: 7})
     application_group.check_markers(PLACE, progress, plan_of({partition.topic: 1}), 1, allows_lost=False)
-    assert application_group.read() == {partition: (7, FIRST)}
+    assert application_group.read() == {partition: (7, FIRST_MARKER)}
     assert "markers_lost" in caplog.text
 
 
@@ -210,4 +211,4 @@ def test_added_task_needs_no_marker(application_group: Group, topic: Topics) -> 
     name = topic(2)
     application_group.commit(TopicPartition(name, 0), 1, Marker(QUERY, 4).to_metadata())
     application_group.check_markers(PLACE, QueryProgress(QUERY, 4, 3), plan_of({name: 2}), 1, allows_lost=False)
-    assert application_group.read()[TopicPartition(name, 1)] == (0, FIRST)
+    assert application_group.read()[TopicPartition(name, 1)] == (0, FIRST_MARKER)

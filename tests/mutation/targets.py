@@ -20,6 +20,7 @@ TESTS = {
     "zookeeper/kazoo_client.py": ["zookeeper_connection", "kazoo_client"],
     "zookeeper/lease.py": ["lease"],
     "zookeeper/registry.py": ["registry"],
+    "offsets/metadata.py": ["markers"],
     "rebalance/assignors.py": ["assignors"],
     "rebalance/broker_requests.py": ["broker_requests", "committer"],
     "rebalance/callbacks.py": ["callbacks"],

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from zkconsumer.message import TopicPartition
+from zkconsumer.offsets.metadata import FIRST_MARKER, format_topic_id, parse_topic_id
 from zkconsumer.spark.streams import markers
 from zkconsumer.spark.streams.dataframe import METRICS, OFFSETS_COLUMN
-from zkconsumer.spark.streams.markers import FIRST, NO_OFFSET, NO_OUTPUT, Marker, encode_offsets
+from zkconsumer.spark.streams.markers import NO_OFFSET, NO_OUTPUT, Marker, encode_offsets
 from zkconsumer.spark.streams.progress import find_task_offsets
 
 
@@ -29,7 +30,7 @@ class Committed:
         return self._data.decode()
 
 
-@pytest.mark.parametrize("metadata", [FIRST, Marker("query-1", 17, 5).to_metadata()])
+@pytest.mark.parametrize("metadata", [FIRST_MARKER, Marker("query-1", 17, 5).to_metadata()])
 def test_metadata_may_be_followed_by_invalid_bytes(metadata: str) -> None:
     found = markers._read_metadata(Committed(metadata))
 
@@ -49,6 +50,15 @@ def test_digest_of_another_version_is_unknown(digest: str) -> None:
 )
 def test_other_metadata_is_not_a_marker(metadata: str | None) -> None:
     assert Marker.from_metadata(metadata) is None
+
+
+def test_markers_and_topic_ids_are_distinguished() -> None:
+    with_id = format_topic_id("zk-17,id-AAAA")
+
+    assert parse_topic_id(with_id) == "zk-17,id-AAAA"
+    assert Marker.from_metadata(with_id) is None
+    for other in (Marker("query-1", 17, 5).to_metadata(), FIRST_MARKER, "", f"x {with_id}"):
+        assert parse_topic_id(other) == ""
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.topic_id import is_same_topic
 from zkconsumer.offsets.base import OF_DELETED_TOPIC, LowerOffsetGuard
 from zkconsumer.offsets.coordinator import GroupCoordinator
-
-#: Prefix of a topic id in the metadata of a committed offset. Other clients store different metadata or none.
-_TOPIC_ID = "zkconsumer topic id: "
+from zkconsumer.offsets.metadata import format_topic_id, parse_topic_id
 
 
 class KafkaOffsets:
@@ -54,8 +52,7 @@ class KafkaOffsets:
         return committed
 
     def _read_offset(self, partition: TopicPartition, stored: CommittedOffset) -> int:
-        prefix, _, topic_id = stored.metadata.partition(_TOPIC_ID)
-        is_same = bool(prefix) or is_same_topic(topic_id, self._topic_ids[partition])
+        is_same = is_same_topic(parse_topic_id(stored.metadata), self._topic_ids[partition])
         return stored.offset if is_same or stored.offset < 0 else OF_DELETED_TOPIC
 
     def commit(
@@ -84,7 +81,7 @@ class KafkaOffsets:
         }
         before_write()
         self._on_commit(len(writes))
-        metadata = {partition: _TOPIC_ID + topic_id for partition, topic_id in self._topic_ids.items() if topic_id}
+        metadata = {partition: format_topic_id(known) for partition, known in self._topic_ids.items() if known}
         errors = self._coordinator.commit_offsets(writes, metadata) if writes else {}
         self._committed.update({p: offset for p, offset in writes.items() if p not in errors})
         self._guard.reset(offsets.keys() - errors.keys())

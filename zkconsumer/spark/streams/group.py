@@ -4,7 +4,7 @@ Only the application may use the group: live members would read the same partiti
 be lowered or deleted. The committed offsets must also match the checkpoint. If the checkpoint has no batches, the group
 must not have offsets, because they show that the checkpoint was lost. Conversely, with ``exactly_once_v2``, the group
 must have a marked offset for each task, because a batch that was committed without a marker would be written again. A
-task that has not committed an offset yet has the marker ``FIRST``.
+task that has not committed an offset yet has the marker ``FIRST_MARKER``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from zkconsumer.errors import RetriableError, StreamsError, UnsupportedBrokerErr
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
+from zkconsumer.offsets.metadata import FIRST_MARKER
 from zkconsumer.retry import retrying
 from zkconsumer.spark.streams.checkpoint_directory import QueryProgress
 from zkconsumer.spark.streams.cluster import ApplicationCluster
-from zkconsumer.spark.streams.markers import FIRST, Marker, check_marker, is_marked
+from zkconsumer.spark.streams.markers import Marker, check_marker, is_marked
 from zkconsumer.spark.streams.plan import ApplicationPlan
 from zkconsumer.zookeeper.registry import GroupPaths, parse_offset
 
@@ -160,7 +161,7 @@ class ApplicationGroup:
     def _mark(
         self, plan: ApplicationPlan, partitions: Collection[TopicPartition], ends: Mapping[TopicPartition, int]
     ) -> None:
-        """Commit the next offsets of partitions with the marker ``FIRST``."""
+        """Commit the next offsets of partitions with the marker ``FIRST_MARKER``."""
         if not partitions:
             return
         logs, latest = self._access.logs(), plan.latest_topics
@@ -172,7 +173,7 @@ class ApplicationGroup:
         ):
             known.update(logs.offsets(chosen, time) if chosen else {})
         commit = self._access.coordinator().commit_offsets
-        for error in retrying(_COORDINATOR_TIMEOUT_S)(commit, known, dict.fromkeys(known, FIRST)).values():
+        for error in retrying(_COORDINATOR_TIMEOUT_S)(commit, known, dict.fromkeys(known, FIRST_MARKER)).values():
             raise error
 
     def _list_zookeeper_members(self) -> list[str]:
@@ -189,9 +190,9 @@ class ApplicationGroup:
         return retrying(_COORDINATOR_TIMEOUT_S)(self._access.coordinator().list_members)
 
     def _describe_offsets(self) -> Iterator[str]:
-        """Yield a description of each committed offset, except those with the marker ``FIRST``."""
+        """Yield a description of each committed offset, except those with the marker ``FIRST_MARKER``."""
         for partition, (offset, metadata) in sorted((self._read_kafka(self._read_committed) or {}).items()):
-            if offset >= 0 and metadata != FIRST:
+            if offset >= 0 and metadata != FIRST_MARKER:
                 marker = Marker.from_metadata(metadata)
                 owner = "" if marker is None else f" (query {marker.query}, batch {marker.batch})"
                 yield f"offset {offset} for partition {partition}{owner}"

@@ -8,24 +8,18 @@ the offsets of a batch differ.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zkconsumer.errors import BrokerUnavailableError, StreamsError
 from zkconsumer.log import get_logger
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.offsets.metadata import FIRST_MARKER, format_marker, parse_marker
 from zkconsumer.retry import retrying
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-_PREFIX = "zkconsumer "
-#: Metadata of an offset that was committed at startup, before the first batch of a task.
-FIRST = f"{_PREFIX}first"
-#: Version of ``task_writer.compute_digest``. Digests of different versions cannot be compared.
-_DIGEST_VERSION = "1"
-_METADATA = re.compile(rf"{_PREFIX}(\S+) ([0-9]{{1,19}}) ([0-9]+):([0-9a-f]{{8}})")
 #: Maximum seconds that a batch waits for brokers that do not respond. Source: Kafka 3.9 StreamsConfig
 #: ``task.timeout.ms``.
 TASK_TIMEOUT_S = 300.0
@@ -55,19 +49,13 @@ class Marker(NamedTuple):
 
     def to_metadata(self) -> str:
         """Return the marker as metadata of a committed offset."""
-        return f"{_PREFIX}{self.query} {self.batch} {_DIGEST_VERSION}:{self.digest:08x}"
+        return format_marker(*self)
 
     @classmethod
     def from_metadata(cls, metadata: str | None) -> Marker | None:
-        """Return the marker at the beginning of a committed offset's metadata, or None if there is no marker.
-
-        Other characters can follow: librdkafka also stores the C string terminator, and if it is missing, returns
-        additional bytes of its memory.
-        """
-        match = _METADATA.match(metadata or "")
-        if match is None:
-            return None
-        return cls(match[1], int(match[2]), int(match[4], 16) if match[3] == _DIGEST_VERSION else 0)
+        """Return the marker at the beginning of a committed offset's metadata; None if there is no marker."""
+        found = parse_marker(metadata or "")
+        return None if found is None else cls(*found)
 
     def is_same_batch(self, other: Marker | None) -> bool:
         """Return whether both markers identify the same batch of the same query."""
@@ -84,8 +72,8 @@ class Marker(NamedTuple):
 
 
 def is_marked(metadata: str) -> bool:
-    """Return whether the metadata of a committed offset is a marker, or ``FIRST``."""
-    return metadata == FIRST or Marker.from_metadata(metadata) is not None
+    """Return whether the metadata of a committed offset is a marker, or ``FIRST_MARKER``."""
+    return metadata == FIRST_MARKER or Marker.from_metadata(metadata) is not None
 
 
 def check_marker(
@@ -272,7 +260,7 @@ class MarkedOffsets:
 
 
 def _read_metadata(committed: Any) -> str | None:
-    """Return the metadata of a committed offset, even if additional bytes follow it; see ``Marker.from_metadata``."""
+    """Return the metadata of a committed offset, even if additional bytes follow it; see ``parse_marker``."""
     try:
         return committed.metadata  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:

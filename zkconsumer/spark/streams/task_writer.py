@@ -225,7 +225,7 @@ class TransactionalWriter:
 def compute_digest(output: TaskOutput) -> int:
     """Return a checksum of the records in a task's output, which is neither 0 nor ``NO_OUTPUT``.
 
-    If the checksum of the same output changes, ``markers._DIGEST_VERSION`` must change, too.
+    If the checksum of the same output changes, ``offsets.metadata._DIGEST_VERSION`` must change, too.
     """
     digest = 0
     if output.blob is not None:
