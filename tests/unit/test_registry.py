@@ -77,7 +77,16 @@ def test_thread_ids_sort_as_text() -> None:
 
 @given(consumer_id=st.from_regex(r"g_[a-zA-Z0-9._-]{0,20}", fullmatch=True), number=st.integers(0, 99))
 def test_consumer_id_precedes_last_hyphen_of_thread_id(consumer_id: str, number: int) -> None:
-    assert thread_ids(consumer_id, number + 1)[number].rpartition("-")[0] == consumer_id
+    thread_id = thread_ids(consumer_id, number + 1)[number]
+
+    assert registry.is_thread_id(thread_id)
+    assert registry.consumer_of(thread_id) == consumer_id
+
+
+@pytest.mark.parametrize("text", ["", "-0", "g_c", "g_c-", "g_c-x", "g_c-0\n"])
+def test_other_owner_is_not_a_thread_id(text: str) -> None:
+    """Clients such as kafka-node write their consumer id."""
+    assert not registry.is_thread_id(text)
 
 
 # ---- registrations: writing --------------------------------------------------------------------------
@@ -480,6 +489,14 @@ OFFSET = "/consumers/g/offsets/t/0"
     ],
 )
 def test_offset_is_decimal_text_or_minus_one(data: bytes | None, offset: int) -> None:
+    assert registry.parse_offset(OFFSET, data) == offset
+
+
+@pytest.mark.parametrize("offset", [0, 42, registry.OFFSET_MAX - 1])
+def test_offset_is_written_in_decimal(offset: int) -> None:
+    data = registry.format_offset(offset)
+
+    assert data == str(offset).encode()
     assert registry.parse_offset(OFFSET, data) == offset
 
 

@@ -12,7 +12,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.topic_id import created_zxid, is_same_topic
 from zkconsumer.offsets.base import OF_DELETED_TOPIC, LowerOffsetGuard
-from zkconsumer.zookeeper.registry import GroupPaths, parse_offset
+from zkconsumer.zookeeper.registry import GroupPaths, format_offset, parse_offset
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Node, Write
 
@@ -213,7 +213,7 @@ class ZooKeeperOffsets:
             if not self._guard.permits(partition, offset, committed, allow_lower):
                 continue
             path = self._paths.offset(partition)
-            chosen[partition] = [Write(path, b"%d" % offset, version if version >= 0 else None)]
+            chosen[partition] = [Write(path, format_offset(offset), version if version >= 0 else None)]
             if self._needs_id_znode(partition):
                 id_version = -1 if partition in self._with_id_znode else None
                 path = self._paths.offset_topic_id(partition)

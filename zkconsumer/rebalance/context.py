@@ -17,7 +17,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.rebalance.assignors import Assignment, assign, candidate_assignments, group_threads_by_topic
 from zkconsumer.topic_filter import Blacklist, TopicFilter, Whitelist
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, is_valid_topic_name
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, consumer_of, is_valid_topic_name, parse_owner
 from zkconsumer.zookeeper.session import ZooKeeperSession
 
 #: Seconds for which a claim must keep failing before its cause is checked, and minimum seconds between two checks.
@@ -159,8 +159,8 @@ class AssignmentContext:
     def _read_foreign_owners(self, partitions: Mapping[str, list[int]]) -> Assignment:
         wanted = [TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers]
         nodes = self._session.znodes.get_many([self._paths.owner(partition) for partition in wanted])
-        owners = {p: node.data.decode(errors="replace") for p, node in zip(wanted, nodes, strict=True) if node}
-        return {p: thread for p, thread in owners.items() if thread.rpartition("-")[0] != self._consumer_id}
+        owners = {p: parse_owner(node.data) for p, node in zip(wanted, nodes, strict=True) if node}
+        return {p: thread for p, thread in owners.items() if consumer_of(thread) != self._consumer_id}
 
     def _read_group(self, cluster: _TopicSource) -> tuple[dict[str, list[str]], dict[str, list[int]]]:
         """Return the subscribed thread ids and the partitions of each topic."""

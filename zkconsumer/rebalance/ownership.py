@@ -7,7 +7,6 @@ and delete the same owner znodes one by one.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.excerpt import excerpt
 from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.connection import BadVersion, NodeExists, NodeMissing
-from zkconsumer.zookeeper.registry import GroupPaths, Registration
+from zkconsumer.zookeeper.registry import GroupPaths, Registration, consumer_of, is_thread_id, parse_owner
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import TRANSACTION_LIMIT, Node
 
@@ -39,9 +38,8 @@ class Conflict:
 
 def _describe_owner(node: Node) -> str:
     """Describe a partition's owner based on its owner znode, whose content may not be a thread id."""
-    content = node.data.decode(errors="replace")
-    consumer_id, _, thread = content.rpartition("-")
-    owner = f"consumer {excerpt(consumer_id)}" if consumer_id and re.fullmatch("[0-9]+", thread) else "another client"
+    content = parse_owner(node.data)
+    owner = f"consumer {excerpt(consumer_of(content))}" if is_thread_id(content) else "another client"
     found = f"the znode contains {excerpt(content)}"
     if not node.owner_session:
         found += " and is persistent, so ZooKeeper never deletes it; delete it if no process uses the partition"
@@ -171,7 +169,7 @@ class Ownership:
                 continue
             if node.owner_session == self._session.session_id and node.data == pending[path]:
                 del pending[path]
-            elif node.data.decode(errors="replace").rpartition("-")[0] != self._consumer_id:
+            elif consumer_of(parse_owner(node.data)) != self._consumer_id:
                 return Conflict(path, _describe_owner(node))
             else:
                 outdated[path] = node.version  # from an older session or another thread of this member

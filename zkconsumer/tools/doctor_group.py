@@ -160,7 +160,7 @@ def _problem_of_owner(
     state: GroupState, threads: Mapping[str, list[str]], partition: TopicPartition, owner: str
 ) -> tuple[str, str] | None:
     """Return the problem of an owner znode and its remedy, or None if there is no problem."""
-    member = state.consumer_of(owner)
+    member = state.find_consumer(owner)
     if state.owner_sessions[partition] == 0:
         return (
             f"owner znode of {excerpt(owner)} is persistent, so it is not deleted when a session ends",
@@ -209,13 +209,13 @@ def _check_strategy(
 ) -> Iterator[Finding]:
     """Report members that own partitions according to different assignment strategies, or to no known strategy."""
     owners = {p: owner for p, owner in state.owners.items() if owner in threads.get(p.topic, ())}
-    members = {state.consumer_of(owner) for owner in owners.values()}
+    members = {state.find_consumer(owner) for owner in owners.values()}
     if len(members) < 2:
         return
     followers: dict[str, set[str]] = {}
     for strategy, order, assignment in candidate_assignments(partitions, threads):
         for member in members:
-            owned = {p: owner for p, owner in owners.items() if state.consumer_of(owner) == member}
+            owned = {p: owner for p, owner in owners.items() if state.find_consumer(owner) == member}
             if owned.items() <= assignment.items():
                 followers.setdefault(f"{strategy} {order}".strip(), set()).add(member)
     if members in followers.values():

@@ -13,7 +13,14 @@ from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.tools.common import ToolError, retrying
 from zkconsumer.tools.output import count
-from zkconsumer.zookeeper.registry import GroupPaths, Registration, parse_offset, parse_partition_number
+from zkconsumer.zookeeper.registry import (
+    GroupPaths,
+    Registration,
+    consumer_of,
+    parse_offset,
+    parse_owner,
+    parse_partition_number,
+)
 from zkconsumer.zookeeper.session import ZooKeeperSession
 from zkconsumer.zookeeper.znodes import Node
 
@@ -54,12 +61,9 @@ class GroupState:
     unreadable: dict[str, str] = field(default_factory=dict)
     written_at: dict[str, float] = field(default_factory=dict)
 
-    def consumer_of(self, owner: str) -> str:
-        """Return the consumer id for the content of an owner znode.
-
-        The content is a thread id, or the consumer id itself if it was written by a client such as kafka-node.
-        """
-        return owner if owner in self.sessions else owner.rpartition("-")[0]
+    def find_consumer(self, owner: str) -> str:
+        """Return the consumer id for the content of an owner znode; see ``parse_owner``."""
+        return owner if owner in self.sessions else consumer_of(owner)
 
     def find_reader(self, partition: TopicPartition) -> str:
         """Return the thread or ``StreamsApp`` that consumes a partition; empty if there is none."""
@@ -133,7 +137,7 @@ def read(session: ZooKeeperSession, group: str) -> GroupState:
         except RegistrationError as error:
             state.unreadable[path] = str(error)
     for partition, _, node in _partitions(session, f"{paths.root}/owners", state):
-        state.owners[partition] = node.data.decode(errors="replace")[:_MAX_OWNER_LENGTH]
+        state.owners[partition] = parse_owner(node.data)[:_MAX_OWNER_LENGTH]
         state.owner_sessions[partition] = node.owner_session
     for partition, path, node in _partitions(session, f"{paths.root}/offsets", state):
         try:

@@ -201,8 +201,8 @@ def _rows(
         has_offset = offset >= 0
         lag = end - offset if has_offset and end is not None else None
         owner = state.owners.get(partition)
-        rows.append([*partition, offset if has_offset else None, end, lag, owner and state.consumer_of(owner)])
-    owning = {state.consumer_of(owner) for owner in state.owners.values()}
+        rows.append([*partition, offset if has_offset else None, end, lag, owner and state.find_consumer(owner)])
+    owning = {state.find_consumer(owner) for owner in state.owners.values()}
     rows += [[None, None, None, None, None, member] for member in sorted(state.sessions) if member not in owning]
     return rows
 

@@ -140,6 +140,21 @@ def thread_ids(consumer_id: str, streams: int) -> list[str]:
     return [f"{consumer_id}-{number}" for number in range(streams)]
 
 
+def consumer_of(thread_id: str) -> str:
+    """Return the consumer id of a thread id; see ``thread_ids``."""
+    return thread_id.rpartition("-")[0]
+
+
+def is_thread_id(text: str) -> bool:
+    """Return whether ``text`` has the form of a thread id."""
+    return re.fullmatch(r"(?s:.+)-[0-9]+", text) is not None
+
+
+def parse_owner(data: bytes) -> str:
+    """Return the content of an owner znode. It is a thread id; clients such as kafka-node write a consumer id."""
+    return data.decode(errors="replace")
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     """A member's subscription, as stored in its registration znode.
@@ -310,6 +325,11 @@ def _broker_address(text: str) -> Endpoint:
     if not endpoint.host.isprintable() or " " in endpoint.host or len(endpoint.host) > _MAX_HOST_LENGTH:
         raise ValueError(f"{excerpt(endpoint.host)} is not a valid host name")
     return endpoint
+
+
+def format_offset(offset: int) -> bytes:
+    """Return the content of an offset znode; see ``parse_offset``."""
+    return b"%d" % offset
 
 
 def parse_offset(path: str, data: bytes | None) -> int:

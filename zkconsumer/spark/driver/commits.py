@@ -24,7 +24,7 @@ from zkconsumer.retry import retrying
 from zkconsumer.spark.offset import BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.threads import OwnedThread
-from zkconsumer.zookeeper.registry import GroupPaths
+from zkconsumer.zookeeper.registry import GroupPaths, consumer_of, format_offset, parse_owner
 from zkconsumer.zookeeper.znodes import Node, Znodes
 
 _LISTENER = "zkconsumer.spark", "QueryListener"
@@ -311,13 +311,13 @@ class _CommitCheck:
         owners = self.znodes.get_many([self.paths.owner(partition) for partition in wanted])
 
         def is_own(partition: TopicPartition, node: Node) -> bool:
-            return node.data in [b"%d" % offsets[partition] for offsets in own if partition in offsets]
+            return node.data in [format_offset(offsets[partition]) for offsets in own if partition in offsets]
 
         return {
             partition: None if owner is None else owner.created_zxid
             for partition, offset, owner in zip(wanted, offsets, owners, strict=True)
             if (offset is None or offset.modified <= self.completed_at or is_own(partition, offset))
-            and (owner is None or owner.data.decode(errors="replace").rpartition("-")[0] in self.consumer_ids)
+            and (owner is None or consumer_of(parse_owner(owner.data)) in self.consumer_ids)
         }
 
 

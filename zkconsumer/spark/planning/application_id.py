@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable
 
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.zookeeper.registry import new_consumer_id
+from zkconsumer.zookeeper.registry import consumer_of, new_consumer_id
 
 
 def with_application(config: ConsumerConfig, application: int | None) -> ConsumerConfig:
@@ -29,4 +29,4 @@ def other_members_of_application(
     """Return the consumer ids of the application's other queries on this host, given the group's thread ids."""
     host = re.escape(socket.gethostname())
     pattern = re.compile(rf"{re.escape(group_id)}_{host}-\d+-[0-9a-f]+-spark{application}")
-    return {other for thread in thread_ids if pattern.fullmatch(other := thread.rpartition("-")[0])} - {consumer_id}
+    return {other for thread in thread_ids if pattern.fullmatch(other := consumer_of(thread))} - {consumer_id}
