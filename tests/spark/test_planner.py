@@ -68,8 +68,8 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
 
 def expire(planner: Planner, cluster: Cluster) -> int:
     """Expire the ZooKeeper session of a planner's member; return the session id."""
-    assert isinstance(planner.query.member, GroupMember)
-    session = planner.query.member.session._client.client_id
+    assert isinstance(planner.member.group_member, GroupMember)
+    session = planner.member.group_member.session._client.client_id
     return expire_session(cluster.zookeeper_connect, session)
 
 
@@ -115,7 +115,7 @@ def test_revoked_partition_continues_after_batch(
     other = consumer(consumer_id="b", rebalance_max_retries=1000)
     streams = in_thread(lambda: other.create_message_streams({name: 1})[name])
     wait_for(
-        lambda: one.query.tracker.states()[TopicPartition(name, 1)] is PartitionState.REVOKING,
+        lambda: one.member.tracker.states()[TopicPartition(name, 1)] is PartitionState.REVOKING,
         what="the member is asked for it",
     )
     for number in range(2):
@@ -158,7 +158,7 @@ def test_planner_start_outlasts_jvm_retries(
     with pytest.raises(AssertionError, match="has not returned"):
         starting.result(4)
     zk.delete(path)
-    assert starting.result().query.tracker.states().keys() == {(name, 0)}
+    assert starting.result().member.tracker.states().keys() == {(name, 0)}
 
 
 def test_planner_start_fails_if_never_released(planner: Callable[..., Planner], held: tuple[str, str]) -> None:
@@ -185,7 +185,7 @@ def test_planner_waits_for_owner_of_other_strategy(
         starting.result(4)
     assert "assignment_strategy_mismatch" in caplog.text
     zk.delete(f"/consumers/{group}/owners/{name}/0")
-    assert starting.result().query.tracker.states().keys() == {(name, 0)}
+    assert starting.result().member.tracker.states().keys() == {(name, 0)}
 
 
 def test_batch_beyond_revoke_timeout_is_not_committed(
@@ -254,7 +254,7 @@ def test_session_expiry_during_batch_loses_nothing(
         produce(admin, name, number, numbers(0, 10))
     one = planner(name, consumer_id="a")
     first = one.plan(INITIAL)
-    member = one.query.member
+    member = one.member.group_member
     assert isinstance(member, GroupMember)
     rebalances = member.rebalances
     session = expire(one, zkconsumer_cluster)
@@ -292,7 +292,7 @@ def test_bounded_plan_survives_session_expiry(
     first = one.plan(INITIAL, 10)
     one.finish_batch(first)
     expire(one, zkconsumer_cluster)
-    wait_for(lambda: not one.query.tracker.positions(), what="the partition is given up")
+    wait_for(lambda: not one.member.tracker.positions(), what="the partition is given up")
     second = one.plan(first, 10)
     assert from_offset(second) == {(name, 0): (10, 20)}
 

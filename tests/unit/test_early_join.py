@@ -79,9 +79,9 @@ def test_member_continues_unless_checkpoint_adds_topics(topics: list[str], conti
     member = QueryMember(options, None)
     batch = offset_json({TopicPartition(topic, 0): (3, 9) for topic in topics}) if topics else INITIAL
     planner = Planner(options, batch, joined=member)
-    assert (planner.query is member) is continues
+    assert (planner.member is member) is continues
     assert member.stopping.is_set() is not continues, "the member has left the group"
-    assert all(planner.query.wants(topic) for topic in ["t", *topics])
+    assert all(planner.member.wants(topic) for topic in ["t", *topics])
 
 
 def test_checkpoint_of_another_group_is_rejected() -> None:

@@ -50,7 +50,7 @@ def unconnected_planner() -> Planner:
 
 
 def claimed(planner: Planner, **offsets: int) -> None:
-    planner.query.on_partitions_assigned(
+    planner.member.on_partitions_assigned(
         {TopicPartition("t", int(name[1:])): AssignedPartition("x-0", offset) for name, offset in offsets.items()}
     )
 
@@ -68,30 +68,30 @@ def batch(**spans: tuple[int, int]) -> dict[str, Any]:
 
 def test_idle_partition_is_released_at_once(alone: Planner) -> None:
     claimed(alone, p0=10, p1=10)
-    assert alone.query.on_partitions_revoked({A, B}, False) == {}
+    assert alone.member.on_partitions_revoked({A, B}, False) == {}
 
 
 def test_release_waits_for_in_flight_batch(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10)))
-    assert alone.query.on_partitions_revoked({A}, False) is None
-    assert alone.query.on_partitions_revoked({A}, False) is None
-    assert alone.query.on_partitions_revoked({B}, False) == {}
+    assert alone.member.on_partitions_revoked({A}, False) is None
+    assert alone.member.on_partitions_revoked({A}, False) is None
+    assert alone.member.on_partitions_revoked({B}, False) == {}
 
 
 def test_release_waits_for_slowest_partition(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(5, 5)))
-    assert alone.query.on_partitions_revoked({A, B}, False) is None
+    assert alone.member.on_partitions_revoked({A, B}, False) is None
 
 
 def test_final_release_counts_reread_records(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(3, 8)))
-    assert alone.query.on_partitions_revoked({A}, False) is None
-    assert alone.query.on_partitions_revoked({A}, True) == {}
+    assert alone.member.on_partitions_revoked({A}, False) is None
+    assert alone.member.on_partitions_revoked({A}, True) == {}
     assert alone.latest()["rereadRecords"] == 10
-    assert alone.query.on_partitions_revoked({B}, True) == {}
+    assert alone.member.on_partitions_revoked({B}, True) == {}
     assert alone.latest()["rereadRecords"] == 15
     assert alone.latest()["rereadRecords"] == 15
 
@@ -100,8 +100,8 @@ def test_release_returns_uncommitted_offsets(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.query.on_partitions_revoked({A}, False) is None  # the commit may succeed later
-    assert alone.query.on_partitions_revoked({A}, True) == {A: 10}
+    assert alone.member.on_partitions_revoked({A}, False) is None  # the commit may succeed later
+    assert alone.member.on_partitions_revoked({A}, True) == {A: 10}
     assert alone.latest()["rereadRecords"] == 0
 
 
@@ -110,8 +110,8 @@ def test_release_waits_for_next_in_flight_batch(alone: Planner) -> None:
     alone.start_batch(batch(p0=(0, 10)))
     alone.start_batch(batch(p0=(10, 25)))
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.query.on_partitions_revoked({A}, False) is None
-    assert alone.query.on_partitions_revoked({A}, True) == {A: 10}
+    assert alone.member.on_partitions_revoked({A}, False) is None
+    assert alone.member.on_partitions_revoked({A}, True) == {A: 10}
     assert alone.latest()["rereadRecords"] == 15
 
 
@@ -119,13 +119,13 @@ def test_finished_batch_of_lost_partition_commits_nothing(alone: Planner) -> Non
     claimed(alone, p1=0)
     alone.finish_batch(batch(p0=(0, 10)))
     claimed(alone, p0=0)
-    assert alone.query.on_partitions_revoked({A}, False) == {}
+    assert alone.member.on_partitions_revoked({A}, False) == {}
 
 
 def test_finished_batch_never_lowers_group_offset(alone: Planner) -> None:
     claimed(alone, p0=50)
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.query.on_partitions_revoked({A}, True) == {}
+    assert alone.member.on_partitions_revoked({A}, True) == {}
 
 
 def test_release_waits_for_replayed_batch(alone: Planner) -> None:
@@ -133,8 +133,8 @@ def test_release_waits_for_replayed_batch(alone: Planner) -> None:
     alone.record_offset(batch(p0=(0, 10)))
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
-    assert alone.query.on_partitions_revoked({A}, False) is None
-    assert alone.query.on_partitions_revoked({A}, True) == {}
+    assert alone.member.on_partitions_revoked({A}, False) is None
+    assert alone.member.on_partitions_revoked({A}, True) == {}
     assert alone.latest()["rereadRecords"] == 10
 
 
@@ -142,15 +142,15 @@ def test_batch_finished_before_restart_blocks_nothing(alone: Planner) -> None:
     alone.record_offset(batch(p0=(0, 10)))
     claimed(alone, p0=10)
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.query.on_partitions_revoked({A}, False) == {}
+    assert alone.member.on_partitions_revoked({A}, False) == {}
 
 
 def test_batch_outliving_session_blocks_release(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
-    alone.query.on_partitions_lost()
+    alone.member.on_partitions_lost()
     claimed(alone, p0=0)
-    assert alone.query.on_partitions_revoked({A}, False) is None
+    assert alone.member.on_partitions_revoked({A}, False) is None
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_batch_outliving_session_blocks_release(alone: Planner) -> None:
 def test_records_that_others_read_meanwhile_are_counted(alone: Planner, group_offset: int, reread: int) -> None:
     claimed(alone, p0=0)
     alone.start_batch(batch(p0=(0, 10)))
-    alone.query.on_partitions_lost()
+    alone.member.on_partitions_lost()
     alone.finish_batch(batch(p0=(0, 10)))
     claimed(alone, p0=group_offset)
     assert alone.latest()["rereadRecords"] == reread
@@ -167,7 +167,7 @@ def test_records_that_others_read_meanwhile_are_counted(alone: Planner, group_of
 
 def test_no_batch_is_planned_without_lease(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     claimed(alone, p0=0)
-    alone.query.tracker.set_positions(alone.query.tracker.pending_starts(), {A: 0})
+    alone.member.tracker.set_positions(alone.member.tracker.pending_starts(), {A: 0})
     start, ranges = batch(p0=(0, 0)), {A: (0, 10)}
     monkeypatch.setattr(GroupMember, "holds_lease", False)
     with pytest.raises(ZooKeeperUnavailableError):  # the planner backs off
@@ -180,9 +180,9 @@ def test_no_batch_is_planned_without_lease(alone: Planner, monkeypatch: pytest.M
 def test_revocation_during_planning_ends_no_bounded_query(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The start offset as the end of a batch would end a query with Trigger.AvailableNow."""
     claimed(alone, p0=0)
-    alone.query.tracker.set_positions(alone.query.tracker.pending_starts(), {A: 0})
+    alone.member.tracker.set_positions(alone.member.tracker.pending_starts(), {A: 0})
     monkeypatch.setattr(GroupMember, "holds_lease", True)
-    assert alone.query.on_partitions_revoked({A}, False) == {}
+    assert alone.member.on_partitions_revoked({A}, False) == {}
     assert alone._batches._create_batch(batch(p0=(0, 0)), {A: (0, 10)}, {}) == PlanAgain()
 
 
@@ -190,13 +190,13 @@ def test_batches_with_equal_ranges_have_different_offsets(alone: Planner, monkey
     """Spark takes an offset with the same text for "no new data", and the records would not be read."""
     monkeypatch.setattr(GroupMember, "holds_lease", True)
     claimed(alone, p0=0)
-    alone.query.tracker.set_positions(alone.query.tracker.pending_starts(), {A: 0})
+    alone.member.tracker.set_positions(alone.member.tracker.pending_starts(), {A: 0})
     replayed = created(alone, INITIAL, {A: (0, 10)})
     # The group's offset was reset before the restart, so the replayed batch is followed by one with the same range.
     restarted = Planner(SourceOptions.parse({**SETTINGS, "resumeFrom": "group"}), replayed)
     claimed(restarted, p0=0)
     restarted.start_batch(replayed)
-    restarted.query.tracker.set_positions(restarted.query.tracker.pending_starts(), {A: 0})
+    restarted.member.tracker.set_positions(restarted.member.tracker.pending_starts(), {A: 0})
     following = created(restarted, replayed, {A: (0, 10)})
     assert json.dumps(following) != json.dumps(replayed)
     assert {**following, "sequence": 0} == {**replayed, "sequence": 0}, "nothing else distinguishes them"
@@ -223,8 +223,8 @@ def test_offset_contains_only_last_deleted_topics(monkeypatch: pytest.MonkeyPatc
             planner._topics.check()
             now[0] += 6
     last = TopicPartition(names[-1], 0)
-    planner.query.on_partitions_assigned({last: AssignedPartition("x-0", 10)})
-    planner.query.tracker.set_positions(planner.query.tracker.pending_starts(), {last: 10})
+    planner.member.on_partitions_assigned({last: AssignedPartition("x-0", 10)})
+    planner.member.tracker.set_positions(planner.member.tracker.pending_starts(), {last: 10})
     planned = created(planner, seen, {last: (10, 20)})
     batch = BatchOffset.from_json(planned)
     assert batch.deleted_topics == tuple(names[-21:-1])
@@ -235,21 +235,21 @@ def test_offset_contains_only_last_deleted_topics(monkeypatch: pytest.MonkeyPatc
 def test_lost_partitions_are_forgotten(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10)))
-    alone.query.on_partitions_lost()
+    alone.member.on_partitions_lost()
     assert alone.plan(INITIAL) is INITIAL
     alone.finish_batch(batch(p0=(0, 10)))
     claimed(alone, p1=0)
-    assert alone.query.on_partitions_revoked({B}, False) == {}
+    assert alone.member.on_partitions_revoked({B}, False) == {}
 
 
 def test_release_without_commits_returns_no_offsets() -> None:
     alone = Planner(dataclasses.replace(OPTIONS, commits=False))
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(0, 5)))
-    assert alone.query.on_partitions_revoked({A}, False) is None
+    assert alone.member.on_partitions_revoked({A}, False) is None
     alone.finish_batch(batch(p0=(0, 10), p1=(0, 5)))
-    assert alone.query.on_partitions_revoked({A}, False) == {}
-    assert alone.query.on_partitions_revoked({B}, True) == {}
+    assert alone.member.on_partitions_revoked({A}, False) == {}
+    assert alone.member.on_partitions_revoked({B}, True) == {}
     assert alone.latest()["rereadRecords"] == 0
 
 
@@ -289,7 +289,7 @@ def test_planning_does_not_wait_for_reported_batch(alone: Planner, monkeypatch: 
     commits.may_continue.set()
     assert reported.result() is True
     assert commits.count == 1
-    assert alone.query.on_partitions_revoked({A}, False) == {}
+    assert alone.member.on_partitions_revoked({A}, False) == {}
 
 
 def test_reported_batch_waits_for_running_commit(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +319,7 @@ def test_problem_of_running_commit_is_kept(alone: Planner, monkeypatch: pytest.M
     commits.has_started.clear()
     running = in_thread(lambda: alone.finish_batch(batch(p0=(0, 10))))
     assert commits.has_started.wait(20)
-    alone.query.on_partitions_lost()
+    alone.member.on_partitions_lost()
     alone.finish_batch(batch(p0=(0, 10)))
     assert alone._commits.problem is problem
     commits.may_continue.set()
@@ -342,7 +342,7 @@ def test_bounded_query_plans_again_until_stopped(alone: Planner, monkeypatch: py
     alone.prepare_for_available_now()
     planning = in_thread(lambda: alone.plan(INITIAL))
     wait_for(lambda: len(planned) > 2)
-    alone.query.stopping.set()
+    alone.member.stopping.set()
     with pytest.raises(ClosedError):
         planning.result(20)
 
@@ -364,18 +364,18 @@ def test_stopped_bounded_query_retries_no_commits(alone: Planner, monkeypatch: p
     alone.prepare_for_available_now()
     finished = in_thread(lambda: alone.finish_batch(batch(p0=(0, 10))))
     wait_for(lambda: len(commits) > 2)
-    alone.query.stopping.set()
+    alone.member.stopping.set()
     finished.result(20)
 
 
 def test_planner_has_no_periodic_commit(alone: Planner) -> None:
     claimed(alone, p0=0)
     alone.finish_batch(batch(p0=(0, 10)))
-    assert alone.query.consumed_offsets() == {}
+    assert alone.member.consumed_offsets() == {}
 
 
 def test_member_failure_is_raised_at_next_trigger(alone: Planner) -> None:
-    alone.query.fail(ZkConsumerError("it broke"))
+    alone.member.fail(ZkConsumerError("it broke"))
     with pytest.raises(ZkConsumerError, match="it broke"):
         alone.plan(INITIAL)
 
@@ -408,10 +408,10 @@ def test_release_never_exceeds_finished_offsets(events: list[tuple[str, Any]]) -
             claimed(planner, p0=done)
             owned = True
         elif event == "lose":
-            planner.query.on_partitions_lost()
+            planner.member.on_partitions_lost()
             owned = False
         elif event == "release" and owned:
-            offsets = planner.query.on_partitions_revoked({A}, detail)
+            offsets = planner.member.on_partitions_revoked({A}, detail)
             if offsets is None:
                 assert not detail
                 continue
@@ -447,7 +447,7 @@ def test_delay_of_unread_records_is_reported_to_driver(
     reader = ZkConsumerStreamReader(SETTINGS, 1, StructType())
     reader._options, reader._link = OPTIONS, DriverLink(planner.consumer_id, 1, lambda _: True)
     assert planner.plan(INITIAL) is INITIAL
-    assert planner.query.tracker.positions() == {A: 0}
+    assert planner.member.tracker.positions() == {A: 0}
     assert planner.health().is_healthy
     reader._report_idle(planner)
 

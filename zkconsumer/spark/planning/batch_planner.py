@@ -51,7 +51,7 @@ class BatchPlanner:
 
     def __init__(
         self,
-        query: QueryMember,
+        member: QueryMember,
         topics: QueryTopics,
         starting_positions: StartingPositions,
         ends: EndOffsets,
@@ -59,8 +59,8 @@ class BatchPlanner:
         *,
         stores_lags: bool,
     ) -> None:
-        self._query = query
-        self._tracker = query.tracker
+        self._member = member
+        self._tracker = member.tracker
         self._topics = topics
         self._starting_positions = starting_positions
         self._ends = ends
@@ -108,8 +108,8 @@ class BatchPlanner:
         Raises:
             ZooKeeperUnavailableError: the query may own partitions again after the next rebalance.
         """
-        is_unbalanced = self._ends.target is None and self._query.member.unbalanced_since is not None
-        if self._query.is_reassigning() or is_unbalanced:
+        is_unbalanced = self._ends.target is None and self._member.group_member.unbalanced_since is not None
+        if self._member.is_reassigning() or is_unbalanced:
             raise ZooKeeperUnavailableError("the group is rebalancing, and no partition is assigned to the query yet")
         self._topics.check()  # a topic may have been deleted since the last check
         return PlanAgain() if self._topics.is_uncertain else NothingToRead()
@@ -125,16 +125,17 @@ class BatchPlanner:
         Raises:
             ZooKeeperUnavailableError: another member may own the partitions.
         """
-        member = self._query.member
-        if not member.holds_lease:  # the member thread may be blocked, and may not have reported lost partitions yet
+        group_member = self._member.group_member
+        # The member thread may be blocked, and may not have reported lost partitions yet.
+        if not group_member.holds_lease:
             raise ZooKeeperUnavailableError("ZooKeeper did not confirm the session in time; no batch was planned")
         ranges, existing, earlier_ends = self._tracker.plan(ranges)
         if not ranges:
             return PlanAgain()
         offset = BatchOffset(
             ranges=ranges,
-            generation=member.rebalances,
-            group=self._query.config.group_id,
+            generation=group_member.rebalances,
+            group=self._member.config.group_id,
             known=frozenset(existing),
             topic_ids=self._topics.ids,
             deleted_topics=tuple(self._topics.deleted),

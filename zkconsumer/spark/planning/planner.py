@@ -45,7 +45,7 @@ class Planner:
     ``ReportListener`` threads use only ``skipped``.
 
     Attributes:
-        query: the query's group membership and partitions.
+        member: the query's group membership and partitions.
         skipped: counts the records that the query skips; thread-safe.
         is_delayed: whether ``plan`` last returned no batch although there are unread records, because a limit such as
             ``minOffsetsPerTrigger`` delays them.
@@ -70,23 +70,23 @@ class Planner:
         if joined is not None and not joined.resume(seen):
             joined.close()
             joined = None
-        self.query = query = joined or QueryMember(options, seen, application=application)
-        last, member, timeout_s = BatchOffset.from_json(seen), query.member, options.unavailable_timeout_s
+        self.member = member = joined or QueryMember(options, seen, application=application)
+        last, group_member, timeout_s = BatchOffset.from_json(seen), member.group_member, options.unavailable_timeout_s
         self._unavailable_timeout_s = timeout_s
-        self._logs = logs = LogOffsets.from_config(member.cluster.brokers, query.config)
+        self._logs = logs = LogOffsets.from_config(group_member.cluster.brokers, member.config)
         self._progress = progress = Progress(logs)
-        self._commits = PlannerCommits(query, progress)
-        self.skipped = skipped = SkippedRecords(query.log, fails_on_data_loss=options.fails_on_data_loss)
-        self._available = available = AvailableOffsets(logs, query.log)
-        self._ends = ends = EndOffsets(available, query.tracker, skipped, query.log, unavailable_timeout_s=timeout_s)
+        self._commits = PlannerCommits(member, progress)
+        self.skipped = skipped = SkippedRecords(member.log, fails_on_data_loss=options.fails_on_data_loss)
+        self._available = available = AvailableOffsets(logs, member.log)
+        self._ends = ends = EndOffsets(available, member.tracker, skipped, member.log, unavailable_timeout_s=timeout_s)
         states = TopicStates(last.topic_ids, last.deleted_topics)
-        topic_ids = TopicIds(member.cluster, states, lambda: member.discoveries)
-        self._topics = topics = QueryTopics(query, topic_ids, ends, skipped, unavailable_timeout_s=timeout_s)
+        topic_ids = TopicIds(group_member.cluster, states, lambda: group_member.discoveries)
+        self._topics = topics = QueryTopics(member, topic_ids, ends, skipped, unavailable_timeout_s=timeout_s)
         self._alignment = Alignment.from_options(options, logs, last.idle)
         self._batches = BatchPlanner(
-            query,
+            member,
             topics,
-            StartingPositions(query, logs, available, skipped, commits=options.commits),
+            StartingPositions(member, logs, available, skipped, commits=options.commits),
             ends,
             BatchShares(options.limits, self._alignment, logs, progress),
             stores_lags=options.plans_ranges,
@@ -98,15 +98,15 @@ class Planner:
     @property
     def consumer_id(self) -> str:
         """Consumer id of the member; unique for each planning process."""
-        return self.query.member.consumer_id
+        return self.member.group_member.consumer_id
 
     def start(self) -> None:
         """Join the group if necessary; see ``QueryMember.start``."""
-        self.query.start()
+        self.member.start()
 
     def close(self) -> None:
         """Leave the group immediately. An in-flight batch is replayed from the checkpoint when the query restarts."""
-        self.query.close()
+        self.member.close()
         self._logs.close()
 
     def prepare_for_available_now(self) -> None:
@@ -115,7 +115,7 @@ class Planner:
 
     def record_offset(self, offset: Mapping[str, Any]) -> None:
         """Record an offset from Spark's offset log; its batch may or may not have finished."""
-        self.query.tracker.record_offset(offset)
+        self.member.tracker.record_offset(offset)
 
     def start_batch(self, offset: Mapping[str, Any]) -> Ranges:
         """Record a batch that is about to run: a new batch, or one that is replayed after a restart.
@@ -136,7 +136,7 @@ class Planner:
             for partition, (start, until) in batch.ranges.items()
             if partition not in ranges
         )
-        self.query.tracker.mark_in_flight(ranges)
+        self.member.tracker.mark_in_flight(ranges)
         return ranges
 
     def finish_batch(self, offset: Mapping[str, Any]) -> None:
@@ -148,10 +148,10 @@ class Planner:
 
         def commit() -> bool:
             self._commits.commit(offset)
-            return not self._commits.is_pending or self.query.has_failed
+            return not self._commits.is_pending or self.member.has_failed
 
         if self._ends.has_target:
-            polling(self._unavailable_timeout_s, interval_s=IDLE_INTERVAL_S, stop=self.query.stopping)(commit)
+            polling(self._unavailable_timeout_s, interval_s=IDLE_INTERVAL_S, stop=self.member.stopping)(commit)
         else:
             commit()
 
@@ -161,7 +161,7 @@ class Planner:
         Called by the ``DriverLink`` thread, before Spark's thread calls ``finish_batch``.
         """
         self._commits.commit_reported(offset)
-        owned = self.query.tracker.states().keys()
+        owned = self.member.tracker.states().keys()
         return not self._commits.is_pending and from_offset(offset).keys() <= owned
 
     def plan(self, start: dict[str, Any], max_offsets: int | None = None, *, is_last: bool = False) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class Planner:
                 unreachable, or the member failed.
         """
         while True:
-            self.query.check_failure()
+            self.member.check_failure()
             self.is_delayed = False
             planned: Batch | NothingToRead | PlanAgain
             try:
@@ -195,16 +195,16 @@ class Planner:
                     self.is_delayed = is_delayed
                     return start
             if not (self._ends.has_target or is_last):
-                self.query.stopping.wait(IDLE_INTERVAL_S)
+                self.member.stopping.wait(IDLE_INTERVAL_S)
                 return start
-            self.query.wait(IDLE_INTERVAL_S)  # returning ``start`` would end the query
+            self.member.wait(IDLE_INTERVAL_S)  # returning ``start`` would end the query
 
     def find_leaders(self, ranges: Ranges) -> dict[TopicPartition, tuple[int, Endpoint]]:
         """Return the known leaders of partitions; tasks look up the missing ones."""
         try:
             return self._logs.find_leaders(ranges)
         except RetriableError as error:
-            self.query.log.warning("leader_lookup_failed", error=str(error), retriable=True)
+            self.member.log.warning("leader_lookup_failed", error=str(error), retriable=True)
             return {}
 
     def brokers(self) -> tuple[Endpoint, ...]:
@@ -213,22 +213,22 @@ class Planner:
         known.record(endpoint for _, endpoint in self._logs.leaders.values())
         brokers: list[Endpoint] = []
         try:
-            brokers = self.query.member.cluster.brokers()
+            brokers = self.member.group_member.cluster.brokers()
         except ZkConsumerError as error:
-            self.query.log.warning("broker_lookup_failed", error=str(error))
+            self.member.log.warning("broker_lookup_failed", error=str(error))
         return tuple(known.added_to(brokers))
 
     def latest(self) -> dict[str, Any]:
         """Return the report for Spark's progress events: end offsets, lag, health and counters."""
-        tracker = self.query.tracker
+        tracker = self.member.tracker
         report = self._progress.report(
             self._ends.latest,
             tracker.planned_until(),
             consumer_id=self.consumer_id,
             owned=len(tracker.states()),
-            rebalances=self.query.member.rebalances,
+            rebalances=self.member.group_member.rebalances,
             health=self.health(),
-            reread_records=self.query.count_reread_records(),
+            reread_records=self.member.count_reread_records(),
             skipped=self.skipped,
         )
         report["unavailablePartitions"] = list(map(str, self._available.unavailable))
@@ -236,7 +236,7 @@ class Planner:
 
     def health(self) -> Health:
         """Return the health of the query: its member, its partitions, its planning and its commits."""
-        reasons = [*self.query.member.health_reasons(), *self._available.health_reasons()]
+        reasons = [*self.member.group_member.health_reasons(), *self._available.health_reasons()]
         problems = self._problem, self._commits.problem
         reasons += [problem.reason() for problem in problems if problem is not None]
         return Health.of(reasons)
@@ -251,7 +251,7 @@ class Planner:
         now, timeout_s = time.monotonic(), self._unavailable_timeout_s
         if self._failing_since is None:
             self._failing_since = now
-            self.query.log.warning("batch_planning_failed", error=str(error))
+            self.member.log.warning("batch_planning_failed", error=str(error))
         if now - self._failing_since > timeout_s:
             failure = f"no batch could be planned for {timeout_s:g} s (option clusterUnavailableTimeout): {error}"
             if isinstance(error, AuthorizationError):

@@ -23,13 +23,13 @@ class PlannerCommits:
             any thread may read it.
     """
 
-    def __init__(self, query: QueryMember, progress: Progress) -> None:
-        self._member = query.member
-        self._tracker = query.tracker
+    def __init__(self, member: QueryMember, progress: Progress) -> None:
+        self._group_member = member.group_member
+        self._tracker = member.tracker
         self._progress = progress
-        self._log = query.log
+        self._log = member.log
         #: Maximum seconds for one commit, including the remainder of a running rebalance.
-        self._timeout_s = query.config.zookeeper_connection_timeout_s
+        self._timeout_s = member.config.zookeeper_connection_timeout_s
         self.problem: Problem | None = None
         self._is_committing = False
         self._changed = threading.Condition()  # guards _is_committing
@@ -37,7 +37,7 @@ class PlannerCommits:
     @property
     def is_pending(self) -> bool:
         """Whether a commit may still be needed, because offsets are uncommitted or the last rebalance failed."""
-        return bool(self._tracker.uncommitted()) or self._member.unbalanced_since is not None
+        return bool(self._tracker.uncommitted()) or self._group_member.unbalanced_since is not None
 
     def commit(self, offset: Mapping[str, Any]) -> None:
         """Record that the batch of ``offset`` has finished, and try once to commit. Never raises.
@@ -69,7 +69,7 @@ class PlannerCommits:
 
     def _commit(self, partitions: int) -> None:
         try:
-            self._member.commit(
+            self._group_member.commit(
                 self._tracker.uncommitted, timeout_s=self._timeout_s, on_committed=self._record_committed
             )
         except ZkConsumerError as error:
@@ -85,4 +85,4 @@ class PlannerCommits:
     def _record_committed(self, committed: Mapping[TopicPartition, int]) -> None:
         """Record committed offsets; called by the member before a partition can be released and claimed again."""
         if self._tracker.record_commit(committed):
-            self._member.wake()
+            self._group_member.wake()

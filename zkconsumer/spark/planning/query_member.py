@@ -38,7 +38,7 @@ class QueryMember(PartitionHandler):
 
     Attributes:
         config: consumer properties, with a consumer id that contains the application number.
-        member: the group member.
+        group_member: the group member.
         tracker: states of the partitions.
         stopping: set when the query is being stopped.
         log: logger with the group and the consumer id.
@@ -59,15 +59,15 @@ class QueryMember(PartitionHandler):
         #: Partitions that were assigned before ``resume`` was called; None afterwards.
         self._claims: dict[TopicPartition, AssignedPartition] | None = {} if seen is None else None
         self._reread_records = 0
-        self._revoked_during: int | None = None  # ``member.rebalances`` when partitions were last revoked or lost
+        self._revoked_during: int | None = None  # ``group_member.rebalances`` when partitions were last revoked or lost
         self._failure: ZkConsumerError | None = None
         self.config = options.consumer
         self.tracker = PartitionTracker(options.starting_offsets, commits=options.commits)
         if seen is not None:
             self.tracker.record_offset(seen)
         self.stopping = threading.Event()
-        self.member = _new_member(options, self._subscription, self)
-        self.log = get_logger("zkconsumer.spark", group=self.config.group_id, consumer_id=self.member.consumer_id)
+        self.group_member = _new_member(options, self._subscription, self)
+        self.log = get_logger("zkconsumer.spark", group=self.config.group_id, consumer_id=self.group_member.consumer_id)
 
     # ---- called by Spark's thread ----
 
@@ -78,7 +78,7 @@ class QueryMember(PartitionHandler):
             ZkConsumerError: ZooKeeper or the brokers are unreachable, or the first rebalance failed.
         """
         check_brokers(self.config)
-        self.member.start()
+        self.group_member.start()
         self._has_joined = True
 
     def resume(self, seen: Mapping[str, Any]) -> bool:
@@ -118,11 +118,11 @@ class QueryMember(PartitionHandler):
         if is_new and not self._has_joined:
             self.join()
         elif not self._has_joined:
-            self.member.start(self._options.unavailable_timeout_s)
+            self.group_member.start(self._options.unavailable_timeout_s)
         if is_new:
             self._check_starting_offsets()
         membership = "group" if self._options.is_member else "none"
-        self.log.info("query_started", membership=membership, owned_count=len(self.member.assignment))
+        self.log.info("query_started", membership=membership, owned_count=len(self.group_member.assignment))
         self._check_other_queries()
 
     def _check_starting_offsets(self) -> None:
@@ -136,9 +136,9 @@ class QueryMember(PartitionHandler):
         """Log a warning if other queries of the application are members of the group."""
         if self._application is None:
             return
-        threads = self.member.group_assignment.values()
+        threads = self.group_member.group_assignment.values()
         members = other_members_of_application(
-            self.member.consumer_id, self.config.group_id, self._application, threads
+            self.group_member.consumer_id, self.config.group_id, self._application, threads
         )
         if members:
             self.log.warning(
@@ -151,8 +151,8 @@ class QueryMember(PartitionHandler):
     def close(self) -> None:
         """Leave the group immediately. An in-flight batch is replayed from the checkpoint when the query restarts."""
         self.stopping.set()
-        self.member.wake()
-        self.member.close()
+        self.group_member.wake()
+        self.group_member.close()
 
     def wants(self, topic: str) -> bool:
         """Return whether the query subscribes to ``topic``."""
@@ -161,7 +161,7 @@ class QueryMember(PartitionHandler):
     def _find_existing(self) -> set[TopicPartition]:
         """Return the existing partitions to which the query subscribes."""
         # With the roundrobin strategy, the group's assignment contains topics that only other members read.
-        return {partition for partition in self.member.group_assignment if self.wants(partition.topic)}
+        return {partition for partition in self.group_member.group_assignment if self.wants(partition.topic)}
 
     def check_failure(self) -> None:
         """Raise the error that terminated the member, if there is one."""
@@ -188,7 +188,7 @@ class QueryMember(PartitionHandler):
         return self._is_rebalancing() or self.tracker.is_moving()
 
     def _is_rebalancing(self) -> bool:
-        return self._revoked_during == self.member.rebalances
+        return self._revoked_during == self.group_member.rebalances
 
     def count_reread_records(self) -> int:
         """Return the number of records in this query's batches that other members read again.
@@ -211,7 +211,7 @@ class QueryMember(PartitionHandler):
         self, partitions: Set[TopicPartition], final: bool
     ) -> Mapping[TopicPartition, int] | None:
         """Release partitions after their batch has finished and is committed, or immediately with ``final``."""
-        self._revoked_during = self.member.rebalances
+        self._revoked_during = self.group_member.rebalances
         with self._lock:
             if self._claims is not None:
                 for partition in partitions:
@@ -234,7 +234,7 @@ class QueryMember(PartitionHandler):
 
     def on_partitions_lost(self) -> None:
         """Mark all partitions as not owned. No batch is planned until partitions are acquired again."""
-        self._revoked_during = self.member.rebalances
+        self._revoked_during = self.group_member.rebalances
         with self._lock:
             if self._claims is not None:
                 self._claims.clear()

@@ -26,15 +26,15 @@ class QueryTopics:
 
     def __init__(
         self,
-        query: QueryMember,
+        member: QueryMember,
         topic_ids: TopicIds,
         ends: EndOffsets,
         skipped: SkippedRecords,
         *,
         unavailable_timeout_s: float,
     ) -> None:
-        self._query = query
-        self._tracker = query.tracker
+        self._member = member
+        self._tracker = member.tracker
         self._topic_ids = topic_ids
         self._states = topic_ids.states
         self._ends = ends
@@ -64,7 +64,7 @@ class QueryTopics:
             DataLossError: a topic was deleted or re-created, and ``failOnDataLoss`` is set.
             RetriableError: ZooKeeper or the brokers did not respond.
         """
-        changes = self._topic_ids.check(filter(self._query.wants, self._tracker.topics()))
+        changes = self._topic_ids.check(filter(self._member.wants, self._tracker.topics()))
         self._forget_deleted_topics()
         self._tracker.set_deleted_topics(self._states.deleted)
         if changes.deleted:
@@ -100,9 +100,9 @@ class QueryTopics:
             ClosedError: the query is being stopped.
         """
         if ids and not self._topic_ids.is_checked:  # a batch is replayed after a restart
-            check = retrying(self._unavailable_timeout_s, stop=self._query.stopping)
+            check = retrying(self._unavailable_timeout_s, stop=self._member.stopping)
             check(self.check)
             while self.is_uncertain:
-                self._query.wait(IDLE_INTERVAL_S)
+                self._member.wait(IDLE_INTERVAL_S)
                 check(self.check)
         return self._states.find_replaced(ids)

@@ -27,16 +27,16 @@ class StartingPositions:
 
     def __init__(
         self,
-        query: QueryMember,
+        member: QueryMember,
         logs: LogOffsets,
         available: AvailableOffsets,
         skipped: SkippedRecords,
         *,
         commits: bool,
     ) -> None:
-        self._query = query
-        self._tracker = query.tracker
-        self._config = query.config
+        self._member = member
+        self._tracker = member.tracker
+        self._config = member.config
         self._logs = logs
         self._available_offsets = available
         self._skipped = skipped
@@ -76,7 +76,7 @@ class StartingPositions:
             }
             self._commit(starts, offsets, unknown | {p for p, offset in offsets.items() if offset != wanted[p]})
         self._tracker.set_positions(starts, offsets)
-        self._query.log.info(
+        self._member.log.info(
             "start_positions_resolved",
             offsets={str(p): f"{offset} ({starts[p].source.value})" for p, offset in sorted(offsets.items())},
         )
@@ -101,7 +101,7 @@ class StartingPositions:
     ) -> None:
         """Commit the offsets of ``partitions``, except those whose start position changed since ``starts`` was read."""
         if partitions:
-            self._query.member.commit(
+            self._member.group_member.commit(
                 lambda: {p: offsets[p] for p in partitions & self._tracker.still_pending(starts)},
                 allow_lower=True,
                 timeout_s=self._config.zookeeper_connection_timeout_s,
