@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.planning.alignment import Alignment
 from zkconsumer.spark.planning.batch_limiter import BatchLimiter
-from zkconsumer.spark.planning.progress import Progress
-from zkconsumer.spark.planning.sampling import sample
+from zkconsumer.spark.planning.sampling import RecordSizes, sample
 
 #: Maps partitions to positions, end offsets, or numbers of offsets.
 Offsets = Mapping[TopicPartition, int]
@@ -22,20 +22,24 @@ class BatchShares:
 
     Args:
         alignment: event-time alignment; None to disable it.
-        logs: client for record samples, which the byte limits require.
-        progress: query progress; samples record sizes for progress reports.
+        logs: client for record samples, which the byte limits and the progress reports require.
     """
 
-    def __init__(self, limits: Limits, alignment: Alignment | None, logs: LogOffsets, progress: Progress) -> None:
+    def __init__(self, limits: Limits, alignment: Alignment | None, logs: LogOffsets) -> None:
         self._limiter = BatchLimiter(limits, time.monotonic)
         self._alignment = alignment
         self._logs = logs
-        self._progress = progress
+        self._sizes = RecordSizes(logs)
 
     @property
     def idle(self) -> frozenset[TopicPartition]:
         """The partitions that were idle when the last batch was planned; empty without alignment."""
         return self._alignment.idle if self._alignment is not None else frozenset()
+
+    def state(self) -> dict[str, Any]:
+        """Return the progress report entries: the average record size, and the state of the alignment if enabled."""
+        state = {"bytesPerRecord": round(self._sizes.bytes_per_record, 1)}
+        return state if self._alignment is None else {**state, **self._alignment.state()}
 
     def find_available(
         self, positions: Offsets, ends: Offsets, *, aligns: bool, closed: bool
@@ -80,5 +84,5 @@ class BatchShares:
             at_once=at_once,
             sizes=sample_sizes,
         )
-        self._progress.sample_sizes({partition: positions[partition] for partition in shares})
+        self._sizes.sample({partition: positions[partition] for partition in shares})
         return shares

@@ -67,6 +67,11 @@ class EndOffsets:
         """Discard a bounded query's target, because a log end offset decreased; the next lookup sets a new target."""
         self.target = None
 
+    def lags(self) -> list[int]:
+        """Return the number of unread offsets in each partition of ``latest`` after its last planned batch."""
+        planned_until = self._tracker.planned_until()
+        return [max(0, end - planned_until.get(partition, end)) for partition, end in self.latest.items()]
+
     def look_up(self, positions: Mapping[TopicPartition, int], *, is_ending: bool) -> Mapping[TopicPartition, int]:
         """Return the end offsets for the next batch; they can include partitions that are not in ``positions``.
 

@@ -17,7 +17,7 @@ from typing import Any
 from zkconsumer.broker.known_brokers import KnownBrokers
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import AuthorizationError, OwnershipLostError, RetriableError, ZkConsumerError
-from zkconsumer.health import Health, Problem
+from zkconsumer.health import Problem
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.retry import polling
 from zkconsumer.spark.executor.task_reports import SkippedRange
@@ -29,7 +29,7 @@ from zkconsumer.spark.planning.batch_planner import Batch, BatchPlanner, Nothing
 from zkconsumer.spark.planning.batch_shares import BatchShares
 from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL_S, EndOffsets
 from zkconsumer.spark.planning.planner_commits import PlannerCommits
-from zkconsumer.spark.planning.progress import Progress
+from zkconsumer.spark.planning.planner_reports import PlannerReports
 from zkconsumer.spark.planning.query_member import QueryMember
 from zkconsumer.spark.planning.query_topics import QueryTopics
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
@@ -46,7 +46,6 @@ class Planner:
 
     Attributes:
         member: the query's group membership and partitions.
-        skipped: counts the records that the query skips; thread-safe.
         is_delayed: whether ``plan`` last returned no batch although there are unread records, because a limit such as
             ``minOffsetsPerTrigger`` delays them.
 
@@ -74,23 +73,23 @@ class Planner:
         last, group_member, timeout_s = BatchOffset.from_json(seen), member.group_member, options.unavailable_timeout_s
         self._unavailable_timeout_s = timeout_s
         self._logs = logs = LogOffsets.from_config(group_member.cluster.brokers, member.config)
-        self._progress = progress = Progress(logs)
-        self._commits = PlannerCommits(member, progress)
-        self.skipped = skipped = SkippedRecords(member.log, fails_on_data_loss=options.fails_on_data_loss)
-        self._available = available = AvailableOffsets(logs, member.log)
+        self._commits = commits = PlannerCommits(member)
+        skipped = SkippedRecords(member.log, fails_on_data_loss=options.fails_on_data_loss)
+        available = AvailableOffsets(logs, member.log)
         self._ends = ends = EndOffsets(available, member.tracker, skipped, member.log, unavailable_timeout_s=timeout_s)
         states = TopicStates(last.topic_ids, last.deleted_topics)
         topic_ids = TopicIds(group_member.cluster, states, lambda: group_member.discoveries)
         self._topics = topics = QueryTopics(member, topic_ids, ends, skipped, unavailable_timeout_s=timeout_s)
-        self._alignment = Alignment.from_options(options, logs, last.idle)
+        shares = BatchShares(options.limits, Alignment.from_options(options, logs, last.idle), logs)
         self._batches = BatchPlanner(
             member,
             topics,
             StartingPositions(member, logs, available, skipped, commits=options.commits),
             ends,
-            BatchShares(options.limits, self._alignment, logs, progress),
+            shares,
             stores_lags=options.plans_ranges,
         )
+        self._reports = PlannerReports(member, ends, available, shares, commits, skipped)
         self._failing_since: float | None = None
         self._problem: Problem | None = None  # set while planning fails
         self.is_delayed = False
@@ -99,6 +98,11 @@ class Planner:
     def consumer_id(self) -> str:
         """Consumer id of the member; unique for each planning process."""
         return self.member.group_member.consumer_id
+
+    @property
+    def skipped(self) -> SkippedRecords:
+        """Counts the records that the query skips; thread-safe."""
+        return self._reports.skipped
 
     def start(self) -> None:
         """Join the group if necessary; see ``QueryMember.start``."""
@@ -219,27 +223,8 @@ class Planner:
         return tuple(known.added_to(brokers))
 
     def latest(self) -> dict[str, Any]:
-        """Return the report for Spark's progress events: end offsets, lag, health and counters."""
-        tracker = self.member.tracker
-        report = self._progress.report(
-            self._ends.latest,
-            tracker.planned_until(),
-            consumer_id=self.consumer_id,
-            owned=len(tracker.states()),
-            rebalances=self.member.group_member.rebalances,
-            health=self.health(),
-            reread_records=self.member.count_reread_records(),
-            skipped=self.skipped,
-        )
-        report["unavailablePartitions"] = list(map(str, self._available.unavailable))
-        return report if self._alignment is None else {**report, **self._alignment.state()}
-
-    def health(self) -> Health:
-        """Return the health of the query: its member, its partitions, its planning and its commits."""
-        reasons = [*self.member.group_member.health_reasons(), *self._available.health_reasons()]
-        problems = self._problem, self._commits.problem
-        reasons += [problem.reason() for problem in problems if problem is not None]
-        return Health.of(reasons)
+        """Return the report for Spark's progress events; see ``PlannerReports.latest``."""
+        return self._reports.latest(self._problem)
 
     def _record_failure(self, error: ZkConsumerError) -> None:
         """Record that planning failed.

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import Problem
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.planning.progress import Progress
 from zkconsumer.spark.planning.query_member import QueryMember
 
 
 class PlannerCommits:
-    """Commits the offsets of finished batches that the tracker reports as uncommitted.
+    """Commits the offsets of finished batches that the tracker reports as uncommitted, and counts the commits.
 
     Used by Spark's thread and the ``DriverLink`` thread. Only one of them commits at a time, without holding a lock.
+    Only the committing thread counts.
 
     Attributes:
         problem: problem that made the last commit fail; None if it succeeded. Only the committing thread writes it;
             any thread may read it.
     """
 
-    def __init__(self, member: QueryMember, progress: Progress) -> None:
+    def __init__(self, member: QueryMember) -> None:
         self._group_member = member.group_member
         self._tracker = member.tracker
-        self._progress = progress
         self._log = member.log
         #: Maximum seconds for one commit, including the remainder of a running rebalance.
         self._timeout_s = member.config.zookeeper_connection_timeout_s
         self.problem: Problem | None = None
+        self._count = self._failed_count = 0
+        self._committed_at: float | None = None  # ``time.monotonic`` of the last successful commit
         self._is_committing = False
         self._changed = threading.Condition()  # guards _is_committing
 
@@ -38,6 +40,11 @@ class PlannerCommits:
     def is_pending(self) -> bool:
         """Whether a commit may still be needed, because offsets are uncommitted or the last rebalance failed."""
         return bool(self._tracker.uncommitted()) or self._group_member.unbalanced_since is not None
+
+    def state(self) -> dict[str, Any]:
+        """Return the progress report entries: the number of commits, and the time since the last successful commit."""
+        age_s = None if self._committed_at is None else round(time.monotonic() - self._committed_at, 3)
+        return {"commits": self._count, "commitsFailed": self._failed_count, "commitAgeSeconds": age_s}
 
     def commit(self, offset: Mapping[str, Any]) -> None:
         """Record that the batch of ``offset`` has finished, and try once to commit. Never raises.
@@ -73,14 +80,15 @@ class PlannerCommits:
                 self._tracker.uncommitted, timeout_s=self._timeout_s, on_committed=self._record_committed
             )
         except ZkConsumerError as error:
-            self._progress.record_failed_commit()
+            self._failed_count += 1
             is_new = self.problem is None
             self.problem = Problem.again(self.problem, "commit_failed", error)
             if is_new:  # logged once, because Spark calls this about 90 times per second
                 self._log.warning("offset_commit_failed", error=str(error), partition_count=partitions)
             return
         self.problem = None
-        self._progress.record_commit()
+        self._count += 1
+        self._committed_at = time.monotonic()
 
     def _record_committed(self, committed: Mapping[TopicPartition, int]) -> None:
         """Record committed offsets; called by the member before a partition can be released and claimed again."""

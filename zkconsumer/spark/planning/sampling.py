@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.errors import CorruptRecordError
+from zkconsumer.errors import CorruptRecordError, RetriableError
 from zkconsumer.fetcher.batch_headers import make_chunk
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import read_messages
@@ -21,6 +23,12 @@ _FETCHES = 8
 
 #: Maximum number of bytes to fetch if the first record batch is larger than a sample.
 _LARGE_BATCH_BYTES = 16 << 20
+
+#: Minimum seconds between two samples of record sizes for progress reports.
+_SIZE_INTERVAL_S = 10.0
+
+#: Maximum number of partitions in a sample for progress reports.
+_SIZE_PARTITIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,30 @@ def sample(
             else:  # the chunk has only transaction markers or aborted records
                 wanted[partition] = chunk.next_offset
     return found
+
+
+class RecordSizes:
+    """Samples the record sizes of a query for its progress reports. Used by Spark's thread.
+
+    Attributes:
+        bytes_per_record: average size of a record in the last sample, in bytes; 0 if there is none.
+    """
+
+    def __init__(self, logs: LogOffsets) -> None:
+        self.bytes_per_record = 0.0
+        self._logs = logs
+        self._sampled_at = -_SIZE_INTERVAL_S
+
+    def sample(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Sample the sizes of the next records, unless the last sample is recent."""
+        now = time.monotonic()
+        if positions and now > self._sampled_at + _SIZE_INTERVAL_S:
+            self._sampled_at = now
+            with contextlib.suppress(RetriableError):  # the size is informational
+                samples = sample(self._logs, dict(list(positions.items())[:_SIZE_PARTITIONS])).values()
+                offsets = sum(one.until - one.start for one in samples)
+                size = sum(one.bytes_per_offset * (one.until - one.start) for one in samples)
+                self.bytes_per_record = size / max(1, offsets)
 
 
 def _measure(record: MessageAndMetadata) -> int:
