@@ -104,7 +104,7 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
             )
             for partition, offset in group.items()
         }
-        return resolve(positions, logs, reset)
+        return resolve(positions, logs.offsets, reset)
 
     starts, untils = offsets(options.starting_offsets), offsets(options.ending_offsets)
     firsts, ends = logs.offsets(group, protocol.EARLIEST), logs.offsets(group, protocol.LATEST)

@@ -9,12 +9,11 @@ KafkaSourceProvider.getKafkaOffsetRangeLimit for the syntax.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.options.option_reader import OptionReader
@@ -193,11 +192,14 @@ class StartingOffsets:
 
 
 def resolve(
-    positions: Mapping[TopicPartition, StartPosition], logs: LogOffsets, reset: int
+    positions: Mapping[TopicPartition, StartPosition],
+    find_offsets: Callable[[Iterable[TopicPartition], int], Mapping[TopicPartition, int]],
+    reset: int,
 ) -> dict[TopicPartition, int]:
     """Return the offset of each start position, looking up timestamps at the brokers.
 
     Args:
+        find_offsets: function that looks up the offset of each partition at a timestamp; see ``LogOffsets.offsets``.
         reset: value of ``auto.offset.reset``: ``protocol.EARLIEST`` or ``protocol.LATEST``.
 
     Raises:
@@ -210,7 +212,7 @@ def resolve(
             by_time.setdefault(reset if position.timestamp is None else position.timestamp, []).append(partition)
     offsets = {partition: position.offset for partition, position in positions.items() if position.offset >= 0}
     for timestamp, partitions in by_time.items():
-        offsets.update(logs.offsets(partitions, timestamp))
+        offsets.update(find_offsets(partitions, timestamp))
     late = [partition for partition in sorted(positions) if offsets[partition] < 0]
     for partition in late:
         if positions[partition].strict:
@@ -220,5 +222,5 @@ def resolve(
                 "startingOffsetsByTimestampStrategy (or endingOffsetsByTimestampStrategy) to 'latest'"
             )
     if late:
-        offsets.update(logs.offsets(late, protocol.LATEST))
+        offsets.update(find_offsets(late, protocol.LATEST))
     return offsets

@@ -84,7 +84,9 @@ class Planner:
         self._batches = BatchPlanner(
             member,
             topics,
-            StartingPositions(member, logs, available, skipped, commits=options.commits),
+            StartingPositions(
+                member.tracker, available, skipped, commits if options.commits else None, member.config, member.log
+            ),
             ends,
             shares,
             stores_lags=options.plans_ranges,

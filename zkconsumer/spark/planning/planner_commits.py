@@ -1,4 +1,4 @@
-"""Commits the offsets of finished batches for the group, in the planning process."""
+"""Commits the offsets of finished batches and start positions for the group, in the planning process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import Problem
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.options.starting_offsets import StartPosition
 from zkconsumer.spark.planning.query_member import QueryMember
 
 
 class PlannerCommits:
-    """Commits the offsets of finished batches that the tracker reports as uncommitted, and counts the commits.
+    """Commits start positions, and the offsets of finished batches that the tracker reports as uncommitted.
 
-    Used by Spark's thread and the ``DriverLink`` thread. Only one of them commits at a time, without holding a lock.
-    Only the committing thread counts.
+    Used by Spark's thread and the ``DriverLink`` thread. Only one of them commits finished batches at a time, without
+    holding a lock. The committing thread counts these commits.
 
     Attributes:
         problem: problem that made the last commit fail; None if it succeeded. Only the committing thread writes it;
@@ -89,6 +90,23 @@ class PlannerCommits:
         self.problem = None
         self._count += 1
         self._committed_at = time.monotonic()
+
+    def commit_starts(
+        self, starts: Mapping[TopicPartition, StartPosition], offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """Commit the offsets of start positions, except those that changed since ``starts`` was read.
+
+        Called by Spark's thread, possibly while the other thread commits finished batches.
+
+        Raises:
+            ZkConsumerError: the commit failed.
+        """
+        if offsets:
+            self._group_member.commit(
+                lambda: {p: offsets[p] for p in offsets.keys() & self._tracker.still_pending(starts)},
+                allow_lower=True,
+                timeout_s=self._timeout_s,
+            )
 
     def _record_committed(self, committed: Mapping[TopicPartition, int]) -> None:
         """Record committed offsets; called by the member before a partition can be released and claimed again."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable
+from functools import partial
 
 from zkconsumer.broker import protocol
-from zkconsumer.broker.log_offsets import LogOffsets
+from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import RetriableError
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
+from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import new_partition_truncated, start_offset_deleted
-from zkconsumer.spark.options.starting_offsets import StartPosition, StartSource, resolve
+from zkconsumer.spark.options.starting_offsets import StartSource, resolve
 from zkconsumer.spark.planning.available_offsets import AvailableOffsets
-from zkconsumer.spark.planning.query_member import QueryMember
+from zkconsumer.spark.planning.partition_tracker import PartitionTracker
+from zkconsumer.spark.planning.planner_commits import PlannerCommits
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
 from zkconsumer.zookeeper.registry import GroupPaths
 
@@ -22,25 +25,24 @@ class StartingPositions:
 
     Args:
         available: lookup of log start offsets that omits unavailable partitions.
-        commits: whether offsets are committed.
+        commits: commits start positions for the group; None if offsets are not committed.
     """
 
     def __init__(
         self,
-        member: QueryMember,
-        logs: LogOffsets,
+        tracker: PartitionTracker,
         available: AvailableOffsets,
         skipped: SkippedRecords,
-        *,
-        commits: bool,
+        commits: PlannerCommits | None,
+        config: ConsumerConfig,
+        log: Logger,
     ) -> None:
-        self._member = member
-        self._tracker = member.tracker
-        self._config = member.config
-        self._logs = logs
+        self._tracker = tracker
         self._available_offsets = available
         self._skipped = skipped
         self._commits = commits
+        self._config = config
+        self._log = log
 
     def resolve(self, *, is_ending: bool) -> None:
         """Look up the offsets of pending start positions, and check that the logs contain them.
@@ -65,18 +67,21 @@ class StartingPositions:
         starts = {partition: start for partition, start in pending.items() if partition in log_starts}
         if not starts:
             return
-        wanted = resolve(starts, self._logs, RESET_TIMESTAMPS[self._config.auto_offset_reset])
+        find_offsets = partial(self._available_offsets.find, all_=True)
+        wanted = resolve(starts, find_offsets, RESET_TIMESTAMPS[self._config.auto_offset_reset])
         offsets = {p: self._limit_to_log(p, offset, log_starts[p]) for p, offset in wanted.items()}
         for partition, start in starts.items():
             if start.source is StartSource.NEW_PARTITION and offsets[partition] > 0:
                 self._skipped.lose(new_partition_truncated(partition, offsets[partition]))
-        if self._commits:
-            unknown = {
-                p for p, start in starts.items() if start.source not in (StartSource.CHECKPOINT, StartSource.GROUP)
+        if self._commits is not None:
+            new = {
+                p: offset
+                for p, offset in offsets.items()
+                if starts[p].source not in (StartSource.CHECKPOINT, StartSource.GROUP) or offset != wanted[p]
             }
-            self._commit(starts, offsets, unknown | {p for p, offset in offsets.items() if offset != wanted[p]})
+            self._commits.commit_starts(starts, new)
         self._tracker.set_positions(starts, offsets)
-        self._member.log.info(
+        self._log.info(
             "start_positions_resolved",
             offsets={str(p): f"{offset} ({starts[p].source.value})" for p, offset in sorted(offsets.items())},
         )
@@ -92,20 +97,6 @@ class StartingPositions:
             if is_ending or not self._tracker.positions():
                 raise
             return {}
-
-    def _commit(
-        self,
-        starts: Mapping[TopicPartition, StartPosition],
-        offsets: Mapping[TopicPartition, int],
-        partitions: Set[TopicPartition],
-    ) -> None:
-        """Commit the offsets of ``partitions``, except those whose start position changed since ``starts`` was read."""
-        if partitions:
-            self._member.group_member.commit(
-                lambda: {p: offsets[p] for p in partitions & self._tracker.still_pending(starts)},
-                allow_lower=True,
-                timeout_s=self._config.zookeeper_connection_timeout_s,
-            )
 
     def _limit_to_log(self, partition: TopicPartition, offset: int, log_start: int) -> int:
         """Return ``offset``, or ``log_start`` if it is higher; the records in between are counted as lost.
