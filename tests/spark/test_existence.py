@@ -19,7 +19,7 @@ from zkconsumer.errors import BrokerUnavailableError, ConfigurationError
 from zkconsumer.spark.batch import ZkConsumerBatchReader
 from zkconsumer.spark.offset import INITIAL
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.planning.planner import Planner
+from zkconsumer.spark.planning.factory import create_planner
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -35,7 +35,7 @@ UNKNOWN = [
 
 
 def plan(options: dict[str, str], seen: dict[str, Any] = INITIAL) -> dict[str, Any]:
-    planner = Planner(SourceOptions.parse(options), seen)
+    planner = create_planner(SourceOptions.parse(options), seen)
     try:
         planner.start()
         return planner.plan(seen)

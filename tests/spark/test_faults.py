@@ -25,7 +25,7 @@ from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.spark.offset import INITIAL, from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.planning.planner import Planner
+from zkconsumer.spark.planning.factory import create_planner
 
 from .neighbours import Plain
 from .queries import Batch, Gate, Query, check_union, repetitions, task_connections
@@ -247,7 +247,7 @@ def test_available_now_waits_for_brokers(
         consumer=config(socket_timeout_ms=500),
         unavailable_timeout_s=30.0,
     )
-    planner = Planner(options)
+    planner = create_planner(options)
     planner.start()
     try:
         planner.prepare_for_available_now()

@@ -24,6 +24,7 @@ from zkconsumer.rebalance.assignors import assign_flink
 from zkconsumer.rebalance.member import GroupMember
 from zkconsumer.spark.offset import INITIAL, from_offset
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.factory import create_planner
 from zkconsumer.spark.planning.partition_state import PartitionState
 from zkconsumer.spark.planning.planner import Planner
 from zkconsumer.zookeeper.registry import Registration
@@ -45,7 +46,7 @@ def planner(config: Callable[..., ConsumerConfig]) -> Iterator[Callable[..., Pla
         **settings: object,
     ) -> Planner:
         options = SourceOptions.parse({"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": topic})
-        return Planner(
+        return create_planner(
             dataclasses.replace(
                 options,
                 consumer=config(**settings),

@@ -15,8 +15,8 @@ from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.spark.offset import INITIAL
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning.early_join import EarlyJoin
+from zkconsumer.spark.planning.factory import create_planner
 from zkconsumer.spark.planning.partition_state import PartitionState
-from zkconsumer.spark.planning.planner import Planner
 from zkconsumer.spark.planning.query_member import QueryMember
 
 OPTIONS = SourceOptions.parse(
@@ -56,7 +56,7 @@ def test_early_and_late_members_get_same_partitions(seed: int, seen: dict[str, A
     late = QueryMember(OPTIONS, seen)
     if owned:
         late.on_partitions_assigned(claims(*owned))
-    Planner(OPTIONS, seen, joined=early)
+    create_planner(OPTIONS, seen, joined=early)
 
     assert early.tracker.states() == late.tracker.states() == dict.fromkeys(owned, PartitionState.CLAIMED)
     assert early.tracker.pending_starts() == late.tracker.pending_starts()
@@ -66,7 +66,7 @@ def test_resumed_member_keeps_its_batch() -> None:
     member = QueryMember(OPTIONS, None)
     member.on_partitions_assigned(claims(PARTITIONS[0], offset=3))
     batch = offset_json({PARTITIONS[0]: (3, 9)})
-    planner = Planner(OPTIONS, batch, joined=member)
+    planner = create_planner(OPTIONS, batch, joined=member)
     planner.start_batch(batch)
     assert member.on_partitions_revoked({PARTITIONS[0]}, final=False) is None
 
@@ -78,7 +78,7 @@ def test_member_continues_unless_checkpoint_adds_topics(topics: list[str], conti
     options = replace(OPTIONS, keeps_unsubscribed=True)
     member = QueryMember(options, None)
     batch = offset_json({TopicPartition(topic, 0): (3, 9) for topic in topics}) if topics else INITIAL
-    planner = Planner(options, batch, joined=member)
+    planner = create_planner(options, batch, joined=member)
     assert (planner.member is member) is continues
     assert member.stopping.is_set() is not continues, "the member has left the group"
     assert all(planner.member.wants(topic) for topic in ["t", *topics])
@@ -86,7 +86,9 @@ def test_member_continues_unless_checkpoint_adds_topics(topics: list[str], conti
 
 def test_checkpoint_of_another_group_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="the checkpoint belongs to group 'other'"):
-        Planner(OPTIONS, {**offset_json({PARTITIONS[0]: (0, 1)}), "group": "other"}, joined=QueryMember(OPTIONS, None))
+        create_planner(
+            OPTIONS, {**offset_json({PARTITIONS[0]: (0, 1)}), "group": "other"}, joined=QueryMember(OPTIONS, None)
+        )
 
 
 def test_new_query_raises_error_of_failed_join() -> None:

@@ -28,9 +28,11 @@ from zkconsumer.spark.driver_link import DriverLink
 from zkconsumer.spark.offset import INITIAL, BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning.available_offsets import AvailableOffsets
-from zkconsumer.spark.planning.batch_planner import Batch, BatchPlanner, PlanAgain
+from zkconsumer.spark.planning.batch_planner import BatchPlanner, PlanAgain
+from zkconsumer.spark.planning.factory import create_planner
 from zkconsumer.spark.planning.planner import Planner
 from zkconsumer.spark.planning.query_topics import QueryTopics
+from zkconsumer.spark.planning.sampling import RecordSizes
 from zkconsumer.spark.source import ZkConsumerStreamReader
 
 SETTINGS = {"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"}
@@ -46,7 +48,7 @@ def alone() -> Planner:
 
 
 def unconnected_planner() -> Planner:
-    return Planner(OPTIONS)
+    return create_planner(OPTIONS)
 
 
 def claimed(planner: Planner, **offsets: int) -> None:
@@ -57,9 +59,9 @@ def claimed(planner: Planner, **offsets: int) -> None:
 
 def created(planner: Planner, start: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
     """Return the offset of a batch with the ranges."""
-    planned = planner._batches._create_batch(start, ranges, {})
-    assert isinstance(planned, Batch)
-    return planned.end
+    planned = planner._batches._offsets.create(start, ranges, {})
+    assert planned is not None
+    return planned
 
 
 def batch(**spans: tuple[int, int]) -> dict[str, Any]:
@@ -171,7 +173,7 @@ def test_no_batch_is_planned_without_lease(alone: Planner, monkeypatch: pytest.M
     start, ranges = batch(p0=(0, 0)), {A: (0, 10)}
     monkeypatch.setattr(GroupMember, "holds_lease", False)
     with pytest.raises(ZooKeeperUnavailableError):  # the planner backs off
-        alone._batches._create_batch(start, ranges, {})
+        alone._batches._offsets.create(start, ranges, {})
     monkeypatch.setattr(GroupMember, "holds_lease", True)
     planned = created(alone, start, ranges)
     assert BatchOffset.from_json(planned).ranges == ranges
@@ -182,8 +184,16 @@ def test_revocation_during_planning_ends_no_bounded_query(alone: Planner, monkey
     claimed(alone, p0=0)
     alone.member.tracker.set_positions(alone.member.tracker.pending_starts(), {A: 0})
     monkeypatch.setattr(GroupMember, "holds_lease", True)
-    assert alone.member.on_partitions_revoked({A}, False) == {}
-    assert alone._batches._create_batch(batch(p0=(0, 0)), {A: (0, 10)}, {}) == PlanAgain()
+    monkeypatch.setattr(QueryTopics, "check", lambda *_: None)
+    monkeypatch.setattr(RecordSizes, "sample", lambda *_: None)
+
+    def find(*_: object, **__: object) -> dict[TopicPartition, int]:
+        assert alone.member.on_partitions_revoked({A}, False) == {}
+        return {A: 10}
+
+    monkeypatch.setattr(AvailableOffsets, "find", find)
+    assert alone._batches.plan(batch(p0=(0, 0)), None, is_last=True) == PlanAgain()
+    assert alone.member.tracker.states() == {}
 
 
 def test_batches_with_equal_ranges_have_different_offsets(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +203,7 @@ def test_batches_with_equal_ranges_have_different_offsets(alone: Planner, monkey
     alone.member.tracker.set_positions(alone.member.tracker.pending_starts(), {A: 0})
     replayed = created(alone, INITIAL, {A: (0, 10)})
     # The group's offset was reset before the restart, so the replayed batch is followed by one with the same range.
-    restarted = Planner(SourceOptions.parse({**SETTINGS, "resumeFrom": "group"}), replayed)
+    restarted = create_planner(SourceOptions.parse({**SETTINGS, "resumeFrom": "group"}), replayed)
     claimed(restarted, p0=0)
     restarted.start_batch(replayed)
     restarted.member.tracker.set_positions(restarted.member.tracker.pending_starts(), {A: 0})
@@ -216,11 +226,11 @@ def test_offset_contains_only_last_deleted_topics(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(GroupMember, "discoveries", property(lambda _: len(existing)))  # one after each deletion
     seen = offset_json({TopicPartition(name, 0): (0, 10) for name in names}, topic_ids=existing.copy())
     settings = {**SETTINGS, "subscribe": ",".join(names), "failOnDataLoss": "false"}
-    planner = Planner(SourceOptions.parse(settings), seen)
+    planner = create_planner(SourceOptions.parse(settings), seen)
     for deleted in names[:-1]:
         del existing[deleted]
         for _ in range(2):
-            planner._topics.check()
+            planner._batches._topics.check()
             now[0] += 6
     last = TopicPartition(names[-1], 0)
     planner.member.on_partitions_assigned({last: AssignedPartition("x-0", 10)})
@@ -243,7 +253,7 @@ def test_lost_partitions_are_forgotten(alone: Planner) -> None:
 
 
 def test_release_without_commits_returns_no_offsets() -> None:
-    alone = Planner(dataclasses.replace(OPTIONS, commits=False))
+    alone = create_planner(dataclasses.replace(OPTIONS, commits=False))
     claimed(alone, p0=0, p1=0)
     alone.start_batch(batch(p0=(0, 10), p1=(0, 5)))
     assert alone.member.on_partitions_revoked({A}, False) is None
@@ -424,7 +434,7 @@ def test_release_never_exceeds_finished_offsets(events: list[tuple[str, Any]]) -
 def test_lag_covers_all_partitions(alone: Planner) -> None:
     claimed(alone, p0=0, p1=0)
     alone.record_offset(batch(p0=(0, 10), p1=(0, 20)))
-    alone._ends.latest = {A: 12, B: 24}
+    alone._batches._ends.latest = {A: 12, B: 24}
     told = alone.latest()
     behind = [told[f"{kind}OffsetsBehindLatest"] for kind in ("min", "max", "avg")]
     assert (told["lag"], behind) == (6, [2, 4, 3.0])
@@ -437,7 +447,7 @@ def test_lag_covers_all_partitions(alone: Planner) -> None:
 def test_delay_of_unread_records_is_reported_to_driver(
     monkeypatch: pytest.MonkeyPatch, ends: dict[TopicPartition, int], is_delayed: bool
 ) -> None:
-    planner = Planner(SourceOptions.parse({**SETTINGS, "minOffsetsPerTrigger": "10"}))
+    planner = create_planner(SourceOptions.parse({**SETTINGS, "minOffsetsPerTrigger": "10"}))
     monkeypatch.setattr(QueryTopics, "check", lambda *_: None)
     found = {EARLIEST: {A: 0}, LATEST: ends}
     monkeypatch.setattr(AvailableOffsets, "find", lambda _, _partitions, time, **__: found[time])

@@ -268,14 +268,14 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             seen: an offset from Spark's offset log.
         """
         if self._planner is None:
-            from zkconsumer.spark.planning.planner import Planner
+            from zkconsumer.spark.planning.factory import create_planner
 
             self._options = SourceOptions.parse(self._raw_options)
             joined = None
             if self._join is not None:
                 joined = self._join.take(is_new=not BatchOffset.from_json(seen).ends)
             try:
-                planner = Planner(self._options, seen, application=os.getppid(), joined=joined)
+                planner = create_planner(self._options, seen, application=os.getppid(), joined=joined)
             except BaseException:
                 if joined is not None:
                     joined.close()

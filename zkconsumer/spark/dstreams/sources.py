@@ -30,6 +30,7 @@ from zkconsumer.spark.dstreams.rates import RateLimits
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.offset import INITIAL, Ranges, from_offset, total
 from zkconsumer.spark.options.source_options import SourceOptions
+from zkconsumer.spark.planning.factory import create_planner
 from zkconsumer.spark.planning.planner import Planner
 from zkconsumer.spark.planning.splitting import tasks as tasks_of
 
@@ -312,7 +313,7 @@ class GroupSource(Source):
         return clients.get(self.key, self._start_planner)
 
     def _start_planner(self) -> Planner:
-        planner = Planner(self._options(), self._last, application=os.getpid())
+        planner = create_planner(self._options(), self._last, application=os.getpid())
         try:
             planner.start()
         except BaseException:

@@ -1,15 +1,14 @@
-"""Plans batches: computes the offset for Spark's offset log from the positions and the log end offsets."""
+"""Plans batches: determines the ranges of a batch from the positions and the log end offsets."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from zkconsumer.errors import ZooKeeperUnavailableError
-from zkconsumer.message import TopicPartition
 from zkconsumer.spark.offset import BatchOffset, Ranges
+from zkconsumer.spark.planning.batch_offsets import BatchOffsets
 from zkconsumer.spark.planning.batch_shares import BatchShares
 from zkconsumer.spark.planning.end_offsets import EndOffsets
 from zkconsumer.spark.planning.query_member import QueryMember
@@ -56,16 +55,27 @@ class BatchPlanner:
         starting_positions: StartingPositions,
         ends: EndOffsets,
         shares: BatchShares,
-        *,
-        stores_lags: bool,
+        offsets: BatchOffsets,
     ) -> None:
         self._member = member
-        self._tracker = member.tracker
         self._topics = topics
         self._starting_positions = starting_positions
         self._ends = ends
         self._shares = shares
-        self._stores_lags = stores_lags
+        self._offsets = offsets
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the query ends at the end offsets that the first plan after ``fix_target`` finds."""
+        return self._ends.has_target
+
+    def fix_target(self) -> None:
+        """End the query at the end offsets that the next plan finds."""
+        self._ends.fix_target()
+
+    def start(self, batch: BatchOffset) -> Ranges:
+        """Return the ranges of a batch that is about to run; see ``QueryTopics.start_batch``."""
+        return self._topics.start_batch(batch)
 
     def plan(
         self, start: Mapping[str, Any], max_offsets: int | None, *, is_last: bool
@@ -84,8 +94,7 @@ class BatchPlanner:
         self._topics.check()
         if is_ending and self._topics.is_uncertain:
             return PlanAgain()
-        self._starting_positions.resolve(is_ending=is_ending)
-        positions = self._tracker.positions()
+        positions = self._starting_positions.resolve(is_ending=is_ending)
         if not positions:
             return self._plan_without_positions() if is_ending else NothingToRead()
         ends = self._ends.look_up(positions, is_ending=is_ending)
@@ -100,7 +109,8 @@ class BatchPlanner:
                 return PlanAgain()
             return NothingToRead(is_delayed=any(ends.get(p, at) > at for p, at in positions.items()))
         ranges = {p: (at, at + shares.get(p, 0)) for p, at in positions.items()}
-        return self._create_batch(start, ranges, ends if self._stores_lags else {})
+        end = self._offsets.create(start, ranges, ends)
+        return PlanAgain() if end is None else Batch(end)
 
     def _plan_without_positions(self) -> NothingToRead | PlanAgain:
         """Determine whether an ending query that has no positions has read everything.
@@ -113,36 +123,3 @@ class BatchPlanner:
             raise ZooKeeperUnavailableError("the group is rebalancing, and no partition is assigned to the query yet")
         self._topics.check()  # a topic may have been deleted since the last check
         return PlanAgain() if self._topics.is_uncertain else NothingToRead()
-
-    def _create_batch(
-        self, start: Mapping[str, Any], ranges: Ranges, ends: Mapping[TopicPartition, int]
-    ) -> Batch | PlanAgain:
-        """Return a batch of ``ranges``, unless all of its partitions were revoked in the meantime.
-
-        Args:
-            ends: log end offsets from which the lags in the batch's offset are computed; empty to omit the lags.
-
-        Raises:
-            ZooKeeperUnavailableError: another member may own the partitions.
-        """
-        group_member = self._member.group_member
-        # The member thread may be blocked, and may not have reported lost partitions yet.
-        if not group_member.holds_lease:
-            raise ZooKeeperUnavailableError("ZooKeeper did not confirm the session in time; no batch was planned")
-        ranges, existing, earlier_ends = self._tracker.plan(ranges)
-        if not ranges:
-            return PlanAgain()
-        offset = BatchOffset(
-            ranges=ranges,
-            generation=group_member.rebalances,
-            group=self._member.config.group_id,
-            known=frozenset(existing),
-            topic_ids=self._topics.ids,
-            deleted_topics=tuple(self._topics.deleted),
-            earlier_ends=earlier_ends,
-            planned_ms=time.time_ns() // 1_000_000 if ends else 0,
-            lags={p: max(0, ends[p] - until) for p, (_, until) in ranges.items() if p in ends},
-            idle=self._shares.idle,
-            sequence=BatchOffset.from_json(start).sequence + 1,
-        )
-        return Batch(offset.to_json())

@@ -94,7 +94,7 @@ class EarlyJoin:
             self._leave()
 
     def _join(self) -> QueryMember | None:
-        importlib.import_module("zkconsumer.spark.planning.planner")
+        importlib.import_module("zkconsumer.spark.planning.factory")
         from zkconsumer.spark.planning.query_member import QueryMember
 
         if not self._options.is_member:

@@ -20,22 +20,13 @@ from zkconsumer.errors import AuthorizationError, OwnershipLostError, RetriableE
 from zkconsumer.health import Problem
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.retry import polling
-from zkconsumer.spark.executor.task_reports import SkippedRange
-from zkconsumer.spark.offset import INITIAL, BatchOffset, Ranges, from_offset
-from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.planning.alignment import Alignment
-from zkconsumer.spark.planning.available_offsets import AvailableOffsets
+from zkconsumer.spark.offset import BatchOffset, Ranges, from_offset
 from zkconsumer.spark.planning.batch_planner import Batch, BatchPlanner, NothingToRead, PlanAgain
-from zkconsumer.spark.planning.batch_shares import BatchShares
-from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL_S, EndOffsets
+from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL_S
 from zkconsumer.spark.planning.planner_commits import PlannerCommits
 from zkconsumer.spark.planning.planner_reports import PlannerReports
 from zkconsumer.spark.planning.query_member import QueryMember
-from zkconsumer.spark.planning.query_topics import QueryTopics
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
-from zkconsumer.spark.planning.starting_positions import StartingPositions
-from zkconsumer.spark.planning.topic_ids import TopicIds
-from zkconsumer.spark.planning.topic_states import TopicStates
 
 
 class Planner:
@@ -44,57 +35,34 @@ class Planner:
     Spark's thread calls all methods except ``finish_reported_batch``, which the ``DriverLink`` thread calls. The
     ``ReportListener`` threads use only ``skipped``.
 
+    Args:
+        unavailable_timeout_s: maximum time that ZooKeeper or the brokers may be unreachable, in seconds.
+
     Attributes:
         member: the query's group membership and partitions.
         is_delayed: whether ``plan`` last returned no batch although there are unread records, because a limit such as
             ``minOffsetsPerTrigger`` delays them.
-
-    Args:
-        seen: an offset from Spark's offset log.
-        application: number of the Spark application, unique on this host; None if it is unknown.
-        joined: a member that has joined early; None to create a member.
-
-    Raises:
-        ConfigurationError: the checkpoint belongs to another query.
     """
 
     def __init__(
         self,
-        options: SourceOptions,
-        seen: Mapping[str, Any] = INITIAL,
+        member: QueryMember,
+        batches: BatchPlanner,
+        commits: PlannerCommits,
+        reports: PlannerReports,
+        logs: LogOffsets,
         *,
-        application: int | None = None,
-        joined: QueryMember | None = None,
+        unavailable_timeout_s: float,
     ) -> None:
-        if joined is not None and not joined.resume(seen):
-            joined.close()
-            joined = None
-        self.member = member = joined or QueryMember(options, seen, application=application)
-        last, group_member, timeout_s = BatchOffset.from_json(seen), member.group_member, options.unavailable_timeout_s
-        self._unavailable_timeout_s = timeout_s
-        self._logs = logs = LogOffsets.from_config(group_member.cluster.brokers, member.config)
-        self._commits = commits = PlannerCommits(member)
-        skipped = SkippedRecords(member.log, fails_on_data_loss=options.fails_on_data_loss)
-        available = AvailableOffsets(logs, member.log)
-        self._ends = ends = EndOffsets(available, member.tracker, skipped, member.log, unavailable_timeout_s=timeout_s)
-        states = TopicStates(last.topic_ids, last.deleted_topics)
-        topic_ids = TopicIds(group_member.cluster, states, lambda: group_member.discoveries)
-        self._topics = topics = QueryTopics(member, topic_ids, ends, skipped, unavailable_timeout_s=timeout_s)
-        shares = BatchShares(options.limits, Alignment.from_options(options, logs, last.idle), logs)
-        self._batches = BatchPlanner(
-            member,
-            topics,
-            StartingPositions(
-                member.tracker, available, skipped, commits if options.commits else None, member.config, member.log
-            ),
-            ends,
-            shares,
-            stores_lags=options.plans_ranges,
-        )
-        self._reports = PlannerReports(member, ends, available, shares, commits, skipped)
+        self.member = member
+        self.is_delayed = False
+        self._batches = batches
+        self._commits = commits
+        self._reports = reports
+        self._logs = logs
+        self._unavailable_timeout_s = unavailable_timeout_s
         self._failing_since: float | None = None
         self._problem: Problem | None = None  # set while planning fails
-        self.is_delayed = False
 
     @property
     def consumer_id(self) -> str:
@@ -117,7 +85,7 @@ class Planner:
 
     def prepare_for_available_now(self) -> None:
         """End the query at the end offsets that the next call to ``plan`` finds (Trigger.AvailableNow)."""
-        self._ends.fix_target()
+        self._batches.fix_target()
 
     def record_offset(self, offset: Mapping[str, Any]) -> None:
         """Record an offset from Spark's offset log; its batch may or may not have finished."""
@@ -133,15 +101,7 @@ class Planner:
             DataLossError: a topic was deleted or re-created, and ``failOnDataLoss`` is set.
         """
         self.record_offset(offset)
-        batch = BatchOffset.from_json(offset)
-        replaced = self._topics.find_replaced(batch.topic_ids)
-        ranges = {partition: span for partition, span in batch.ranges.items() if partition.topic not in replaced}
-        self.skipped.start_batch(batch.ranges)
-        self.skipped.record(
-            SkippedRange(*partition, start, lost=until - start)
-            for partition, (start, until) in batch.ranges.items()
-            if partition not in ranges
-        )
+        ranges = self._batches.start(BatchOffset.from_json(offset))
         self.member.tracker.mark_in_flight(ranges)
         return ranges
 
@@ -156,7 +116,7 @@ class Planner:
             self._commits.commit(offset)
             return not self._commits.is_pending or self.member.has_failed
 
-        if self._ends.has_target:
+        if self._batches.is_bounded:
             polling(self._unavailable_timeout_s, interval_s=IDLE_INTERVAL_S, stop=self.member.stopping)(commit)
         else:
             commit()
@@ -200,7 +160,7 @@ class Planner:
                 case NothingToRead(is_delayed):
                     self.is_delayed = is_delayed
                     return start
-            if not (self._ends.has_target or is_last):
+            if not (self._batches.is_bounded or is_last):
                 self.member.stopping.wait(IDLE_INTERVAL_S)
                 return start
             self.member.wait(IDLE_INTERVAL_S)  # returning ``start`` would end the query

@@ -9,9 +9,11 @@ from typing import Any
 
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import Problem
+from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.options.starting_offsets import StartPosition
-from zkconsumer.spark.planning.query_member import QueryMember
+from zkconsumer.spark.planning.member import Member
+from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 
 
 class PlannerCommits:
@@ -20,17 +22,19 @@ class PlannerCommits:
     Used by Spark's thread and the ``DriverLink`` thread. Only one of them commits finished batches at a time, without
     holding a lock. The committing thread counts these commits.
 
+    Args:
+        timeout_s: maximum seconds for one commit, including the remainder of a running rebalance.
+
     Attributes:
         problem: problem that made the last commit fail; None if it succeeded. Only the committing thread writes it;
             any thread may read it.
     """
 
-    def __init__(self, member: QueryMember) -> None:
-        self._group_member = member.group_member
-        self._tracker = member.tracker
-        self._log = member.log
-        #: Maximum seconds for one commit, including the remainder of a running rebalance.
-        self._timeout_s = member.config.zookeeper_connection_timeout_s
+    def __init__(self, group_member: Member, tracker: PartitionTracker, log: Logger, *, timeout_s: float) -> None:
+        self._group_member = group_member
+        self._tracker = tracker
+        self._log = log
+        self._timeout_s = timeout_s
         self.problem: Problem | None = None
         self._count = self._failed_count = 0
         self._committed_at: float | None = None  # ``time.monotonic`` of the last successful commit
@@ -43,7 +47,7 @@ class PlannerCommits:
         return bool(self._tracker.uncommitted()) or self._group_member.unbalanced_since is not None
 
     def state(self) -> dict[str, Any]:
-        """Return the progress report entries: the number of commits, and the time since the last successful commit."""
+        """Return the report entries: the numbers of commits and failed commits, and the age of the last commit."""
         age_s = None if self._committed_at is None else round(time.monotonic() - self._committed_at, 3)
         return {"commits": self._count, "commitsFailed": self._failed_count, "commitAgeSeconds": age_s}
 

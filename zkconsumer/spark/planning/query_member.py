@@ -190,12 +190,19 @@ class QueryMember(PartitionHandler):
     def _is_rebalancing(self) -> bool:
         return self._revoked_during == self.group_member.rebalances
 
-    def count_reread_records(self) -> int:
-        """Return the number of records in this query's batches that other members read again.
+    def state(self) -> dict[str, Any]:
+        """Return the progress report entries: consumer id, owned partitions, rebalances, and re-read records.
 
-        The records were in flight when a partition was released early, or not committed when the session ended.
+        Other members read records of this query's batches again if the records were in flight when a partition was
+        released early, or not committed when the session ended.
         """
-        return self._reread_records + (0 if self._is_rebalancing() else self.tracker.lost_records())
+        lost = 0 if self._is_rebalancing() else self.tracker.lost_records()
+        return {
+            "consumer": self.group_member.consumer_id,
+            "owned": len(self.tracker.states()),
+            "rebalances": self.group_member.rebalances,
+            "rereadRecords": self._reread_records + lost,
+        }
 
     # ---- PartitionHandler methods, called by the member thread ----
 

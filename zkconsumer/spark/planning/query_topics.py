@@ -7,7 +7,10 @@ from collections.abc import Mapping, Set
 from zkconsumer.message import TopicPartition
 from zkconsumer.retry import retrying
 from zkconsumer.spark.data_loss import topic_recreated, topics_deleted
+from zkconsumer.spark.executor.task_reports import SkippedRange
+from zkconsumer.spark.offset import BatchOffset, Ranges
 from zkconsumer.spark.planning.end_offsets import IDLE_INTERVAL_S, EndOffsets
+from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.query_member import QueryMember
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
 from zkconsumer.spark.planning.topic_ids import TopicIds
@@ -27,6 +30,7 @@ class QueryTopics:
     def __init__(
         self,
         member: QueryMember,
+        tracker: PartitionTracker,
         topic_ids: TopicIds,
         ends: EndOffsets,
         skipped: SkippedRecords,
@@ -34,7 +38,7 @@ class QueryTopics:
         unavailable_timeout_s: float,
     ) -> None:
         self._member = member
-        self._tracker = member.tracker
+        self._tracker = tracker
         self._topic_ids = topic_ids
         self._states = topic_ids.states
         self._ends = ends
@@ -88,17 +92,29 @@ class QueryTopics:
         planned_until, ends = self._tracker.planned_until(), self._ends.latest
         return {p: ends[p] - planned_until[p] for p in planned_until.keys() & ends.keys() if p.topic in topics}
 
-    def find_replaced(self, ids: Mapping[str, str]) -> set[str]:
-        """Return the deleted topics, and the topics that no longer have the given ids because they were re-created.
+    def start_batch(self, batch: BatchOffset) -> Ranges:
+        """Return the ranges of a batch that is about to run, without deleted or re-created topics.
 
-        Blocks until the topics are checked. If ZooKeeper or the brokers do not respond, the check is retried for up to
-        ``clusterUnavailableTimeout``.
+        The records of these topics are counted as lost. Blocks until the topics are checked. If ZooKeeper or the
+        brokers do not respond, the check is retried for up to ``clusterUnavailableTimeout``.
 
         Raises:
             DataLossError: see ``check``.
             RetriableError: ZooKeeper or the brokers did not respond within ``clusterUnavailableTimeout``.
             ClosedError: the query is being stopped.
         """
+        replaced = self._find_replaced(batch.topic_ids)
+        ranges = {partition: span for partition, span in batch.ranges.items() if partition.topic not in replaced}
+        self._skipped.start_batch(batch.ranges)
+        self._skipped.record(
+            SkippedRange(*partition, start, lost=until - start)
+            for partition, (start, until) in batch.ranges.items()
+            if partition not in ranges
+        )
+        return ranges
+
+    def _find_replaced(self, ids: Mapping[str, str]) -> set[str]:
+        """Return the deleted topics, and the topics that no longer have the given ids because they were re-created."""
         if ids and not self._topic_ids.is_checked:  # a batch is replayed after a restart
             check = retrying(self._unavailable_timeout_s, stop=self._member.stopping)
             check(self.check)

@@ -44,8 +44,10 @@ class StartingPositions:
         self._config = config
         self._log = log
 
-    def resolve(self, *, is_ending: bool) -> None:
-        """Look up the offsets of pending start positions, and check that the logs contain them.
+    def resolve(self, *, is_ending: bool) -> dict[TopicPartition, int]:
+        """Resolve pending start positions, and return the next batch's start offset for each partition with a position.
+
+        The offsets of pending start positions are looked up, and the logs must contain them.
 
         With ``commitOffsets``, a start position that comes neither from the checkpoint nor from the group is committed
         immediately. If the partition moves to another member before its first batch has finished, that member must find
@@ -59,6 +61,10 @@ class StartingPositions:
                 would fail.
             ZkConsumerError: an offset could not be looked up or committed.
         """
+        self._resolve_pending(is_ending=is_ending)
+        return self._tracker.positions()
+
+    def _resolve_pending(self, *, is_ending: bool) -> None:
         pending = self._tracker.pending_starts()
         self._available_offsets.retain({*pending, *self._tracker.positions()})
         if not pending:
