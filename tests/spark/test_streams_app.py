@@ -19,8 +19,9 @@ from zkconsumer.devcluster import Admin
 from zkconsumer.devcluster.load import batch
 from zkconsumer.errors import StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
+from zkconsumer.spark.streams.app import StreamsApp
 from zkconsumer.spark.streams.progress import Progress
+from zkconsumer.spark.streams.supervisor import ExceptionResponse
 from zkconsumer.topology import (
     ApplicationConfig,
     ApplicationState,

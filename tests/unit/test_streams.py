@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pytest
-from helpers.no_session import NoSession
 from helpers.operator_input import Pages, fetched
 
 from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
@@ -23,7 +22,6 @@ from zkconsumer.spark.driver.failures import describe_error
 from zkconsumer.spark.executor.decoders import PlannedRange
 from zkconsumer.spark.executor.rows import RowSchema
 from zkconsumer.spark.streams import task_batch
-from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.markers import NO_OFFSET, decode_offsets
 from zkconsumer.spark.streams.operator import TaskOperator
@@ -32,10 +30,12 @@ from zkconsumer.spark.streams.pickling import check_picklable
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, list_tasks, select_subtopologies
 from zkconsumer.spark.streams.query import TopologyQuery
 from zkconsumer.spark.streams.settings import QuerySettings
+from zkconsumer.spark.streams.supervisor import ExceptionResponse, Supervisor
 from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
 from zkconsumer.topology import (
     ApplicationConfig,
     ApplicationState,
+    Lifecycle,
     Processor,
     ProcessorContext,
     PunctuationType,
@@ -659,6 +659,9 @@ class FailingQuery:
     def exception(self) -> Exception:
         return ValueError("planned")
 
+    def describe_running_tasks(self) -> str:
+        return ""
+
 
 class Pauses(threading.Event):
     """An event whose waits do not last."""
@@ -673,12 +676,13 @@ class Pauses(threading.Event):
 
 
 def test_pauses_between_restarts_grow_until_records_are_processed() -> None:
-    app = StreamsApp(Topology(), CONFIG, NoSession(), "checkpoint", {}, max_restarts=9)
-    app.set_uncaught_exception_handler(lambda _error: ExceptionResponse.REPLACE_QUERY)
-    pauses = Pauses()
-    app._query, app._stop = FailingQuery({1, 10}), pauses  # type: ignore[assignment]
-    app._lifecycle.set_state(ApplicationState.REBALANCING)
-    assert str(app._supervise()) == "planned"
+    query: Any = FailingQuery({1, 10})
+    lifecycle = Lifecycle()
+    supervisor = Supervisor(query, "app", lifecycle, str, trigger_s=1.0, max_restarts=9)
+    supervisor.handler = lambda _error: ExceptionResponse.REPLACE_QUERY
+    supervisor._stop = pauses = Pauses()
+    lifecycle.set_state(ApplicationState.REBALANCING)
+    assert str(supervisor._supervise()) == "planned"
     assert pauses.seconds == [1, 2, 4, 8, 16, 32, 60, 60, 60] * 2
 
 

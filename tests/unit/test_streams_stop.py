@@ -92,8 +92,8 @@ def test_failure_of_commits_is_returned_once(error: Exception) -> None:
 def test_close_returns_whether_query_was_stopped(error: Exception | None) -> None:
     app: Any = StreamsApp(Topology(), CONFIG, NoSession(), "checkpoint", {})
     app._query._query = RunningQuery(error)
-    app._stop.set()
+    app._supervisor._stop.set()
     app._lifecycle.set_state(ApplicationState.REBALANCING)
-    app._thread.start()
+    app._supervisor._thread.start()
     assert app.close(10) is (error is None)
     assert app.state is ApplicationState.NOT_RUNNING

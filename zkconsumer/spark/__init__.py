@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from zkconsumer.spark.executor.decoders import BatchDecoder, PlannedRange, RecordDecoder
     from zkconsumer.spark.session import recommended_conf, register
     from zkconsumer.spark.source import ZkConsumerDataSource
-    from zkconsumer.spark.streams.app import ExceptionResponse, StreamsApp
+    from zkconsumer.spark.streams.app import StreamsApp
     from zkconsumer.spark.streams.changes import AllowedChange
     from zkconsumer.spark.streams.output import ProcessingGuarantee
     from zkconsumer.spark.streams.settings import QuerySettings
+    from zkconsumer.spark.streams.supervisor import ExceptionResponse
 
 __all__ = [
     "AllowedChange",
@@ -54,7 +55,7 @@ __all__ = [
 _MODULES = {
     "AllowedChange": "streams.changes",
     "BatchDecoder": "executor.decoders",
-    "ExceptionResponse": "streams.app",
+    "ExceptionResponse": "streams.supervisor",
     "Lag": "driver.lag",
     "PlannedRange": "executor.decoders",
     "ProcessingGuarantee": "streams.output",
