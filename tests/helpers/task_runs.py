@@ -194,7 +194,8 @@ def run(seed: int) -> Iterator[str]:
             processed = task.run(rng.choice((None, None, 1, 50)))
             output = task.take_output()
             batch = output.to_arrow()
-            yield f"processed {processed}, queued {task.queued}, times {task.partition_times()}, {task.stream_time_ms}"
+            times = [queue.time_ms for queue in task._group.queues.values()]
+            yield f"processed {processed}, queued {task.queued}, times {times}, {task.stream_time_ms}"
             yield f"offsets {task.committable()}, output {batch.serialize().to_pybytes().hex()}"
             yield from map(str, output.records())
             if rng.random() < 0.3:
@@ -203,7 +204,7 @@ def run(seed: int) -> Iterator[str]:
                 task.snapshot()
         task.run()
         yield from map(str, task.take_output().records())
-        yield f"times {task.partition_times()}, snapshot {task.snapshot().hex()}"
+        yield f"snapshot {task.snapshot().hex()}"
         task.commit()
     except StreamsError as error:
         yield f"failed: {error}"

@@ -385,7 +385,7 @@ def test_second_thread_in_stream_is_rejected(arrow: bool) -> None:
     fed = Fed(timeout=None).acquire()
     items = fed.stream.batches() if arrow else fed.stream
     reading = in_thread(lambda: next(items))
-    wait_for(lambda: fed.stream._guard.is_reading)
+    wait_for(lambda: fed.stream._guard._thread is not None)
 
     for read in (lambda: next(items), fed.stream.has_next, fed.stream.peek):
         with pytest.raises(

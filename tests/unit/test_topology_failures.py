@@ -177,7 +177,6 @@ CALLS: dict[str, Callable[[StreamTask], object]] = {
     "add_columns": lambda task: task.add_columns(PARTITION, pa.record_batch({"offset": [1]})),
     "take_output": lambda task: task.take_output(),
     "update_lags": lambda task: task.update_lags(),
-    "is_processable": lambda task: task.is_processable(),
 }
 
 

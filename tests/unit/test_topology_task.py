@@ -99,8 +99,7 @@ class Setup:
 
     def run(self) -> None:
         self.task.update_lags()
-        while self.task.is_processable() and self.task.process():
-            self.task.punctuate_stream_time()
+        self.task.run()
 
     @property
     def sent(self) -> list[SinkRecord]:
@@ -123,7 +122,7 @@ def test_records_are_merged_by_timestamp_of_head() -> None:
 
     assert seen == [1, 2, 4, 5, 3, 6]
     assert setup.task.stream_time_ms == 6
-    assert setup.task.partition_times() == {TopicPartition("a", 0): 5, TopicPartition("b", 0): 6}
+    assert [queue.time_ms for _, queue in sorted(setup.task._group.queues.items())] == [5, 6]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def test_task_waits_for_partition_with_lag(lag: int | None, idle_ms: int, waits:
     setup.add("a", [1])
     setup.task.update_lags()
 
-    assert setup.task.is_processable() is not waits
+    assert setup.task.run() == (0 if waits else 1)
 
 
 def test_task_idles_for_empty_partition() -> None:
@@ -145,13 +144,14 @@ def test_task_idles_for_empty_partition() -> None:
     setup.add("a", [1])
     setup.task.update_lags()
 
-    assert not setup.task.is_processable()
+    assert setup.task.run() == 0
     setup.now_ms = 9
-    assert not setup.task.is_processable()
+    assert setup.task.run() == 0
     setup.now_ms = 10
-    assert setup.task.is_processable()
-    setup.add("b", [1])
-    assert setup.task.is_processable()
+    assert setup.task.run() == 1
+    setup.add("a", [2])
+    setup.add("b", [2])
+    assert setup.task.run() == 1, "the other partition is empty again"
 
 
 def test_partitions_of_one_bucket_are_waited_for_in_the_order_of_kafka_streams() -> None:
@@ -177,13 +177,13 @@ def test_partitions_of_one_bucket_are_waited_for_in_the_order_of_kafka_streams()
 def test_idle_time_starts_again_after_lag() -> None:
     setup = Setup(config=ApplicationConfig(max_task_idle_ms=10))
     setup.add("a", [1])
-    processable = []
+    processed = []
     for now_ms, lag in ((0, 0), (5, 3), (10, 0), (19, 0), (20, 0)):
         setup.now_ms, setup.lags["b"] = now_ms, lag
         setup.task.update_lags()
-        processable.append(setup.task.is_processable())
+        processed.append(setup.task.run())
 
-    assert processable == [False, False, False, False, True]
+    assert processed == [0, 0, 0, 0, 1]
 
 
 def test_punctuation_after_gap_is_one_and_keeps_alignment() -> None:

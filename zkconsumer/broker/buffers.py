@@ -36,11 +36,6 @@ class BufferPool:
         self._free: deque[mmap.mmap] = deque()
         self._in_use: dict[int, _RegionRef] = {}
 
-    @property
-    def free_bytes(self) -> int:
-        """Total size of the free buffers, in bytes."""
-        return sum(map(len, list(self._free)))
-
     def allocate(self, size: int) -> Any:
         """Return a writable, uninitialized Arrow buffer of ``size`` bytes.
 

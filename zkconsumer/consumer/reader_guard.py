@@ -21,11 +21,6 @@ class ReaderGuard:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    @property
-    def is_reading(self) -> bool:
-        """Whether a thread is reading the stream."""
-        return self._thread is not None
-
     def enter(self) -> None:
         """Start reading in the current thread.
 

@@ -147,10 +147,6 @@ class PartitionGroup:
         excess = size - self._max_waiting_bytes
         return max(1, excess * len(self) // size) if excess > 0 else 0
 
-    def times(self) -> dict[TopicPartition, int]:
-        """Return the highest timestamp processed in each partition, in milliseconds."""
-        return {partition: queue.time_ms for partition, queue in self.queues.items()}
-
     def skip_to(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the next offsets of empty queues; see ``StreamTask.skip_to``."""
         for partition, offset in offsets.items():

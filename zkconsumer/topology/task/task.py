@@ -270,10 +270,6 @@ class StreamTask:
         """Number of records that have not been processed yet."""
         return len(self._group)
 
-    def partition_times(self) -> dict[TopicPartition, int]:
-        """Return the highest timestamp of the records processed so far, by partition, in milliseconds."""
-        return self._group.times()
-
     def add_records(self, partition: TopicPartition, records: Iterable[SourceRecord]) -> None:
         """Append records of a partition, in offset order.
 
@@ -346,11 +342,6 @@ class StreamTask:
         """Update the partition lags, which determine how long the task waits for empty partitions."""
         self._lifecycle.require("update_lags", TaskState.RUNNING, TaskState.SUSPENDED)
         self._group.update_lags()
-
-    def is_processable(self) -> bool:
-        """Return whether ``process`` may be called without waiting for data on empty partitions."""
-        self._lifecycle.require("is_processable", TaskState.RUNNING)
-        return self._group.is_ready(self._clock())
 
     def run(self, limit: int | None = None) -> int:
         """Process queued records until the task must wait for empty partitions, and call due stream-time punctuators.
