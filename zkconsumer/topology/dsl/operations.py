@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from zkconsumer.topology.dsl.stateless import Predicate
 from zkconsumer.topology.dsl.tables import FilterTable, MapTableValues, RegroupTable, TableSource
@@ -16,8 +16,19 @@ from zkconsumer.topology.dsl.views import FilterView, MapView, StoreView, View
 from zkconsumer.topology.dsl.window_aggregates import Emit
 from zkconsumer.topology.processor import ProcessorSupplier
 
-if TYPE_CHECKING:
-    from zkconsumer.topology.dsl.table import KTable
+
+class SourceTable(Protocol):
+    """The table on which an operation was called. ``KTable`` implements it."""
+
+    @property
+    def name(self) -> str:
+        """Name of the node from which downstream steps receive changes."""
+
+    def view(self) -> View:
+        """Return a view of the table's values; see ``TableOperation``."""
+
+    def send_old_values(self, *, force: bool) -> bool:
+        """Make the table's operation forward old values, if possible; see ``TableOperation``."""
 
 
 class TableOperation(ABC):
@@ -118,7 +129,7 @@ class DerivedOperation(TableOperation):
         store: name of the result's store; None if it is not materialized.
     """
 
-    def __init__(self, parent: KTable, store: str | None) -> None:
+    def __init__(self, parent: SourceTable, store: str | None) -> None:
         self._parent, self._store = parent, store
 
     def send_old_values(self, *, force: bool) -> bool:
@@ -139,7 +150,7 @@ class DerivedOperation(TableOperation):
 class FilterOperation(DerivedOperation):
     """``filter`` and ``filter_not`` on a table."""
 
-    def __init__(self, parent: KTable, store: str | None, predicate: Predicate, is_negated: bool) -> None:
+    def __init__(self, parent: SourceTable, store: str | None, predicate: Predicate, is_negated: bool) -> None:
         super().__init__(parent, store)
         self._predicate, self._is_negated, self._is_versioned = predicate, is_negated, False
         self.sends_old = parent.send_old_values(force=False)
@@ -159,7 +170,7 @@ class FilterOperation(DerivedOperation):
 class MapOperation(DerivedOperation):
     """``map_values`` on a table."""
 
-    def __init__(self, parent: KTable, store: str | None, mapper: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, parent: SourceTable, store: str | None, mapper: Callable[[Any, Any], Any]) -> None:
         super().__init__(parent, store)
         self._mapper = mapper
 

@@ -8,20 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zkconsumer.checked_arguments import check_fields
 from zkconsumer.errors import StreamsError, TopologyError
 from zkconsumer.topology.dsl.graph import GraphNode, ProcessorGraphNode
-from zkconsumer.topology.dsl.operations import TableOperation
+from zkconsumer.topology.dsl.operations import SourceTable, TableOperation
 from zkconsumer.topology.dsl.suppress_buffer import SuppressBuffer
 from zkconsumer.topology.dsl.views import OpenView, Unversioned, View
 from zkconsumer.topology.loop.records import Record, RecordMetadata
 from zkconsumer.topology.processor import Processor, ProcessorContext, ProcessorSupplier
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
-
-if TYPE_CHECKING:
-    from zkconsumer.topology.dsl.table import KTable
 
 _UNLIMITED = (1 << 63) - 1
 
@@ -187,7 +184,7 @@ class SuppressOperation(TableOperation):
         rule: settings that determine which changes are held back, and for how long.
     """
 
-    def __init__(self, parent: KTable, store: str, rule: SuppressRule) -> None:
+    def __init__(self, parent: SourceTable, store: str, rule: SuppressRule) -> None:
         self._parent, self._store, self._rule = parent, store, rule
         parent.send_old_values(force=True)
 

@@ -15,7 +15,7 @@ from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.dsl.graph import GraphNode
 from zkconsumer.topology.dsl.join_kinds import JoinKind
 from zkconsumer.topology.dsl.materialized import TableStoreSettings
-from zkconsumer.topology.dsl.operations import TableOperation
+from zkconsumer.topology.dsl.operations import SourceTable, TableOperation
 from zkconsumer.topology.dsl.table_store import TableChange
 from zkconsumer.topology.dsl.tables import TableProcessor
 from zkconsumer.topology.dsl.views import OpenView, StoreView, Unversioned, View
@@ -25,7 +25,6 @@ from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
 
 if TYPE_CHECKING:
     from zkconsumer.topology.builder import Topology
-    from zkconsumer.topology.dsl.table import KTable
 
 #: Function that returns the join result, given the values of both sides; either value can be None.
 Join = Callable[[Any, Any], Any]
@@ -147,7 +146,7 @@ class JoinOperation(TableOperation):
         store: name of the result's store; None if it has no store.
     """
 
-    def __init__(self, left: KTable, right: KTable, joiner: Join, kind: JoinKind, store: str | None) -> None:
+    def __init__(self, left: SourceTable, right: SourceTable, joiner: Join, kind: JoinKind, store: str | None) -> None:
         self._tables, self._store = (left, right), store
         self.views = (left.view(), right.view())
         keeps_left, keeps_right = kind is not JoinKind.INNER, kind is JoinKind.OUTER
