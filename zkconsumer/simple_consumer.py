@@ -144,9 +144,9 @@ class SimpleConsumer:
         check_crcs = check_flag("check_crcs", check_crcs)
         request = protocol.fetch_request(
             {topic_partition: offset},
-            max_wait_ms=check_integer("max_wait_ms", max_wait_ms, 0, INT_MAX),
-            min_bytes=check_integer("min_bytes", min_bytes, 0, INT_MAX),
-            partition_max_bytes=check_integer("fetch_size", fetch_size, 0, INT_MAX),
+            fetch_wait_max_ms=check_integer("max_wait_ms", max_wait_ms, 0, INT_MAX),
+            fetch_min_bytes=check_integer("min_bytes", min_bytes, 0, INT_MAX),
+            fetch_message_max_bytes=check_integer("fetch_size", fetch_size, 0, INT_MAX),
             read_committed=read_committed,
         )
         data = self._send_fetch(request, topic_partition, offset)

@@ -87,7 +87,11 @@ def channel() -> Iterator[Callable[..., BrokerChannel]]:
 
 def fetch(channel: BrokerChannel) -> protocol.FetchResult:
     request = protocol.fetch_request(
-        {TopicPartition("t", 0): 0}, max_wait_ms=1, min_bytes=1, partition_max_bytes=1000, read_committed=False
+        {TopicPartition("t", 0): 0},
+        fetch_wait_max_ms=1,
+        fetch_min_bytes=1,
+        fetch_message_max_bytes=1000,
+        read_committed=False,
     )
     with channel.exchange(request) as frame:
         return protocol.read_fetch_response(frame, request.API_VERSION)
@@ -480,7 +484,11 @@ def test_close_keeps_descriptor_until_unused(channel: Callable[..., BrokerChanne
     server = peer(broker(lambda correlation: framed(correlation, fetched(b"x")) if answering.wait(20) else None))
     one = channel(server.endpoint)
     request = protocol.fetch_request(
-        {TopicPartition("t", 0): 0}, max_wait_ms=1, min_bytes=1, partition_max_bytes=1000, read_committed=False
+        {TopicPartition("t", 0): 0},
+        fetch_wait_max_ms=1,
+        fetch_min_bytes=1,
+        fetch_message_max_bytes=1000,
+        read_committed=False,
     )
     answering.set()
     with pytest.raises(ClosedError), one.exchange(request) as frame:  # noqa: PT012

@@ -40,7 +40,9 @@ def opened() -> Iterator[Opened]:
 
 
 def fetch(requests: FetchRequests, offset: int, size: int = 1 << 20) -> FetchAnswer:
-    return requests.fetch({PARTITION: (offset, size)}, wait_ms=1, partition_max_bytes=size, max_bytes=size)
+    return requests.fetch(
+        {PARTITION: (offset, size)}, fetch_wait_max_ms=1, fetch_message_max_bytes=size, fetch_max_bytes=size
+    )
 
 
 @pytest.mark.parametrize(("version", "truncates"), [(2, True), (3, False), (11, False)])
@@ -65,7 +67,9 @@ def test_response_is_limited_by_budget(opened: Opened) -> None:
     with FakeBroker(LOG, change=record) as broker:
         requests = opened(broker, 5000)
         for _ in range(2):  # the bytes are returned to the budget
-            requests.fetch({PARTITION: (0, 1000)}, wait_ms=1, partition_max_bytes=1000, max_bytes=1 << 20)
+            requests.fetch(
+                {PARTITION: (0, 1000)}, fetch_wait_max_ms=1, fetch_message_max_bytes=1000, fetch_max_bytes=1 << 20
+            )
 
     assert sizes == [5000, 5000]
 

@@ -255,7 +255,12 @@ def test_endless_varint_raises() -> None:
 
 
 def fetch_request(positions: dict[TopicPartition, int], **options: Any) -> Any:
-    given_ = {"max_wait_ms": 100, "min_bytes": 1, "partition_max_bytes": 1024, "read_committed": False} | options
+    given_ = {
+        "fetch_wait_max_ms": 100,
+        "fetch_min_bytes": 1,
+        "fetch_message_max_bytes": 1024,
+        "read_committed": False,
+    } | options
     return protocol.fetch_request(positions, **given_)
 
 
@@ -284,7 +289,11 @@ def test_fetch_request_excludes_versions_with_topic_ids() -> None:
 
 def test_fetch_request_has_limits_and_no_session() -> None:
     request = fetch_request(
-        {TopicPartition("t", 0): 5}, max_wait_ms=7, min_bytes=8, partition_max_bytes=9, read_committed=True
+        {TopicPartition("t", 0): 5},
+        fetch_wait_max_ms=7,
+        fetch_min_bytes=8,
+        fetch_message_max_bytes=9,
+        read_committed=True,
     )
     request.API_VERSION = 12
     read = FetchRequest.decode(bytes(request.encode()), version=12)

@@ -85,25 +85,29 @@ def test_inverted_ranges_count_nothing() -> None:
     st.integers(1, 40),
     st.data(),
 )
-def test_each_range_is_in_one_task(ranges: Ranges, others: Any, num_fetchers: int, at_least: int, data: Any) -> None:
+def test_each_range_is_in_one_task(
+    ranges: Ranges, others: Any, num_consumer_fetchers: int, at_least: int, data: Any
+) -> None:
     known = data.draw(st.sets(st.sampled_from(sorted(ranges)) if ranges else st.nothing()))
     leaders = others | {partition: data.draw(brokers) for partition in sorted(known)}
-    groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=at_least)
+    groups = group_ranges(ranges, leaders, num_consumer_fetchers=num_consumer_fetchers, min_groups=at_least)
     assert sorted(partition for group in groups for partition in group) == sorted(ranges)
     assert all(ranges[partition] == span for group in groups for partition, span in group.items())
     assert all(groups)
     for group in groups:
         assert len({leaders.get(partition, (-1, None))[0] for partition in group}) == 1
-    natural = {(leaders.get(partition, (-1, None))[0], fetcher_id(partition, num_fetchers)) for partition in ranges}
+    natural = {
+        (leaders.get(partition, (-1, None))[0], fetcher_id(partition, num_consumer_fetchers)) for partition in ranges
+    }
     assert len(groups) == max(len(natural), min(at_least, len(ranges)))
 
 
 @given(st.integers(1, 64), st.integers(1, 16), st.integers(1, 4))
-def test_single_broker_topic_uses_all_cores(count: int, cores: int, num_fetchers: int) -> None:
+def test_single_broker_topic_uses_all_cores(count: int, cores: int, num_consumer_fetchers: int) -> None:
     ranges = {TopicPartition("orders", number): (0, 10) for number in range(count)}
     leaders = {partition: (0, Endpoint("localhost", 9092)) for partition in ranges}
-    groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=cores)
-    assert len(groups) == min(count, max(cores, num_fetchers))
+    groups = group_ranges(ranges, leaders, num_consumer_fetchers=num_consumer_fetchers, min_groups=cores)
+    assert len(groups) == min(count, max(cores, num_consumer_fetchers))
     assert max(map(len, groups)) - min(map(len, groups)) <= 1
 
 
@@ -111,16 +115,16 @@ def test_same_broker_and_fetcher_id_share_task() -> None:
     # "t".hashCode() is 116, so partition p has the hash 31 * 116 + p = 3596 + p: even for even partitions.
     ranges = {TopicPartition("t", number): (0, 10) for number in range(6)}
     leaders = {partition: (partition.partition % 3, Endpoint("localhost", 9092)) for partition in ranges}
-    groups = group_ranges(ranges, leaders, num_fetchers=2, min_groups=1)
+    groups = group_ranges(ranges, leaders, num_consumer_fetchers=2, min_groups=1)
     assert [sorted(p.partition for p in group) for group in groups] == [[0], [3], [4], [1], [2], [5]]
-    groups = group_ranges(ranges, leaders, num_fetchers=1, min_groups=1)
+    groups = group_ranges(ranges, leaders, num_consumer_fetchers=1, min_groups=1)
     assert [sorted(p.partition for p in group) for group in groups] == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_empty_ranges_make_no_task() -> None:
     ranges = {TopicPartition("t", 0): (5, 5), TopicPartition("t", 1): (5, 6), TopicPartition("t", 2): (7, 6)}
-    assert group_ranges(ranges, {}, num_fetchers=1, min_groups=4) == [{TopicPartition("t", 1): (5, 6)}]
-    assert group_ranges({}, {}, num_fetchers=1, min_groups=4) == []
+    assert group_ranges(ranges, {}, num_consumer_fetchers=1, min_groups=4) == [{TopicPartition("t", 1): (5, 6)}]
+    assert group_ranges({}, {}, num_consumer_fetchers=1, min_groups=4) == []
 
 
 def test_union_check_detects_gaps_and_overlaps() -> None:
@@ -133,7 +137,7 @@ def test_union_check_detects_gaps_and_overlaps() -> None:
 
 def test_large_ranges_are_split_for_idle_cores() -> None:
     one = {TopicPartition("t", 0): (0, 1_000_000)}
-    tasks = split_ranges(one, {}, num_fetchers=1, cores=4)
+    tasks = split_ranges(one, {}, num_consumer_fetchers=1, cores=4)
     assert sorted(span for task in tasks for span in task.values()) == [
         (0, 250_000),
         (250_000, 500_000),
@@ -141,29 +145,31 @@ def test_large_ranges_are_split_for_idle_cores() -> None:
         (750_000, 1_000_000),
     ]
     small = {TopicPartition("t", 0): (0, 1000)}
-    assert split_ranges(small, {}, num_fetchers=1, cores=4) == [small], "a further task would be slower"
+    assert split_ranges(small, {}, num_consumer_fetchers=1, cores=4) == [small], "a further task would be slower"
 
 
 def test_number_of_tasks_follows_pieces_brokers_and_cores() -> None:
     def count(
-        partitions: int, cores: int, *, offsets: int = 10, num_fetchers: int = 1, min_tasks: int | None = None
+        partitions: int, cores: int, *, offsets: int = 10, num_consumer_fetchers: int = 1, min_tasks: int | None = None
     ) -> int:
         ranges = {TopicPartition("t", number): (0, offsets) for number in range(partitions)}
         leaders = {partition: (partition.partition % 3, Endpoint("localhost", 9092)) for partition in ranges}
-        return len(split_ranges(ranges, leaders, num_fetchers=num_fetchers, cores=cores, min_tasks=min_tasks))
+        return len(
+            split_ranges(ranges, leaders, num_consumer_fetchers=num_consumer_fetchers, cores=cores, min_tasks=min_tasks)
+        )
 
     assert [count(200, cores) for cores in (1, 2, 64, 500)] == [3, 3, 64, 200]
-    assert count(200, 1, num_fetchers=4) == 12
+    assert count(200, 1, num_consumer_fetchers=4) == 12
     assert count(2, 64, offsets=1_000_000) == 32, "a piece has at least 50,000 offsets, so each partition has 16"
     assert count(200, 8, min_tasks=300) == 300
 
 
 def test_number_of_tasks_is_limited() -> None:
     ranges = {TopicPartition("t", 0): (0, MAX_TASKS), TopicPartition("t", 1): (3, 3)}
-    assert len(split_ranges(ranges, {}, num_fetchers=1, cores=1, max_offsets=1)) == MAX_TASKS
+    assert len(split_ranges(ranges, {}, num_consumer_fetchers=1, cores=1, max_offsets=1)) == MAX_TASKS
     ranges[TopicPartition("t", 1)] = (3, 4)
     with pytest.raises(ConfigurationError, match=rf"{MAX_TASKS + 1} tasks \(maximum: {MAX_TASKS}\)"):
-        split_ranges(ranges, {}, num_fetchers=1, cores=1, max_offsets=1)
+        split_ranges(ranges, {}, num_consumer_fetchers=1, cores=1, max_offsets=1)
 
 
 def test_tasks_have_leaders_and_schema_of_their_partitions() -> None:
@@ -191,17 +197,17 @@ def test_tasks_have_leaders_and_schema_of_their_partitions() -> None:
 def test_many_tasks_are_created_in_short_time() -> None:
     ranges = {TopicPartition("t", number): (0, 10**15) for number in range(2000)}
     started = time.process_time()
-    assert len(split_ranges(ranges, {}, num_fetchers=1, cores=1999)) == 1999
-    assert len(split_ranges(ranges, {}, num_fetchers=1, cores=1, min_tasks=20_000)) == 20_000
+    assert len(split_ranges(ranges, {}, num_consumer_fetchers=1, cores=1999)) == 1999
+    assert len(split_ranges(ranges, {}, num_consumer_fetchers=1, cores=1, min_tasks=20_000)) == 20_000
     assert time.process_time() - started < 5
     with pytest.raises(ConfigurationError, match="maxRecordsPerPartition = 1 would divide .* increase its value"):
-        split_ranges(ranges, {}, num_fetchers=1, cores=1, max_offsets=1)
+        split_ranges(ranges, {}, num_consumer_fetchers=1, cores=1, max_offsets=1)
 
 
 @given(range_maps, st.integers(1, 9), st.none() | st.integers(1, 40), st.none() | st.integers(1, 1000))
 def test_each_offset_is_in_one_task(ranges: Ranges, cores: int, at_least: int | None, at_most: int | None) -> None:
     ranges = {p: (start, min(until, start + 3000)) for p, (start, until) in ranges.items()}
-    tasks = split_ranges(ranges, {}, num_fetchers=1, cores=cores, min_tasks=at_least, max_offsets=at_most)
+    tasks = split_ranges(ranges, {}, num_consumer_fetchers=1, cores=cores, min_tasks=at_least, max_offsets=at_most)
 
     pieces = sorted((p, span) for task in tasks for p, span in task.items())
     joined: dict[TopicPartition, tuple[int, int]] = {}

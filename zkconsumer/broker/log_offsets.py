@@ -221,9 +221,9 @@ class LogOffsets:
         """Send a Fetch request to a leader; see ``fetch``."""
         request = protocol.fetch_request(
             positions,
-            max_wait_ms=0,
-            min_bytes=0,
-            partition_max_bytes=max_bytes,
+            fetch_wait_max_ms=0,
+            fetch_min_bytes=0,
+            fetch_message_max_bytes=max_bytes,
             read_committed=self._read_committed,
         )
         try:

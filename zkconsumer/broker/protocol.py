@@ -103,12 +103,12 @@ class FetchResult:
 def fetch_request(
     positions: Mapping[TopicPartition, int],
     *,
-    max_wait_ms: int,
-    min_bytes: int,
-    partition_max_bytes: int,
+    fetch_wait_max_ms: int,
+    fetch_min_bytes: int,
+    fetch_message_max_bytes: int,
     read_committed: bool,
-    max_bytes: int = _INT_MAX,
-    max_bytes_overrides: Mapping[TopicPartition, int] | None = None,
+    fetch_max_bytes: int = _INT_MAX,
+    fetch_sizes: Mapping[TopicPartition, int] | None = None,
     session: tuple[int, int] = (0, _NO_EPOCH),
     forgotten: Iterable[TopicPartition] = (),
 ) -> Any:
@@ -119,12 +119,12 @@ def fetch_request(
 
     Args:
         positions: next offset to read, by partition, in the order in which the broker should read the partitions.
-        max_bytes: maximum total bytes across all partitions; applies as of version 3.
-        max_bytes_overrides: ``partition_max_bytes`` for individual partitions.
+        fetch_max_bytes: maximum total bytes across all partitions; applies as of version 3.
+        fetch_sizes: ``fetch_message_max_bytes`` for individual partitions.
         session: fetch session id and epoch; no session by default.
         forgotten: partitions to remove from the session.
     """
-    sizes = max_bytes_overrides or {}
+    sizes = fetch_sizes or {}
     topics: list[tuple[str, list[Any]]] = []
     for (topic, partition), offset in positions.items():
         if not topics or topics[-1][0] != topic:
@@ -134,14 +134,14 @@ def fetch_request(
                 partition=partition,
                 current_leader_epoch=_NO_EPOCH,
                 fetch_offset=offset,
-                partition_max_bytes=sizes.get(TopicPartition(topic, partition), partition_max_bytes),
+                partition_max_bytes=sizes.get(TopicPartition(topic, partition), fetch_message_max_bytes),
             )
         )
     return FetchRequest(
         replica_id=_CONSUMER_REPLICA_ID,
-        max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
+        max_wait_ms=fetch_wait_max_ms,
+        min_bytes=fetch_min_bytes,
+        max_bytes=fetch_max_bytes,
         isolation_level=int(read_committed),
         session_id=session[0],
         session_epoch=session[1],

@@ -111,7 +111,6 @@ class ConsumerConfig:
     socket_timeout_s = _Seconds()
     zookeeper_session_timeout_s = _Seconds()
     zookeeper_connection_timeout_s = _Seconds()
-    refresh_leader_backoff_s = _Seconds()
     rebalance_backoff_s = _Seconds()
     metadata_max_age_s = _Seconds()
     auto_commit_interval_s = _Seconds()

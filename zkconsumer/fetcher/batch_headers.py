@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zkconsumer.broker.protocol import PartitionData
-from zkconsumer.fetcher.chunk import MAX_DECOMPRESSED_BYTES, NO_LIMIT, Chunk
+from zkconsumer.fetcher.chunk import DEFAULT_DECOMPRESSED_BATCH_MAX_BYTES, NO_LIMIT, Chunk
 from zkconsumer.fetcher.damage import Damage, DamageKind
 from zkconsumer.fetcher.native import native
 from zkconsumer.fetcher.record_format import CHECK_CRC, CODEC_MASK, Segment
@@ -39,7 +39,7 @@ def make_chunk(
     until: int = NO_LIMIT,
     end_offset: int = NO_LIMIT,
     is_end_certain: bool = True,
-    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+    decompressed_batch_max_bytes: int = DEFAULT_DECOMPRESSED_BATCH_MAX_BYTES,
 ) -> Chunk:
     """Check the entry headers in a fetch response, and return the records as a chunk.
 
@@ -66,7 +66,7 @@ def make_chunk(
         aborted,
         until,
         end_offset,
-        max_decompressed_bytes,
+        decompressed_batch_max_bytes,
         None if reason is None else Damage.from_decoder(reason, size),
     )
 
@@ -79,7 +79,7 @@ def make_checked_chunk(
     starts_at_batch: bool = False,
     aborted: Sequence[tuple[int, int]] = (),
     until: int = NO_LIMIT,
-    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+    decompressed_batch_max_bytes: int = DEFAULT_DECOMPRESSED_BATCH_MAX_BYTES,
 ) -> Chunk:
     """Create a chunk like ``make_chunk``, but report only damage that was confirmed with the log end offset.
 
@@ -97,7 +97,7 @@ def make_checked_chunk(
         starts_at_batch=starts_at_batch,
         aborted=aborted,
         until=until,
-        max_decompressed_bytes=max_decompressed_bytes,
+        decompressed_batch_max_bytes=decompressed_batch_max_bytes,
     )
     chunk = build(end_offset=data.high_watermark, is_end_certain=False)
     if chunk.damage is None:

@@ -13,7 +13,7 @@ from zkconsumer.message import TopicPartition
 NO_LIMIT = (1 << 63) - 1
 
 #: Default value of ``decompressed.batch.max.bytes``.
-MAX_DECOMPRESSED_BYTES = 128 << 20
+DEFAULT_DECOMPRESSED_BATCH_MAX_BYTES = 128 << 20
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Chunk:
         aborted: aborted transactions, as ``(producer id, first offset)``; only with ``isolation.level=read_committed``.
         until: stop offset; records at or above it are skipped.
         end_offset: high watermark in the response, or the log end offset if it was looked up; ``NO_LIMIT`` if unknown.
-        max_decompressed_bytes: maximum decompressed size of a batch, in bytes.
+        decompressed_batch_max_bytes: maximum decompressed size of a batch, in bytes.
         damage: the first corrupt entry; None if no entry is known to be corrupt.
     """
 
@@ -38,7 +38,7 @@ class Chunk:
     aborted: Sequence[tuple[int, int]] = ()
     until: int = NO_LIMIT
     end_offset: int = NO_LIMIT
-    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
+    decompressed_batch_max_bytes: int = DEFAULT_DECOMPRESSED_BATCH_MAX_BYTES
     damage: Damage | None = None
 
     @property

@@ -31,7 +31,7 @@ def decompress(
     codec: int,
     data: memoryview,
     magic: int,
-    max_bytes: int,
+    decompressed_batch_max_bytes: int,
     on_trailing_bytes: Callable[[int], object] = lambda _count: None,
 ) -> Any:
     """Return the content of a compressed batch or message as a buffer.
@@ -39,14 +39,14 @@ def decompress(
     Args:
         codec: codec id, the lowest three bits of the attributes.
         magic: message format; LZ4 frames in format 0 have an incorrect header checksum (KAFKA-3160).
-        max_bytes: maximum decompressed size in bytes.
+        decompressed_batch_max_bytes: maximum decompressed size in bytes.
         on_trailing_bytes: function that is called with the number of ignored bytes after the compressed data.
 
     Raises:
         ValueError: the codec is unknown, the data is corrupt, or the decompressed size exceeds the limit.
         MemoryError: there is not enough memory.
     """
-    limit = min(max_bytes, _LIMIT)
+    limit = min(decompressed_batch_max_bytes, _LIMIT)
     try:
         if codec == SNAPPY:
             content, end = _decompress_snappy(data, limit)

@@ -299,7 +299,7 @@ class ChunkReader:
                 segment.attributes & CODEC_MASK,
                 data,
                 segment.magic,
-                self._chunk.max_decompressed_bytes,
+                self._chunk.decompressed_batch_max_bytes,
                 log_trailing_bytes,
             )
         except ValueError as error:

@@ -25,7 +25,7 @@ _JOIN_TIMEOUT_S = 5.0
 
 
 class LeaderFinderThread:
-    """Looks up leaders while any are unknown, at most once every ``settings.backoff_s`` seconds.
+    """Looks up leaders while any are unknown, at most once every ``settings.refresh_leader_backoff_ms`` milliseconds.
 
     Args:
         name: thread name.
@@ -45,7 +45,7 @@ class LeaderFinderThread:
         shutdown_idle_fetchers: Callable[[], None],
         on_failure: Callable[[PartitionTopicInfo, ZkConsumerError], None],
     ) -> None:
-        self._settings = settings
+        self._backoff_s = settings.refresh_leader_backoff_ms / 1000
         self._brokers = brokers
         self._add_fetchers = add_fetchers
         self._shutdown_idle_fetchers = shutdown_idle_fetchers
@@ -58,7 +58,7 @@ class LeaderFinderThread:
         self._stop = threading.Event()
         self._retrying = Retrying(
             retry=retry_if_result(bool),
-            wait=wait_fixed(settings.backoff_s),
+            wait=wait_fixed(self._backoff_s),
             sleep=sleep_using_event(self._stop),
             stop=stop_when_event_set(self._stop),
             retry_error_callback=lambda _state: None,  # called only while the thread is being stopped
@@ -106,7 +106,7 @@ class LeaderFinderThread:
                 self._report_crash(error)
                 self._changed.set()
             # Back off: if a broker rejects fetches, the fetcher returns the partitions to this thread immediately.
-            self._stop.wait(self._settings.backoff_s)
+            self._stop.wait(self._backoff_s)
 
     def _report_crash(self, error: BaseException) -> None:
         self._log.error("leader_finder_crashed", exc_info=error)

@@ -22,13 +22,13 @@ from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metrics import Metrics
 
 
-def fetcher_id(partition: TopicPartition, num_fetchers: int) -> int:
+def fetcher_id(partition: TopicPartition, num_consumer_fetchers: int) -> int:
     """Return the number of the partition's fetcher among a broker's fetchers.
 
     Source: Kafka 1.1 AbstractFetcherManager.getFetcherId, whose ``Utils.abs`` maps -2^31 to 0.
     """
     signed = signed32(31 * java_hash(partition.topic) + partition.partition)
-    return (0 if signed == -(1 << 31) else abs(signed)) % num_fetchers
+    return (0 if signed == -(1 << 31) else abs(signed)) % num_consumer_fetchers
 
 
 class ConsumerFetcherManager:
@@ -170,7 +170,7 @@ class ConsumerFetcherManager:
         with self._lock:
             for info, (broker_id, endpoint) in leaders.items():
                 if self._infos.get(info.partition) is info:  # otherwise, it was revoked in the meantime
-                    key = (broker_id, fetcher_id(info.partition, self._settings.num_fetchers))
+                    key = (broker_id, fetcher_id(info.partition, self._settings.num_consumer_fetchers))
                     by_fetcher.setdefault(key, (endpoint, []))[1].append(info)
             for key, (endpoint, infos) in by_fetcher.items():
                 fetcher = self._fetchers.get(key)

@@ -38,9 +38,9 @@ class PartitionTopicInfo:
         start_offset: first offset that was fetched; -1 until it is known.
         starts_at_batch: whether ``fetch_offset`` is the end of a batch that was fetched from the current leader.
         reset_offset: offset looked up since the last chunk; -1 if there was no lookup.
-        max_bytes: fetch size in bytes after a record did not fit or a fetch timed out; 0 for
-            ``FetchSettings.partition_max_bytes``.
-        is_slow: whether ``max_bytes`` was reduced because a fetch timed out.
+        own_fetch_size: fetch size in bytes after a record did not fit or a fetch timed out; 0 for
+            ``FetchSettings.fetch_message_max_bytes``.
+        is_slow: whether ``own_fetch_size`` was reduced because a fetch timed out.
         problem: reason why the partition cannot be fetched; None if the last fetch succeeded.
     """
 
@@ -53,7 +53,7 @@ class PartitionTopicInfo:
     start_offset: int = field(init=False)
     starts_at_batch: bool = field(default=False, init=False)
     reset_offset: int = field(default=-1, init=False)
-    max_bytes: int = field(default=0, init=False)
+    own_fetch_size: int = field(default=0, init=False)
     is_slow: bool = field(default=False, init=False)
     problem: Problem | None = field(default=None, init=False)
 
@@ -62,19 +62,19 @@ class PartitionTopicInfo:
 
     def fetch_size(self, default: int) -> int:
         """Return the fetch size in bytes."""
-        return self.max_bytes or default
+        return self.own_fetch_size or default
 
     def reduce_fetch_size(self, size: int) -> None:
         """Limit fetches to ``max(MIN_FETCH_BYTES, size)`` bytes, because a larger response did not arrive in time."""
-        self.max_bytes, self.is_slow = max(MIN_FETCH_BYTES, size), True
+        self.own_fetch_size, self.is_slow = max(MIN_FETCH_BYTES, size), True
 
     def restore_fetch_size(self, default: int, *, is_fast: bool) -> None:
         """Adjust the fetch size after a response: double a reduced size if ``is_fast``, reset an increased size."""
         if self.is_slow and not is_fast:
             return
-        doubled = 2 * self.max_bytes
+        doubled = 2 * self.own_fetch_size
         self.is_slow = self.is_slow and doubled < default
-        self.max_bytes = doubled if self.is_slow else 0
+        self.own_fetch_size = doubled if self.is_slow else 0
 
     def record_problem(self, code: str, error: ZkConsumerError) -> bool:
         """Record why the partition cannot be fetched; return whether the problem is new.

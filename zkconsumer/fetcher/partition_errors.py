@@ -128,9 +128,9 @@ class PartitionErrors:
         needed = 2 * fetch_size
         if len(data.records) >= _ENTRY_START.size:
             needed = max(_ENTRY_START.size + _ENTRY_START.unpack_from(data.records)[1], fetch_size + 1)
-        limit = max(self._settings.partition_max_bytes, _MAX_ENLARGED_FETCH_BYTES)
+        limit = max(self._settings.fetch_message_max_bytes, _MAX_ENLARGED_FETCH_BYTES)
         if needed <= limit:
-            info.max_bytes, info.is_slow = needed, False
+            info.own_fetch_size, info.is_slow = needed, False
             self._log.info(
                 "record_too_large", topic=topic, partition=partition, offset=info.fetch_offset, fetch_size=needed
             )

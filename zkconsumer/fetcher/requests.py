@@ -102,38 +102,47 @@ class FetchRequests:
         return self._throttle.remaining()
 
     def fetch(
-        self, positions: Mapping[TopicPartition, Position], *, wait_ms: int, partition_max_bytes: int, max_bytes: int
+        self,
+        positions: Mapping[TopicPartition, Position],
+        *,
+        fetch_wait_max_ms: int,
+        fetch_message_max_bytes: int,
+        fetch_max_bytes: int,
     ) -> FetchAnswer:
         """Fetch records at the given positions.
 
         Args:
-            wait_ms: maximum milliseconds that the broker waits for records.
-            partition_max_bytes: default fetch size per partition in bytes. At least this size is reserved from the
+            fetch_wait_max_ms: maximum milliseconds that the broker waits for records.
+            fetch_message_max_bytes: default fetch size per partition in bytes. At least this size is reserved from the
                 budget.
-            max_bytes: maximum size of the response in bytes. It is reserved from the budget during the request, and
-                reduced if the budget has fewer bytes left.
+            fetch_max_bytes: maximum size of the response in bytes. It is reserved from the budget during the request,
+                and reduced if the budget has fewer bytes left.
 
         Raises:
             RetriableError: the broker is unreachable, rejected the request, or returned unexpected partitions.
             ClosedError: ``abort`` was called.
         """
-        reserved = self._budget.reserve(max_bytes, partition_max_bytes)
+        reserved = self._budget.reserve(fetch_max_bytes, fetch_message_max_bytes)
         try:
-            return self._fetch(positions, wait_ms, partition_max_bytes, reserved)
+            return self._fetch(positions, fetch_wait_max_ms, fetch_message_max_bytes, reserved)
         finally:
             self._budget.release(reserved)  # queued chunks are counted against the budget separately
 
     def _fetch(
-        self, positions: Mapping[TopicPartition, Position], wait_ms: int, partition_max_bytes: int, max_bytes: int
+        self,
+        positions: Mapping[TopicPartition, Position],
+        fetch_wait_max_ms: int,
+        fetch_message_max_bytes: int,
+        reserved: int,
     ) -> FetchAnswer:
         delta = self._session.delta(positions)
         request = protocol.fetch_request(
             {partition: offset for partition, (offset, _) in delta.positions.items()},
-            max_wait_ms=wait_ms,
-            min_bytes=self._settings.min_bytes,
-            partition_max_bytes=partition_max_bytes,
-            max_bytes=max_bytes,
-            max_bytes_overrides={partition: size for partition, (_, size) in delta.positions.items()},
+            fetch_wait_max_ms=fetch_wait_max_ms,
+            fetch_min_bytes=self._settings.fetch_min_bytes,
+            fetch_message_max_bytes=fetch_message_max_bytes,
+            fetch_max_bytes=reserved,
+            fetch_sizes={partition: size for partition, (_, size) in delta.positions.items()},
             read_committed=self._settings.read_committed,
             session=(delta.session_id, delta.epoch),
             forgotten=delta.forgotten,

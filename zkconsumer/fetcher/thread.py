@@ -90,8 +90,8 @@ class ConsumerFetcherThread:
         self._errors = PartitionErrors(requests, settings, self._partition_map, on_failure, self._log)
         self._wakeup = threading.Event()
         self._stopping = False
-        self._wait_ms = settings.max_wait_ms
-        self._partition_max_bytes = settings.partition_max_bytes  # maximum bytes per partition in the next request
+        self._wait_ms = settings.fetch_wait_max_ms
+        self._default_fetch_size = settings.fetch_message_max_bytes  # maximum bytes per partition in the next request
         self._damaged: dict[TopicPartition, DamagedBatch] = {}
         self._thread = OwnedThread(self._run, name, self._report_crash)
 
@@ -206,15 +206,15 @@ class ConsumerFetcherThread:
         turn.
         """
         # For a stream without queued records, one batch is fetched even if the budget is spent (KIP-74).
-        default = self._settings.partition_max_bytes
-        self._partition_max_bytes = min(MIN_FETCH_BYTES, default) if self._budget.is_spent else default
+        default = self._settings.fetch_message_max_bytes
+        self._default_fetch_size = min(MIN_FETCH_BYTES, default) if self._budget.is_spent else default
         unfinished = [info for info in self._partition_map.infos() if info.fetch_offset < info.until]
         requested = [info for info in unfinished if info.queue.has_room]
         if len(requested) == len(unfinished):
-            self._wait_ms = self._settings.max_wait_ms
+            self._wait_ms = self._settings.fetch_wait_max_ms
         else:
-            previous = self._wait_ms if self._wait_ms < self._settings.max_wait_ms else 0
-            self._wait_ms = min(self._settings.max_wait_ms, 2 * previous or _MIN_WAIT_WITH_FULL_QUEUE_MS)
+            previous = self._wait_ms if self._wait_ms < self._settings.fetch_wait_max_ms else 0
+            self._wait_ms = min(self._settings.fetch_wait_max_ms, 2 * previous or _MIN_WAIT_WITH_FULL_QUEUE_MS)
         return requested
 
     def fetch(self, infos: Sequence[PartitionTopicInfo]) -> FetchAnswer:
@@ -222,12 +222,12 @@ class ConsumerFetcherThread:
         throttle_s = self._requests.throttle_s
         if throttle_s:
             self._pause(throttle_s)
-        is_limited = self._partition_max_bytes < self._settings.partition_max_bytes
+        is_limited = self._default_fetch_size < self._settings.fetch_message_max_bytes
         return self._requests.fetch(
-            {info.partition: (info.fetch_offset, info.fetch_size(self._partition_max_bytes)) for info in infos},
-            wait_ms=self._wait_ms,
-            partition_max_bytes=self._partition_max_bytes,
-            max_bytes=self._partition_max_bytes if is_limited else _compute_response_size(infos, self._settings),
+            {info.partition: (info.fetch_offset, info.fetch_size(self._default_fetch_size)) for info in infos},
+            fetch_wait_max_ms=self._wait_ms,
+            fetch_message_max_bytes=self._default_fetch_size,
+            fetch_max_bytes=self._default_fetch_size if is_limited else _compute_response_size(infos, self._settings),
         )
 
     def process_partition_data(
@@ -256,7 +256,7 @@ class ConsumerFetcherThread:
         if damaged is not None:
             chunk = damaged.check(chunk)
         if chunk.next_offset == info.fetch_offset and chunk.damage is None:
-            fetch_size = info.fetch_size(self._partition_max_bytes)
+            fetch_size = info.fetch_size(self._default_fetch_size)
             return self._errors.handle_incomplete_batch(info, data, fetch_size, is_truncated=answer.truncates_batches)
         info.queue.put(chunk)
         self._requests.metrics.record_enqueued(info.partition.topic, chunk.nbytes)
@@ -268,7 +268,7 @@ class ConsumerFetcherThread:
         self._damaged.pop(info.partition, None)
         info.fetch_offset = chunk.next_offset
         info.starts_at_batch, info.reset_offset = True, -1
-        info.restore_fetch_size(self._settings.partition_max_bytes, is_fast=answer.is_fast)
+        info.restore_fetch_size(self._settings.fetch_message_max_bytes, is_fast=answer.is_fast)
         self._partition_map.move_to_end(info)
         return True
 
@@ -287,7 +287,7 @@ class ConsumerFetcherThread:
             starts_at_batch=info.starts_at_batch,
             aborted=data.aborted if self._settings.read_committed else (),
             until=info.until,
-            max_decompressed_bytes=self._settings.max_decompressed_bytes,
+            decompressed_batch_max_bytes=self._settings.decompressed_batch_max_bytes,
         )
 
     def handle_partitions_with_errors(self, infos: Sequence[PartitionTopicInfo]) -> None:
@@ -303,11 +303,11 @@ class ConsumerFetcherThread:
 
 
 def _compute_response_size(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> int:
-    return min(sum(info.fetch_size(settings.partition_max_bytes) for info in infos), settings.max_bytes)
+    return min(sum(info.fetch_size(settings.fetch_message_max_bytes) for info in infos), settings.fetch_max_bytes)
 
 
 def _reduce_fetch_sizes(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> None:
     """Reduce the fetch sizes of the partitions, so that a slow connection still makes progress."""
     share = _compute_response_size(infos, settings) // len(infos)
     for info in infos:
-        info.reduce_fetch_size(min(info.fetch_size(settings.partition_max_bytes), share) // 2)
+        info.reduce_fetch_size(min(info.fetch_size(settings.fetch_message_max_bytes), share) // 2)

@@ -141,7 +141,7 @@ def test_decompressed_size_is_limited(magic: int, codec: int) -> None:
     after = batches.entry(magic, [Record(2)])
     chunk = chunk_of(data + after)
     assert len(read(chunk).rows) == 3
-    chunk.max_decompressed_bytes = 50_000
+    chunk.decompressed_batch_max_bytes = 50_000
     found = read_slices(chunk)
     assert ([row.offset for row in found.rows], found.resume) == ([0], 1)
     reason = f"{CODEC_NAMES[codec]} content is larger than decompressed.batch.max.bytes = 50000"

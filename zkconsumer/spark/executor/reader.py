@@ -56,7 +56,7 @@ def read(task: FetchTask) -> Iterator[Any]:
     freeze_modules("source")
     manager = ConsumerFetcherManager(
         "zkconsumer-spark-task",
-        replace(task.settings, num_fetchers=1),
+        replace(task.settings, num_consumer_fetchers=1),
         lambda: task.brokers,
         on_failure=lambda info, error: _on_failure(task, stream, info, error),
         channels=_channels,

@@ -47,7 +47,7 @@ def tasks(
     for group in split_ranges(
         ranges,
         leaders,
-        num_fetchers=config.num_consumer_fetchers,
+        num_consumer_fetchers=config.num_consumer_fetchers,
         cores=cores,
         min_tasks=options.min_partitions,
         max_offsets=options.max_records_per_partition,
@@ -87,7 +87,7 @@ def split_ranges(
     ranges: Ranges,
     leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
     *,
-    num_fetchers: int,
+    num_consumer_fetchers: int,
     cores: int,
     min_tasks: int | None = None,
     max_offsets: int | None = None,
@@ -112,8 +112,8 @@ def split_ranges(
     if max_offsets is not None and may_split:
         ranges, pieces = _split_off(ranges, max_offsets)
     brokers = {_node(partition, leaders) for partition, (start, until) in ranges.items() if start < until}
-    wanted = min_tasks or max(cores, len(brokers) * num_fetchers)
-    groups = group_ranges(ranges, leaders, num_fetchers=num_fetchers, min_groups=wanted) + pieces
+    wanted = min_tasks or max(cores, len(brokers) * num_consumer_fetchers)
+    groups = group_ranges(ranges, leaders, num_consumer_fetchers=num_consumer_fetchers, min_groups=wanted) + pieces
     if not may_split or len(groups) >= wanted:
         return groups
     # There are fewer groups than wanted tasks, so each group has one partition.
@@ -149,7 +149,11 @@ def _split_off(ranges: Ranges, max_offsets: int) -> tuple[Ranges, list[Ranges]]:
 
 
 def group_ranges(
-    ranges: Ranges, leaders: Mapping[TopicPartition, tuple[int, Endpoint]], *, num_fetchers: int, min_groups: int
+    ranges: Ranges,
+    leaders: Mapping[TopicPartition, tuple[int, Endpoint]],
+    *,
+    num_consumer_fetchers: int,
+    min_groups: int,
 ) -> list[Ranges]:
     """Return the non-empty ranges grouped by (broker, fetcher id).
 
@@ -161,7 +165,7 @@ def group_ranges(
     by_node: dict[int, list[TopicPartition]] = {}
     for partition in wanted:
         node = _node(partition, leaders)
-        by_fetcher.setdefault((node, fetcher_id(partition, num_fetchers)), []).append(partition)
+        by_fetcher.setdefault((node, fetcher_id(partition, num_consumer_fetchers)), []).append(partition)
         by_node.setdefault(node, []).append(partition)
     count = min(min_groups, len(wanted))
     if len(by_fetcher) >= count:
