@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from zkconsumer.broker.topics import Topic, TopicState
+from zkconsumer.broker.topics import Topic, TopicStatus
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.metadata.base import FoundTopics
 from zkconsumer.metadata.bootstrap import BootstrapCluster
@@ -18,13 +18,13 @@ from zkconsumer.spark.planning.topic_states import TopicStates
 
 
 class Brokers(BootstrapCluster):
-    """Returns the topic ids that the test has set; other topics have the state ``absent``."""
+    """Returns the topic ids that the test has set; other topics have the status ``absent``."""
 
     poll_interval_s = 30.0
 
     def __init__(self, **ids: str) -> None:
         self.ids: dict[str, str] = ids
-        self.absent = TopicState.DELETED
+        self.absent = TopicStatus.DELETED
         self.fails = False
         self._id_topics = cast(Any, self)
 
@@ -33,7 +33,7 @@ class Brokers(BootstrapCluster):
             raise BrokerUnavailableError("no broker responds")
         return {
             topic: Topic(
-                topic, TopicState.EXISTS if topic in self.ids else self.absent, topic_id=self.ids.get(topic, "")
+                topic, TopicStatus.EXISTS if topic in self.ids else self.absent, topic_id=self.ids.get(topic, "")
             )
             for topic in topics
         }
@@ -80,18 +80,18 @@ def test_deleted_topic_is_reported_once(passing: list[float]) -> None:
     assert (known.states.deleted, known.states.ids) == ([], {"a": "id-2"})
 
 
-@pytest.mark.parametrize("state", [TopicState.DENIED, TopicState.UNAVAILABLE, TopicState.MISSING])
-def test_topic_is_deleted_only_if_confirmed(passing: list[float], state: TopicState) -> None:
+@pytest.mark.parametrize("status", [TopicStatus.DENIED, TopicStatus.UNAVAILABLE, TopicStatus.MISSING])
+def test_topic_is_deleted_only_if_confirmed(passing: list[float], status: TopicStatus) -> None:
     brokers = Brokers(a="id-1")
     known = ids_of(brokers, a="id-1")
     known.check("a")
-    brokers.ids, brokers.absent = {}, state
+    brokers.ids, brokers.absent = {}, status
     for _ in range(10):
         passing[0] += 60
         assert known.check("a") == (set(), {}, set())
         assert (known.states.deleted, known.states.find_replaced({"a": "id-1"})) == ([], set())
-        assert known.is_uncertain == (state is TopicState.MISSING)
-    brokers.absent = TopicState.DELETED
+        assert known.is_uncertain == (status is TopicStatus.MISSING)
+    brokers.absent = TopicStatus.DELETED
     for _ in range(2):
         passing[0] += 60
         known.check("a")

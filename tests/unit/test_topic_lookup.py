@@ -12,7 +12,7 @@ from helpers.configurations import plaintext
 from helpers.fake_broker import FakeBroker
 
 from zkconsumer.broker.leaders import LeaderLookup
-from zkconsumer.broker.topics import TopicLookup, TopicState
+from zkconsumer.broker.topics import TopicLookup, TopicStatus
 from zkconsumer.errors import ConfigurationError, NotLeaderError, RetriableError, TopicAuthorizationError
 from zkconsumer.message import Endpoint
 from zkconsumer.metadata.bootstrap import BootstrapCluster
@@ -95,14 +95,14 @@ def test_single_broker_is_believed_after_grace_period(brokers: list[FakeBroker])
     (current, other), clock = brokers, Clock()
     with closing(LeaderLookup(plaintext(5))) as leaders:
         lookup = TopicLookup(leaders, lambda: [current.endpoint], clock=clock)
-        assert lookup.look_up(["t"])["t"].state is TopicState.EXISTS
+        assert lookup.look_up(["t"])["t"].status is TopicStatus.EXISTS
         other.close()
         current.partition_counts = {}
         for _ in range(2):
-            assert lookup.look_up(["t"])["t"].state is TopicState.MISSING
-            assert lookup.list_topics()["t"].state is TopicState.MISSING
+            assert lookup.look_up(["t"])["t"].status is TopicStatus.MISSING
+            assert lookup.list_topics()["t"].status is TopicStatus.MISSING
             clock.now += 5.0
-        assert lookup.look_up(["t"])["t"].state is TopicState.DELETED
+        assert lookup.look_up(["t"])["t"].status is TopicStatus.DELETED
         assert lookup.list_topics() == {}
         current.partition_counts = {"t": 1}
         assert lookup.look_up(["t"])["t"].partitions == (0,)
@@ -133,12 +133,12 @@ def test_other_errors_have_no_grace_period(code: int, brokers: list[FakeBroker])
     clock = Clock()
     with closing(LeaderLookup(plaintext(5))) as leaders:
         lookup = TopicLookup(leaders, lambda: [broker.endpoint for broker in brokers], clock=clock)
-        assert lookup.look_up(["t"])["t"].state is TopicState.EXISTS
+        assert lookup.look_up(["t"])["t"].status is TopicStatus.EXISTS
         for broker in brokers:
             broker.topic_errors = {"t": code}
         for _ in range(3):
             clock.now += 100.0
-            assert lookup.look_up(["t"])["t"].state in (TopicState.UNAVAILABLE, TopicState.DENIED)
+            assert lookup.look_up(["t"])["t"].status in (TopicStatus.UNAVAILABLE, TopicStatus.DENIED)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_broker_reached_by_another_address_does_not_confirm_itself() -> None:
         broker.partition_counts = {}
         broker.peers = [Endpoint("127.0.0.2", broker.endpoint.port)]  # no listener; as behind a load balancer
         lookup = TopicLookup(leaders := LeaderLookup(plaintext(5)), lambda: [broker.endpoint])
-        assert lookup.look_up(["t"])["t"].state is TopicState.MISSING
+        assert lookup.look_up(["t"])["t"].status is TopicStatus.MISSING
         leaders.close()
 
 
@@ -189,11 +189,11 @@ def test_unidentified_broker_needs_two_others(brokers: list[FakeBroker]) -> None
         lookup = TopicLookup(leaders := LeaderLookup(plaintext(5)), lambda: [balancer.endpoint])
         for known_by in brokers:
             known_by.partition_counts = {"t": 1}
-            assert lookup.look_up(["t"])["t"].state is TopicState.EXISTS
+            assert lookup.look_up(["t"])["t"].status is TopicStatus.EXISTS
             known_by.partition_counts = {}
-        assert lookup.look_up(["t"])["t"].state is TopicState.DELETED
+        assert lookup.look_up(["t"])["t"].status is TopicStatus.DELETED
         requests = [broker.metadata_requests for broker in brokers]
-        assert lookup.look_up(["t"])["t"].state is TopicState.DELETED, "without asking the others again"
+        assert lookup.look_up(["t"])["t"].status is TopicStatus.DELETED, "without asking the others again"
         assert requests == [broker.metadata_requests for broker in brokers]
         leaders.close()
 
@@ -204,10 +204,10 @@ def test_other_bootstrap_server_knows_topic(brokers: list[FakeBroker]) -> None:
     stale.partition_counts, stale.peers = {}, []
     servers = [stale.endpoint]
     lookup = TopicLookup(leaders := LeaderLookup(plaintext(5)), lambda: servers)
-    assert lookup.look_up(["t"])["t"].state is TopicState.MISSING
+    assert lookup.look_up(["t"])["t"].status is TopicStatus.MISSING
     servers.append(current.endpoint)
     for _ in range(3):
-        assert lookup.look_up(["t"])["t"].state is TopicState.EXISTS
+        assert lookup.look_up(["t"])["t"].status is TopicStatus.EXISTS
     leaders.close()
 
 
@@ -217,7 +217,7 @@ def test_only_two_unknown_responses_delete(codes: tuple[int, int], brokers: list
     for broker, code in zip(brokers, codes, strict=True):
         broker.topic_errors = {"t": code} if code else {}
     for _ in range(3):
-        assert lookup.look_up(["t"])["t"].state not in (TopicState.DELETED, TopicState.MISSING)
+        assert lookup.look_up(["t"])["t"].status not in (TopicStatus.DELETED, TopicStatus.MISSING)
     leaders.close()
 
 

@@ -31,8 +31,8 @@ from zkconsumer.message import Endpoint
 GRACE_S = 5.0
 
 
-class TopicState(enum.Enum):
-    """State of a topic according to the brokers."""
+class TopicStatus(enum.Enum):
+    """Status of a topic according to the brokers."""
 
     #: The topic exists, and its partitions are known.
     EXISTS = enum.auto()
@@ -57,7 +57,7 @@ class Topic:
     """
 
     name: str
-    state: TopicState
+    status: TopicStatus
     error_code: int = protocol.NONE
     topic_id: str = ""
     partitions: tuple[int, ...] = ()
@@ -68,7 +68,7 @@ class Topic:
 
     def error(self) -> ZkConsumerError:
         """Return the exception for a topic that is unavailable, or that the client is not authorized to describe."""
-        if self.state is TopicState.DENIED:
+        if self.status is TopicStatus.DENIED:
             return denied_topic_error(self.name)
         return broker_error(self.error_code, f"the metadata of topic {self.name!r} is unavailable")
 
@@ -113,7 +113,7 @@ class TopicLookup:
         self._replaced_at: dict[str, float] = {}  # old topic id -> clock time of the first response with a new id
 
     def look_up(self, topics: Iterable[str]) -> dict[str, Topic]:
-        """Return the state of each topic.
+        """Return the status of each topic.
 
         Raises:
             ConfigurationError: a topic name is invalid.
@@ -130,7 +130,7 @@ class TopicLookup:
             raise NotLeaderError(f"broker {self._lookup.endpoint} returned no metadata for topic {missing[0]!r}")
         found = {name: first[name] for name in names}
         for name in self._deleted & found.keys():
-            if found[name].state is TopicState.MISSING:
+            if found[name].status is TopicStatus.MISSING:
                 found[name] = _mark_deleted(found[name])
         if doubtful := [name for name in names if self._is_doubtful(found[name])]:
             opinion = self._ask_others(response, doubtful, deadline)
@@ -140,12 +140,12 @@ class TopicLookup:
         return found
 
     def list_topics(self) -> dict[str, Topic]:
-        """Return the state of all topics that a broker lists, and of all previously known topics."""
+        """Return the status of all topics that a broker lists, and of all previously known topics."""
         listed = self._parse_topics(self._lookup.metadata(self._brokers(), None))
         complete = {
             name: topic
             for name, topic in listed.items()
-            if topic.state is TopicState.EXISTS and not self._is_doubtful(topic)
+            if topic.status is TopicStatus.EXISTS and not self._is_doubtful(topic)
         }
         for topic in complete.values():
             self._remember(topic)
@@ -157,10 +157,12 @@ class TopicLookup:
 
     def _is_doubtful(self, topic: Topic) -> bool:
         """Return whether the response may come from a broker that does not know all topics and partitions yet."""
-        if topic.state is TopicState.MISSING:
+        if topic.status is TopicStatus.MISSING:
             return True
         known = self._known.get(topic.name)
-        return topic.state is TopicState.EXISTS and known is not None and not {*known.partitions} <= {*topic.partitions}
+        return (
+            topic.status is TopicStatus.EXISTS and known is not None and not {*known.partitions} <= {*topic.partitions}
+        )
 
     def _ask_others(self, response: Any, names: Sequence[str], deadline: float) -> _SecondOpinion:
         """Look up topics on further brokers, to confirm the first broker's response.
@@ -199,14 +201,14 @@ class TopicLookup:
         return answer
 
     def _decide(self, first: Topic, opinion: _SecondOpinion) -> Topic:
-        """Decide the state of a doubtful topic from the responses of the first broker and of further brokers."""
+        """Decide the status of a doubtful topic from the responses of the first broker and of further brokers."""
         second = opinion.topics.get(first.name)
-        if first.state is TopicState.MISSING and second is not None:
-            if second.state is not TopicState.MISSING:
+        if first.status is TopicStatus.MISSING and second is not None:
+            if second.status is not TopicStatus.MISSING:
                 return second
             if opinion.is_confirmed:
                 return _mark_deleted(second)
-        if second is not None and second.state is TopicState.EXISTS:
+        if second is not None and second.status is TopicStatus.EXISTS:
             return first.with_partitions_of(second)
         now = self._clock()
         since = self._missing_since.setdefault(first.name, now)
@@ -218,17 +220,17 @@ class TopicLookup:
         return first
 
     def _remember(self, topic: Topic) -> None:
-        if topic.state is TopicState.EXISTS:
+        if topic.status is TopicStatus.EXISTS:
             known = self._known.get(topic.name)
             if known is None or {*known.partitions} <= {*topic.partitions}:
                 self._missing_since.pop(topic.name, None)
             self._known[topic.name] = topic
             self._deleted.discard(topic.name)
-        elif topic.state is TopicState.DELETED:
+        elif topic.status is TopicStatus.DELETED:
             self._deleted.add(topic.name)
             self._known.pop(topic.name, None)
             self._missing_since.pop(topic.name, None)
-        elif topic.state is not TopicState.MISSING:
+        elif topic.status is not TopicStatus.MISSING:
             self._missing_since.pop(topic.name, None)
 
     def _parse_topics(self, response: Any) -> dict[str, Topic]:
@@ -241,9 +243,9 @@ class TopicLookup:
             raise broker_error(code, f"topic name {topic.name!r} was rejected")
         if topic.partitions and code in (protocol.NONE, protocol.LEADER_NOT_AVAILABLE):
             numbers = tuple(sorted({p.partition_index for p in topic.partitions}))
-            return Topic(topic.name, TopicState.EXISTS, code, self._choose_id(topic.name, topic_id), numbers)
-        state = _STATES.get(code, TopicState.UNAVAILABLE)
-        return Topic(topic.name, state, code)
+            return Topic(topic.name, TopicStatus.EXISTS, code, self._choose_id(topic.name, topic_id), numbers)
+        status = _STATUSES.get(code, TopicStatus.UNAVAILABLE)
+        return Topic(topic.name, status, code)
 
     def _choose_id(self, name: str, topic_id: str) -> str:
         """Return ``topic_id``, or the known id if the broker has no topic ids or its metadata may be stale."""
@@ -258,14 +260,14 @@ class TopicLookup:
 
 
 def _drop_missing(topics: Mapping[str, Topic]) -> dict[str, Topic]:
-    return {name: topic for name, topic in topics.items() if topic.state is not TopicState.MISSING}
+    return {name: topic for name, topic in topics.items() if topic.status is not TopicStatus.MISSING}
 
 
 def _mark_deleted(topic: Topic) -> Topic:
-    return dataclasses.replace(topic, state=TopicState.DELETED)
+    return dataclasses.replace(topic, status=TopicStatus.DELETED)
 
 
-_STATES: Mapping[int, TopicState] = {
-    protocol.UNKNOWN_TOPIC_OR_PARTITION: TopicState.MISSING,
-    protocol.TOPIC_AUTHORIZATION_FAILED: TopicState.DENIED,
+_STATUSES: Mapping[int, TopicStatus] = {
+    protocol.UNKNOWN_TOPIC_OR_PARTITION: TopicStatus.MISSING,
+    protocol.TOPIC_AUTHORIZATION_FAILED: TopicStatus.DENIED,
 }

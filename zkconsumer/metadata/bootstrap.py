@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.known_brokers import KnownBrokers
 from zkconsumer.broker.leaders import LeaderLookup
-from zkconsumer.broker.topics import Topic, TopicLookup, TopicState
+from zkconsumer.broker.topics import Topic, TopicLookup, TopicStatus
 from zkconsumer.config.types import split_list
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.health import Problem
@@ -16,7 +16,7 @@ from zkconsumer.message import Endpoint
 from zkconsumer.metadata.base import FoundTopics
 
 #: States of topics that exist or may exist.
-_MAY_EXIST = (TopicState.EXISTS, TopicState.DENIED, TopicState.UNAVAILABLE)
+_MAY_EXIST = (TopicStatus.EXISTS, TopicStatus.DENIED, TopicStatus.UNAVAILABLE)
 
 
 class BootstrapCluster:
@@ -66,7 +66,7 @@ class BootstrapCluster:
         existing = self._select_existing(found)
         known = {topic.name for topic in existing}
         for topic in found.values():
-            if topic.name not in known and topic.state in (TopicState.DENIED, TopicState.UNAVAILABLE):
+            if topic.name not in known and topic.status in (TopicStatus.DENIED, TopicStatus.UNAVAILABLE):
                 raise topic.error()
         self.topic_ids = {topic.name: topic.topic_id for topic in existing}
         return {topic.name: list(topic.partitions) for topic in existing}
@@ -75,16 +75,16 @@ class BootstrapCluster:
         """Look up topic ids over a separate connection. May be called by one thread other than the cluster's thread."""
         found = self._id_topics.look_up(topics).values()
         return FoundTopics(
-            {topic.name: topic.topic_id for topic in found if topic.state in _MAY_EXIST},
-            {topic.name for topic in found if topic.state is TopicState.DELETED},
+            {topic.name: topic.topic_id for topic in found if topic.status in _MAY_EXIST},
+            {topic.name for topic in found if topic.status is TopicStatus.DELETED},
         )
 
     def _select_existing(self, found: Mapping[str, Topic]) -> list[Topic]:
-        """Return existing topics; use the last known state of ``DENIED``, ``UNAVAILABLE`` and ``MISSING`` topics."""
+        """Return existing topics; use the last known status of ``DENIED``, ``UNAVAILABLE`` and ``MISSING`` topics."""
         kept = {
             topic.name: known
             for topic in found.values()
-            if topic.state not in (TopicState.EXISTS, TopicState.DELETED)
+            if topic.status not in (TopicStatus.EXISTS, TopicStatus.DELETED)
             and (known := self._topics.last_known(topic.name)) is not None
         }
         problems = {name: problem for name, problem in self.problems.items() if name not in found}

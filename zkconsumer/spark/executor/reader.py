@@ -10,7 +10,7 @@ from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.broker.topics import TopicState
+from zkconsumer.broker.topics import TopicStatus
 from zkconsumer.errors import (
     BrokerUnavailableError,
     CorruptRecordError,
@@ -241,7 +241,7 @@ class _LossCheck:
         """
         try:
             topics = self._logs.topics.look_up(partition.topic for partition in missing)
-            deleted = {p for p in missing if topics[p.topic].state is TopicState.DELETED}
+            deleted = {p for p in missing if topics[p.topic].status is TopicStatus.DELETED}
             ends, _unavailable = self._logs.look_up(missing.keys() - deleted, protocol.LATEST)
         except ZkConsumerError:
             return {}  # unknown; the next check looks up the topics and offsets again
