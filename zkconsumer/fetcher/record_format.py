@@ -226,7 +226,7 @@ def read_key_and_value(data: memoryview, message: Segment) -> tuple[memoryview |
 # ---- records of format 2 ----
 
 
-class Record(NamedTuple):
+class EncodedRecord(NamedTuple):
     """A record of format 2; its headers are at bytes ``[headers_at, end)`` of the data."""
 
     offset: int
@@ -238,7 +238,7 @@ class Record(NamedTuple):
     end: int
 
 
-def read_records(data: memoryview, batch: Segment) -> Iterator[Record]:
+def read_records(data: memoryview, batch: Segment) -> Iterator[EncodedRecord]:
     """Yield the records in ``[payload, end)`` of a batch.
 
     Raises:
@@ -257,13 +257,13 @@ def read_records(data: memoryview, batch: Segment) -> Iterator[Record]:
         value, position = read_sized(data, position, stop)
         timestamp = batch.max_timestamp if append_time else wrap64(batch.first_timestamp + timestamp_delta)
         offset = wrap64(batch.base_offset + offset_delta)
-        yield Record(offset, timestamp, int(append_time), key, value, position, stop)
+        yield EncodedRecord(offset, timestamp, int(append_time), key, value, position, stop)
         at = stop
     if at != end:
         raise MalformedError
 
 
-def read_headers(data: memoryview, record: Record) -> Iterator[tuple[memoryview, memoryview | None]]:
+def read_headers(data: memoryview, record: EncodedRecord) -> Iterator[tuple[memoryview, memoryview | None]]:
     """Yield the key and the value of each header of a record.
 
     Raises:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
 
-#: The columns that tasks read, in the field order of ``Record``.
+#: The columns that tasks read, in the field order of ``FetchedRecord``.
 COLUMNS = ("key", "value", "topic", "partition", "offset")
 
-Record = tuple[bytes | None, bytes | None, str, int, int]
+FetchedRecord = tuple[bytes | None, bytes | None, str, int, int]
 
 
-def fetch(tasks: Iterator[FetchTask]) -> Iterator[Record]:
+def fetch(tasks: Iterator[FetchTask]) -> Iterator[FetchedRecord]:
     """Fetch the ranges of ``tasks``, and yield their records."""
     for task in tasks:
         for batch in read(task):
