@@ -195,7 +195,7 @@ def filled_directory(count: int) -> tuple[MemoryPages, list[bytes], list[int]]:
     """Return the pages of a map, and the first keys and the ids in its directory."""
     pages = MemoryPages()
     filled(pages, count)
-    header = page_format.Header.decode(pages[0])
+    header = page_format.MapHeader.decode(pages[0])
     return pages, *page_format.decode_directory(pages[-1], header.next_id)
 
 
@@ -396,7 +396,7 @@ def test_wrong_result_of_page_store_is_reported(returned: list[bytes | None], me
 
 def test_header_with_impossible_numbers_is_reported() -> None:
     pages, _, _ = filled_directory(10)
-    header = page_format.Header.decode(pages[0])
+    header = page_format.MapHeader.decode(pages[0])
     for changed in (header._replace(next_id=(1 << 63) - 1), header._replace(entries=-1 << 63)):
         pages[0] = changed.encode()
         with pytest.raises(
@@ -408,7 +408,7 @@ def test_header_with_impossible_numbers_is_reported() -> None:
 
 def test_directory_with_impossible_size_is_reported() -> None:
     pages, _, _ = filled_directory(10)
-    pages[0] = page_format.Header.decode(pages[0])._replace(directory_pages=(1 << 32) - 1).encode()
+    pages[0] = page_format.MapHeader.decode(pages[0])._replace(directory_pages=(1 << 32) - 1).encode()
 
     with pytest.raises(StreamsError, match="the directory in memory is corrupt: page -2 does not exist"):
         PagedMap(pages, "s")

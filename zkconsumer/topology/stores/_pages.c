@@ -482,7 +482,7 @@ typedef struct {
     PyTypeObject *paged_map, *serde_map, *time_map;
     PyTypeObject *windowed;                   /* time_map.Windowed */
     PyObject *read_entry_pages, *decode_page, *load_directory, *read_only_error, *reentrant_error; /* page_reads.py */
-    PyObject *header;                         /* page_format.Header */
+    PyObject *header;                         /* page_format.MapHeader */
     PyObject *encoded_directory;              /* directory.EncodedDirectory */
     PyObject *closed_pages, *default_limits;  /* in pages.py */
     PyTypeObject *value_and_timestamp;        /* key_value_store.ValueAndTimestamp; NULL before its first use */
@@ -2105,7 +2105,7 @@ static int module_exec(PyObject *module) {
         import_name(STORES "page_reads", "load_directory", &state->load_directory) < 0 ||
         import_name(STORES "page_reads", "read_only_error", &state->read_only_error) < 0 ||
         import_name(STORES "page_reads", "reentrant_error", &state->reentrant_error) < 0 ||
-        import_name(STORES "page_format", "Header", &state->header) < 0 ||
+        import_name(STORES "page_format", "MapHeader", &state->header) < 0 ||
         import_name(STORES "directory", "EncodedDirectory", &state->encoded_directory) < 0 ||
         import_name(STORES "pages", "ClosedPages", &state->closed_pages) < 0 ||
         import_name(STORES "pages", "DEFAULT_LIMITS", &state->default_limits) < 0 ||

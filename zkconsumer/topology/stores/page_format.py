@@ -145,7 +145,7 @@ class Page:
         self.size += right.size - HEAD_BYTES
 
 
-class Header(NamedTuple):
+class MapHeader(NamedTuple):
     """The header of a byte map. It is stored in a page of its own.
 
     Attributes:
@@ -161,7 +161,7 @@ class Header(NamedTuple):
     layout: str
 
     @classmethod
-    def decode(cls, data: bytes) -> Header:
+    def decode(cls, data: bytes) -> MapHeader:
         """Decode a header. For the errors, see ``Page.decode``."""
         _check_length(data, _HEADER.size)
         _check_format(data)

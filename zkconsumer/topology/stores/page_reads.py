@@ -10,7 +10,7 @@ from typing import Protocol
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.stores.directory import Directory
-from zkconsumer.topology.stores.page_format import CorruptPageError, Header, NewerFormatError, Page
+from zkconsumer.topology.stores.page_format import CorruptPageError, MapHeader, NewerFormatError, Page
 
 #: Page id of the header. Entry pages have positive ids, and directory pages have negative ids.
 HEADER_ID = 0
@@ -109,7 +109,7 @@ def load_directory(pages: ReadablePages, store: str, layout: str) -> tuple[Direc
         [data] = read_pages(pages, store, [HEADER_ID])
         if data is None:
             return None
-        header = Header.decode(data)
+        header = MapHeader.decode(data)
         if header.layout != layout:
             raise StreamsError(
                 f"store {store!r}: the entries in {pages.location} have layout {header.layout!r}, expected {layout!r}; "

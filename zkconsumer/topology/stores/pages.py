@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.stores.directory import Directory
-from zkconsumer.topology.stores.page_format import HEAD_BYTES, Header, Page
+from zkconsumer.topology.stores.page_format import HEAD_BYTES, MapHeader, Page
 from zkconsumer.topology.stores.page_reads import (
     HEADER_ID,
     decode_page,
@@ -284,7 +284,7 @@ class PagedMap:
         changes |= {page_id: page.encode() for page_id, page in self._changed.items()}
         directory_pages, directory_changes = self._directory.encode(self._limits.page_bytes)
         changes |= directory_changes
-        changes[HEADER_ID] = Header(self._directory.next_id, self._count, directory_pages, self._layout).encode()
+        changes[HEADER_ID] = MapHeader(self._directory.next_id, self._count, directory_pages, self._layout).encode()
         return changes
 
     def write(self, changes: Mapping[int, bytes | None]) -> None:
