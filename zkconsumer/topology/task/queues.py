@@ -44,7 +44,7 @@ class Decoder(Protocol):
         """Return all keys and values, or None if the records must be deserialized one by one."""
 
 
-class RecordBatch(NamedTuple):
+class SourceBatch(NamedTuple):
     """A batch of consecutive records.
 
     Attributes:
@@ -111,7 +111,7 @@ class RecordQueue:
     def __init__(self, partition: TopicPartition, decoder: Decoder) -> None:
         self.partition = partition
         self.time_ms = UNKNOWN
-        self.batch: RecordBatch | None = None
+        self.batch: SourceBatch | None = None
         self.row = 0
         self._decoder = decoder
         self._head: Stamped | None = None  # set only while records are deserialized one by one
@@ -242,11 +242,11 @@ class RecordQueue:
             self._size_bytes -= self.batch.columns.slice(self._measured_row, self.row).size_bytes
             self._measured_row = self.row
 
-    def _next_batch(self) -> RecordBatch | None:
+    def _next_batch(self) -> SourceBatch | None:
         self._subtract_removed()
         self.row = self._measured_row = 0
         if not self._waiting:
             return None
         columns = self._waiting.popleft()
         keys, values = self._decoder.decode_columns(columns) or ([], [])
-        return RecordBatch(columns, columns.load_timestamps(), keys, values, columns.load_headers())
+        return SourceBatch(columns, columns.load_timestamps(), keys, values, columns.load_headers())

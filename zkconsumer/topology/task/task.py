@@ -24,7 +24,7 @@ from zkconsumer.topology.processor import PunctuationType
 from zkconsumer.topology.task.error_handling import ErrorHandling, describe_error, fatal_error
 from zkconsumer.topology.task.partition_group import PartitionGroup
 from zkconsumer.topology.task.punctuation import Schedule
-from zkconsumer.topology.task.queues import UNKNOWN, RecordBatch, RecordQueue
+from zkconsumer.topology.task.queues import UNKNOWN, RecordQueue, SourceBatch
 from zkconsumer.topology.task.snapshot import Snapshot
 from zkconsumer.topology.task.task_context import TaskContext
 from zkconsumer.topology.task.task_nodes import TaskNodes
@@ -406,7 +406,7 @@ class StreamTask:
         except BaseException as error:
             self._raise_fatal(error)
 
-    def _run_batch(self, queue: RecordQueue, batch: RecordBatch, stop: int, before_ms: int) -> int:
+    def _run_batch(self, queue: RecordQueue, batch: SourceBatch, stop: int, before_ms: int) -> int:
         """Process consecutive records of a queue, and return the number of processed records."""
         state, first = self._state, queue.row
         state.partition_time_ms = queue.time_ms
