@@ -18,16 +18,16 @@ PARTITION = TopicPartition("in", 0)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-class Decoder:
+class Deserializer:
     """Deserializes whole batches, or one record at a time and drops records without a value."""
 
     def __init__(self, is_columnar: bool) -> None:
         self._is_columnar = is_columnar
 
-    def decode(self, source: SourceRecord, partition_time_ms: int) -> Record | None:
+    def deserialize(self, source: SourceRecord, partition_time_ms: int) -> Record | None:
         return None if source.value is None else Record(source.key, source.value, source.timestamp, source.headers)
 
-    def decode_columns(self, columns: SourceColumns) -> tuple[list[Any], list[Any]] | None:
+    def deserialize_columns(self, columns: SourceColumns) -> tuple[list[Any], list[Any]] | None:
         lists = columns.to_lists()
         return (list(lists.keys), list(lists.values)) if self._is_columnar else None
 
@@ -67,8 +67,8 @@ def create_records(chosen: random.Random, first: int, count: int) -> list[Source
 @pytest.mark.parametrize("seed", range(5))
 def test_size_is_that_of_unprocessed_records(seed: int, is_columnar: bool, is_arrow: bool) -> None:
     chosen = random.Random(seed)
-    decoder, records = Decoder(is_columnar), list[SourceRecord]()
-    queue = RecordQueue(PARTITION, decoder)
+    deserializer, records = Deserializer(is_columnar), list[SourceRecord]()
+    queue = RecordQueue(PARTITION, deserializer)
     for _ in range(60):
         step = chosen.choice(["add", "poll", "skip", "restore", "read"])
         if step == "add":
@@ -80,7 +80,7 @@ def test_size_is_that_of_unprocessed_records(seed: int, is_columnar: bool, is_ar
         elif step == "skip" and queue.batch is not None and queue.batch.keys:
             queue.skip(chosen.randint(1, queue.batch.columns.rows - queue.row))
         elif step == "restore":
-            state, queue = queue.state(), RecordQueue(PARTITION, decoder)
+            state, queue = queue.state(), RecordQueue(PARTITION, deserializer)
             queue.restore(state)
         else:
             rest = [
@@ -103,7 +103,7 @@ class CountedBytes(bytes):
 
 
 def test_each_waiting_record_is_measured_a_constant_number_of_times() -> None:
-    queues = [RecordQueue(TopicPartition(topic, 0), Decoder(is_columnar=True)) for topic in ("in", "idle")]
+    queues = [RecordQueue(TopicPartition(topic, 0), Deserializer(is_columnar=True)) for topic in ("in", "idle")]
     group = PartitionGroup(queues, 60_000, lambda _partition: 0, max_waiting_bytes=0)
     records = [SourceRecord(*PARTITION, offset, 5, None, CountedBytes(b"v")) for offset in range(3_000)]
     group.add(PARTITION, SourceColumns.from_records(records))

@@ -71,7 +71,7 @@ def decode(
     if not 0 <= start <= end <= len(view):
         raise IndexError("byte range or state exceeds its buffer")
     writer = ColumnWriter(columns, headers, state)
-    decoder = _Decoder(view[:end], writer, from_offset, until, timestamp_scale)
+    appender = _EntryAppender(view[:end], writer, from_offset, until, timestamp_scale)
     segment = _build_payload_segment(
         start,
         end,
@@ -82,7 +82,7 @@ def decode(
         first_timestamp=first_timestamp,
         max_timestamp=max_timestamp,
     )
-    append = decoder.append_payload if magic == 2 and count >= 0 else decoder.append_entries
+    append = appender.append_payload if magic == 2 and count >= 0 else appender.append_entries
     failed = append(segment)
     writer.save()
     return failed
@@ -105,7 +105,7 @@ def _build_payload_segment(
     )
 
 
-class _Decoder:
+class _EntryAppender:
     """Appends entries of ``data`` to the columns; an entry is appended completely or not at all."""
 
     def __init__(

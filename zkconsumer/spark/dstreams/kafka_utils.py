@@ -47,8 +47,8 @@ from zkconsumer.spark.dstreams.records import fetch
 from zkconsumer.spark.dstreams.sources import DirectSource, GroupSource, Source
 from zkconsumer.spark.dstreams.values import (
     Broker,
-    Decoder,
     KafkaMessageAndMetadata,
+    NullableDecoder,
     OffsetRange,
     TopicAndPartition,
     utf8_decoder,
@@ -123,8 +123,8 @@ class KafkaUtils:
         topics: dict[str, int],
         kafkaParams: dict[str, str] | None = None,
         storageLevel: StorageLevel = StorageLevel.MEMORY_AND_DISK_2,
-        keyDecoder: Decoder = utf8_decoder,
-        valueDecoder: Decoder = utf8_decoder,
+        keyDecoder: NullableDecoder = utf8_decoder,
+        valueDecoder: NullableDecoder = utf8_decoder,
     ) -> DStream[Any]:
         """Return a stream of ``(key, message)`` pairs that is a member of a consumer group.
 
@@ -163,8 +163,8 @@ class KafkaUtils:
         topics: list[str],
         kafkaParams: dict[str, str],
         fromOffsets: dict[TopicAndPartition, int] | None = None,
-        keyDecoder: Decoder = utf8_decoder,
-        valueDecoder: Decoder = utf8_decoder,
+        keyDecoder: NullableDecoder = utf8_decoder,
+        valueDecoder: NullableDecoder = utf8_decoder,
         messageHandler: Callable[[KafkaMessageAndMetadata], Any] | None = None,
     ) -> KafkaDStream:
         """Return a stream of ``(key, message)`` pairs that uses neither a consumer group nor ZooKeeper.
@@ -212,8 +212,8 @@ class KafkaUtils:
         kafkaParams: dict[str, str],
         offsetRanges: list[OffsetRange],
         leaders: dict[TopicAndPartition, Broker] | None = None,
-        keyDecoder: Decoder = utf8_decoder,
-        valueDecoder: Decoder = utf8_decoder,
+        keyDecoder: NullableDecoder = utf8_decoder,
+        valueDecoder: NullableDecoder = utf8_decoder,
         messageHandler: Callable[[KafkaMessageAndMetadata], Any] | None = None,
     ) -> KafkaRDD:
         """Return an RDD of ``(key, message)`` pairs, with one partition for each range.
@@ -344,7 +344,9 @@ def _check_ranges(client: BrokerClient, ranges: list[tuple[_TopicPartition, int,
 
 
 def _converter(
-    key_decoder: Decoder, value_decoder: Decoder, handler: Callable[[KafkaMessageAndMetadata], Any] | None
+    key_decoder: NullableDecoder,
+    value_decoder: NullableDecoder,
+    handler: Callable[[KafkaMessageAndMetadata], Any] | None,
 ) -> _Convert:
     """Return a function that converts records to ``(key, message)`` pairs, or to handler results.
 

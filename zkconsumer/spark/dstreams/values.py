@@ -11,7 +11,8 @@ from typing import Any
 from zkconsumer.argument_checks import check_integer, check_partition, check_type
 from zkconsumer.zookeeper.registry import OFFSET_MAX
 
-Decoder = Callable[[bytes | None], Any]
+#: Function that decodes a key or value; the argument is None if the record has none.
+NullableDecoder = Callable[[bytes | None], Any]
 
 
 def utf8_decoder(s: bytes | None) -> str | None:
@@ -74,8 +75,8 @@ class KafkaMessageAndMetadata:
         self.offset = offset
         self._rawKey = key
         self._rawMessage = message
-        self._keyDecoder: Decoder = utf8_decoder
-        self._valueDecoder: Decoder = utf8_decoder
+        self._keyDecoder: NullableDecoder = utf8_decoder
+        self._valueDecoder: NullableDecoder = utf8_decoder
 
     def __str__(self) -> str:
         place = f"topic: {self.topic}, partition: {self.partition}, offset: {self.offset}"
@@ -87,10 +88,10 @@ class KafkaMessageAndMetadata:
     def __reduce__(self) -> tuple[Any, ...]:
         return KafkaMessageAndMetadata, (self.topic, self.partition, self.offset, self._rawKey, self._rawMessage)
 
-    def _set_key_decoder(self, decoder: Decoder) -> None:
+    def _set_key_decoder(self, decoder: NullableDecoder) -> None:
         self._keyDecoder = decoder
 
-    def _set_value_decoder(self, decoder: Decoder) -> None:
+    def _set_value_decoder(self, decoder: NullableDecoder) -> None:
         self._valueDecoder = decoder
 
     @property

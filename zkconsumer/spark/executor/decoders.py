@@ -120,10 +120,11 @@ class BatchDecoder(_Decoder, ABC):
         return None
 
 
-Decoder = RecordDecoder | BatchDecoder
+#: Decoder whose class is named by the option ``decoder``.
+RowDecoder = RecordDecoder | BatchDecoder
 
 
-def load(name: str) -> type[Decoder]:
+def load(name: str) -> type[RowDecoder]:
     """Import a decoder class.
 
     Args:
@@ -184,12 +185,12 @@ def _add_archives() -> bool:
     return bool(added)
 
 
-def can_end_stream(decoder: type[Decoder]) -> bool:
+def can_end_stream(decoder: type[RowDecoder]) -> bool:
     """Return whether a decoder class overrides ``is_end_of_stream``."""
     return issubclass(decoder, RecordDecoder) and decoder.is_end_of_stream is not RecordDecoder.is_end_of_stream
 
 
-def open_decoder(name: str, options: Mapping[str, str]) -> Decoder:
+def open_decoder(name: str, options: Mapping[str, str]) -> RowDecoder:
     """Create and initialize a decoder."""
     decoder = load(name)()
     decoder.open(options)
@@ -243,7 +244,7 @@ def _undecodable_record_error(
     return undecodable_error(f"topic {topic!r} partition {partition} offset {offset}", decoder, error)
 
 
-def undecodable_error(records: str, decoder: Decoder, error: Exception) -> UndecodableRecordError:
+def undecodable_error(records: str, decoder: RowDecoder, error: Exception) -> UndecodableRecordError:
     """Return the error for an exception that a decoder raised.
 
     Args:

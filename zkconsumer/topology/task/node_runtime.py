@@ -83,7 +83,7 @@ class RunningSource(RunningNode):
         for process in self.children:
             process(record)
 
-    def decode_columns(self, columns: SourceColumns) -> tuple[list[Any], list[Any]] | None:
+    def deserialize_columns(self, columns: SourceColumns) -> tuple[list[Any], list[Any]] | None:
         """Return all keys and values, or None if the records must be deserialized one by one."""
         if not self._is_plain or has_negative(columns.load_timestamps()):
             return None
@@ -93,7 +93,7 @@ class RunningSource(RunningNode):
         except Exception:
             return None
 
-    def decode(self, source: SourceRecord, partition_time_ms: int) -> Record | None:
+    def deserialize(self, source: SourceRecord, partition_time_ms: int) -> Record | None:
         """Return the deserialized record with its timestamp, or None if the record was dropped.
 
         Raises:

@@ -34,13 +34,13 @@ class Stamped(NamedTuple):
     timestamp: int
 
 
-class Decoder(Protocol):
+class RecordDeserializer(Protocol):
     """Deserializes the records of a queue."""
 
-    def decode(self, source: SourceRecord, partition_time_ms: int) -> Record | None:
+    def deserialize(self, source: SourceRecord, partition_time_ms: int) -> Record | None:
         """Return the deserialized record with its timestamp, or None if the record was dropped."""
 
-    def decode_columns(self, columns: SourceColumns) -> tuple[list[Any], list[Any]] | None:
+    def deserialize_columns(self, columns: SourceColumns) -> tuple[list[Any], list[Any]] | None:
         """Return all keys and values, or None if the records must be deserialized one by one."""
 
 
@@ -86,7 +86,6 @@ class RecordQueue:
 
     Args:
         partition: partition of the records.
-        decoder: deserializer of the records.
 
     Attributes:
         time_ms: highest timestamp of the records processed so far.
@@ -95,7 +94,7 @@ class RecordQueue:
     """
 
     __slots__ = (
-        "_decoder",
+        "_deserializer",
         "_end",
         "_head",
         "_measured_row",
@@ -108,12 +107,12 @@ class RecordQueue:
         "time_ms",
     )
 
-    def __init__(self, partition: TopicPartition, decoder: Decoder) -> None:
+    def __init__(self, partition: TopicPartition, deserializer: RecordDeserializer) -> None:
         self.partition = partition
         self.time_ms = UNKNOWN
         self.batch: SourceBatch | None = None
         self.row = 0
-        self._decoder = decoder
+        self._deserializer = deserializer
         self._head: Stamped | None = None  # set only while records are deserialized one by one
         self._waiting: deque[SourceColumns] = deque()
         self._size = 0
@@ -226,7 +225,7 @@ class RecordQueue:
             if batch.keys:
                 return
             source = batch.columns.record(self.row)
-            record = self._decoder.decode(source, self.time_ms)
+            record = self._deserializer.deserialize(source, self.time_ms)
             if record is not None:
                 self._head = Stamped(source, record, record.timestamp)
                 return
@@ -248,5 +247,5 @@ class RecordQueue:
         if not self._waiting:
             return None
         columns = self._waiting.popleft()
-        keys, values = self._decoder.decode_columns(columns) or ([], [])
+        keys, values = self._deserializer.deserialize_columns(columns) or ([], [])
         return SourceBatch(columns, columns.load_timestamps(), keys, values, columns.load_headers())
