@@ -25,7 +25,7 @@ from zkconsumer.spark.streams.markers import (
     NO_OUTPUT,
     MarkedOffsets,
     Marker,
-    OffsetCommitter,
+    MarkerCommitter,
     encode_offsets,
 )
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
@@ -167,7 +167,7 @@ def test_marker_is_committed_with_the_output(
 
 def test_committer_works_after_an_error_and_for_other_groups(settings: Settings, topic: Topics, group: str) -> None:
     partition, client = TopicPartition(topic(1), 0), settings().client
-    committer, reader = OffsetCommitter(), MarkedOffsets(client, group)
+    committer, reader = MarkerCommitter(), MarkedOffsets(client, group)
     try:
         committer.commit(client, group, {partition: 5}, FIRST)
         with pytest.raises(StreamsError, match="in query query-1, so query other stops in batch 9"):
@@ -197,7 +197,7 @@ def test_output_of_a_repeated_batch_that_had_none_is_an_error(
     writer: Callable[..., TaskWriter], settings: Settings, topic: Topics, group: str
 ) -> None:
     sink, source = topic(1), topic(1)
-    committer = OffsetCommitter()
+    committer = MarkerCommitter()
     try:
         committer.commit(settings().client, group, {TopicPartition(source, 0): 5}, FIRST._replace(digest=NO_OUTPUT))
     finally:
@@ -218,7 +218,7 @@ def test_missing_output_of_a_repeated_batch_is_reported(
 ) -> None:
     sink, source = topic(1), topic(2)
     writer().write(output_of(sink, [b"1"], source=source, next_offset=5), FIRST)
-    committer, other = OffsetCommitter(), TopicPartition(source, 1)
+    committer, other = MarkerCommitter(), TopicPartition(source, 1)
     offsets, marker = {TopicPartition(source, 0): 5, other: 1}, FIRST._replace(digest=NO_OUTPUT)
     message = f"task of partition {source}-0: the output of the repeated batch 0 differs from the committed output"
     try:

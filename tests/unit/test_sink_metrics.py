@@ -101,7 +101,7 @@ def test_batch_without_dropped_records_is_not_reported(caplog: pytest.LogCapture
 
 
 class Commits:
-    """Records the arguments of ``OffsetCommitter.commit``."""
+    """Records the arguments of ``MarkerCommitter.commit``."""
 
     def __init__(self) -> None:
         self.found: list[Any] = []

@@ -267,7 +267,7 @@ def _read_metadata(committed: Any) -> str | None:
         return error.object.decode(errors="replace")
 
 
-class OffsetCommitter:
+class MarkerCommitter:
     """Commits offsets after each batch, and reuses the connections of the previous batch. Used by one thread."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from zkconsumer.spark.driver import sink_metrics
 from zkconsumer.spark.driver_link import send_once
 from zkconsumer.spark.executor.garbage import freeze_modules
 from zkconsumer.spark.keyed_server import ServerAddress
-from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker, OffsetCommitter, decode_offsets
+from zkconsumer.spark.streams.markers import NO_OUTPUT, Marker, MarkerCommitter, decode_offsets
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
 from zkconsumer.spark.streams.packing import SINK_FORMAT
 from zkconsumer.spark.streams.requirements import CONFLUENT_KAFKA, check_modules
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from zkconsumer.spark.streams.task_writer import TaskWriters
 
 #: Commits offsets. Used in the Python process in which Spark calls ``commit``, on the driver's host.
-_committer = OffsetCommitter()
+_committer = MarkerCommitter()
 
 
 @dataclass
