@@ -11,7 +11,7 @@ from zkconsumer.config.types import Boolean, Choice, Duration, Integer, Json
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.table import BY_NAME, OPTIONS
-from zkconsumer.spark.options.types import Columns, Expression, Offsets, Timestamp, TopicNames
+from zkconsumer.spark.options.types import Columns, Expression, OffsetsOption, Timestamp, TopicNames
 
 REQUIRED = {"zookeeper.connect": "127.0.0.1:1", "group.id": "g", "subscribe": "t"}
 
@@ -31,7 +31,7 @@ WRONG: dict[type, list[str]] = {
     Expression: ["a(", "[", "*", "a{2,1}", "(" * 10_000],
     Columns: ["", "x", "key,key", "key value", "None"],
     Json: _JSON,
-    Offsets: [*_JSON, "newest", '{"t":{"0":-3}}', '{"t":"newest"}', '{"t":{"0":1.5}}'],
+    OffsetsOption: [*_JSON, "newest", '{"t":{"0":-3}}', '{"t":"newest"}', '{"t":{"0":1.5}}'],
 }
 NAMES = [option.name for option in OPTIONS if type(option.type) in WRONG]
 

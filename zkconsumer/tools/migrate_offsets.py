@@ -41,8 +41,6 @@ _PART = 500
 _HIGHER = "skip, target is higher"
 _IN_CLUSTER = ("zookeeper", "kafka")
 
-Offsets = Mapping[TopicPartition, int]
-
 
 def add_options(parser: ToolParser) -> None:
     """Add the description, the options and the function that runs the tool."""
@@ -164,7 +162,7 @@ class _Group:
             return self._zookeeper.fetch(partitions)
         return dict(common.retrying()(self._kafka.fetch, partitions))
 
-    def commit(self, storage: str, offsets: Offsets, allow_back: bool) -> None:
+    def commit(self, storage: str, offsets: Mapping[TopicPartition, int], allow_back: bool) -> None:
         """Commit offsets to ``zookeeper`` or ``kafka``; on a terminal, show the progress."""
         target = self._zookeeper if storage == "zookeeper" else self._kafka
         partitions = list(offsets)
@@ -183,7 +181,7 @@ def _checkpoints() -> Any:
     return checkpoint
 
 
-def _create_checkpoint(options: argparse.Namespace, directory: Path, offsets: Offsets) -> None:
+def _create_checkpoint(options: argparse.Namespace, directory: Path, offsets: Mapping[TopicPartition, int]) -> None:
     try:
         _checkpoints().create(directory, offsets, kind=options.checkpoint_of, group=options.group)
     except OSError as error:

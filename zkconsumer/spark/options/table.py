@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from zkconsumer.config.declared import Declared
 from zkconsumer.config.name_hints import NO_COUNTERPART, Counterpart
 from zkconsumer.config.types import LONG_MAX, Boolean, Choice, Duration, Integer, Text
-from zkconsumer.spark.options.types import PARTITIONS, TIMES, Columns, Expression, Offsets, Timestamp, TopicNames
+from zkconsumer.spark.options.types import PARTITIONS, TIMES, Columns, Expression, OffsetsOption, Timestamp, TopicNames
 from zkconsumer.topic_filter import Blacklist, Whitelist
 from zkconsumer.zookeeper.registry import MAX_STREAMS
 
@@ -30,7 +30,7 @@ def _declare_offsets(name: str, where: str, default: str, default_note: str, cou
     """
     return Declared(
         name,
-        Offsets(),
+        OffsetsOption(),
         default,
         f"{where}: the group's offsets (``group``), the log start offsets (``earliest``), the log end offsets "
         f"(``latest``), or offsets by partition in JSON. In JSON, -1 means latest and -2 means earliest. Partitions "

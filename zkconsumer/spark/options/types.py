@@ -89,7 +89,7 @@ class Expression:
 
 
 @dataclass(frozen=True, slots=True)
-class Offsets:
+class OffsetsOption:
     """``group``, ``earliest``, ``latest``, or offsets by partition in JSON.
 
     JSON is parsed into a mapping from topic to a mode, or to offsets and markers (-1 or -2) by partition.
@@ -194,7 +194,7 @@ def _convert_partitions(content: Any) -> tuple[TopicPartition, ...]:
 
 _OFFSETS = Json(
     f"'group', 'earliest', 'latest' or JSON such as {_OFFSETS_EXAMPLE}, where -1 means latest and -2 means earliest",
-    Offsets.valid,
+    OffsetsOption.valid,
     _convert_all_offsets,
 )
 

@@ -13,9 +13,6 @@ from zkconsumer.spark.planning.alignment import Alignment
 from zkconsumer.spark.planning.batch_limiter import BatchLimiter
 from zkconsumer.spark.planning.sampling import RecordSizes, sample
 
-#: Maps partitions to positions, end offsets, or numbers of offsets.
-Offsets = Mapping[TopicPartition, int]
-
 
 class BatchShares:
     """Divides each batch among the partitions. Used by Spark's thread.
@@ -42,7 +39,12 @@ class BatchShares:
         return state if self._alignment is None else {**state, **self._alignment.state()}
 
     def find_available(
-        self, positions: Offsets, ends: Offsets, *, aligns: bool, closed: bool
+        self,
+        positions: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        *,
+        aligns: bool,
+        closed: bool,
     ) -> dict[TopicPartition, int]:
         """Return the number of offsets that may be read from each partition.
 
@@ -60,7 +62,13 @@ class BatchShares:
         return {p: max(0, limits.get(p, position) - position) for p, position in positions.items()}
 
     def divide(
-        self, available: Offsets, positions: Offsets, ends: Offsets, max_offsets: int | None, *, at_once: bool
+        self,
+        available: Mapping[TopicPartition, int],
+        positions: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+        max_offsets: int | None,
+        *,
+        at_once: bool,
     ) -> dict[TopicPartition, int]:
         """Return the number of offsets that the batch reads from each partition; empty if no batch is planned now.
 
