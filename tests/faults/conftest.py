@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 from zkconsumer import ConsumerConfig
 from zkconsumer.broker import protocol
 from zkconsumer.devcluster import Admin, DevCluster
-from zkconsumer.devcluster.servers import Broker
+from zkconsumer.devcluster.servers import BrokerServer
 from zkconsumer.errors import RetriableError, ZkConsumerError
 from zkconsumer.health import HealthListener
 
@@ -111,7 +111,7 @@ def heal(cluster: DevCluster) -> None:
         )
 
 
-def knows_all(cluster: DevCluster, admin: Admin, broker: Broker) -> bool:
+def knows_all(cluster: DevCluster, admin: Admin, broker: BrokerServer) -> bool:
     """Whether the controller has informed a broker that all brokers are alive."""
     try:
         answer = admin._channel(broker.endpoint).request(protocol.metadata_request([]))

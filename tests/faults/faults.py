@@ -23,7 +23,7 @@ from kazoo.client import KazooClient
 
 from zkconsumer import ConsumerConfig, KafkaStream, MessageAndMetadata, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
-from zkconsumer.devcluster.servers import Broker
+from zkconsumer.devcluster.servers import BrokerServer
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import HealthListener
 from zkconsumer.rebalance.member import GroupMember
@@ -302,7 +302,7 @@ def expire(cluster: DevCluster, member: Member) -> int:
     return expire_session(cluster.zookeeper_connect, identity)
 
 
-def kill(broker: Broker, zk: KazooClient) -> None:
+def kill(broker: BrokerServer, zk: KazooClient) -> None:
     """Kill a broker and delete its znode immediately, without waiting for its session to expire."""
     broker.kill()
     if json.loads(zk.get("/controller")[0])["brokerid"] == broker.node:
@@ -311,7 +311,7 @@ def kill(broker: Broker, zk: KazooClient) -> None:
 
 
 @contextlib.contextmanager
-def settings(broker: Broker, folder: Path, *lines: str) -> Iterator[None]:
+def settings(broker: BrokerServer, folder: Path, *lines: str) -> Iterator[None]:
     """Restart a broker with additional properties, and without them at the end."""
     file = folder / f"broker-{broker.node}.properties"
     before = file.read_text()

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 
 from zkconsumer import ConsumerConfig, TopicPartition, create_consumer
 from zkconsumer.devcluster import DevCluster
-from zkconsumer.devcluster.servers import Broker
+from zkconsumer.devcluster.servers import BrokerServer
 from zkconsumer.errors import RetriableError
 from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.offsets.coordinator import GroupCoordinator
@@ -32,13 +32,13 @@ KAFKA = {
 }
 
 
-def coordinator_of(cluster: DevCluster, group: str) -> Broker:
+def coordinator_of(cluster: DevCluster, group: str) -> BrokerServer:
     """Return the coordinator of the group; the first request creates the offsets topic."""
     brokers = parse_bootstrap(cluster.bootstrap_servers)
     asked = GroupCoordinator(group, lambda: brokers, plaintext(10))
     try:
 
-        def found() -> Broker | None:
+        def found() -> BrokerServer | None:
             try:
                 endpoint = asked._find_coordinator(10.0)
             except RetriableError:

@@ -30,7 +30,7 @@ from kazoo.exceptions import KazooException
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.devcluster.process import ServerProcess, is_listening
-from zkconsumer.devcluster.servers import Broker, ZooKeeperServer
+from zkconsumer.devcluster.servers import BrokerServer, ZooKeeperServer
 from zkconsumer.errors import RetriableError
 
 from .queries import START, kill, runners
@@ -414,7 +414,7 @@ class Chaos:
         """Restart or pause ZooKeeper or a broker, one at a time."""
         rng = self._random("servers")
         zookeeper, brokers = self._cluster.zookeeper, self._cluster.brokers
-        servers: list[Broker | ZooKeeperServer] = [zookeeper, zookeeper, *brokers]
+        servers: list[BrokerServer | ZooKeeperServer] = [zookeeper, zookeeper, *brokers]
         for _ in range(self._extent.bounces):
             yield from self._pause(rng, 3, 15)
             if not self._active_killers:
@@ -436,16 +436,16 @@ class Chaos:
             yield from until(lambda: self._load.written > written, 120, lambda: f"{server.name} serves again")
             self.log(f"{server.name}: serves again")
 
-    def _start_server(self, server: Broker | ZooKeeperServer) -> Steps:
-        if isinstance(server, Broker):
+    def _start_server(self, server: BrokerServer | ZooKeeperServer) -> Steps:
+        if isinstance(server, BrokerServer):
             yield from until(lambda: self._is_unregistered(server), 30, lambda: f"the session of {server.name} ends")
-        port = server.endpoint.port if isinstance(server, Broker) else server.port
+        port = server.endpoint.port if isinstance(server, BrokerServer) else server.port
         server.start(wait=False)
         yield from until(
             lambda: server.is_running and is_listening(port), 60, lambda: f"{server.name} is back; {server.log_end()}"
         )
 
-    def _is_unregistered(self, broker: Broker) -> bool:
+    def _is_unregistered(self, broker: BrokerServer) -> bool:
         try:
             return self._zk.exists(f"/brokers/ids/{broker.node}") is None
         except KazooException:

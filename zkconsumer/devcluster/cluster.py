@@ -14,7 +14,7 @@ from zkconsumer.devcluster.admin import Admin
 from zkconsumer.devcluster.data_directory import DataDirectory, delete_abandoned
 from zkconsumer.devcluster.process import free_port, is_listening
 from zkconsumer.devcluster.servers import (
-    Broker,
+    BrokerServer,
     ZooKeeperServer,
     is_kraft,
     kafka_jars,
@@ -133,7 +133,7 @@ class DevCluster(_Client):
         broker_port: int | None = None,
     ) -> None:
         self.kafka = kafka
-        self.brokers: list[Broker] = []
+        self.brokers: list[BrokerServer] = []
         self.zookeeper: ZooKeeperServer
         self._count = brokers
         self._chroot = chroot

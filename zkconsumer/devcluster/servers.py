@@ -182,7 +182,7 @@ class ZooKeeperServer(ServerProcess):
             return False
 
 
-class Broker(ServerProcess):
+class BrokerServer(ServerProcess):
     """A Kafka broker.
 
     Args:
@@ -241,7 +241,7 @@ def _listener(version: str, port: int) -> dict[str, object]:
 
 def zookeeper_brokers(
     ports: Sequence[int], folder: Path, version: str, zookeeper_connect: str, extra: Mapping[str, object]
-) -> list[Broker]:
+) -> list[BrokerServer]:
     """Create brokers in ZooKeeper mode, one per port. They are not started."""
     brokers = []
     for node, port in enumerate(ports):
@@ -254,11 +254,11 @@ def zookeeper_brokers(
             "log.dirs": folder / f"broker-{node}-data",
             **extra,
         }
-        brokers.append(Broker(node, port, folder, version, properties))
+        brokers.append(BrokerServer(node, port, folder, version, properties))
     return brokers
 
 
-def kraft_brokers(ports: Sequence[int], folder: Path, version: str, extra: Mapping[str, object]) -> list[Broker]:
+def kraft_brokers(ports: Sequence[int], folder: Path, version: str, extra: Mapping[str, object]) -> list[BrokerServer]:
     """Create brokers in KRaft mode, one per port, and format their storage. They are not started.
 
     The first broker is also the controller.
@@ -279,7 +279,7 @@ def kraft_brokers(ports: Sequence[int], folder: Path, version: str, extra: Mappi
             "log.dirs": folder / f"broker-{node}-data",
             **extra,
         }
-        brokers.append(Broker(node, port, folder, version, properties))
+        brokers.append(BrokerServer(node, port, folder, version, properties))
         format_storage = java_command(
             "128m",
             resolve(kafka_coordinate(version)),
