@@ -69,14 +69,14 @@ class BrokerClient:
         self._cluster.close()
 
 
-class Client(Protocol):
+class SourceClient(Protocol):
     """A client that a source uses to plan its batches."""
 
     def close(self) -> None:
         """Close the connections."""
 
 
-C = TypeVar("C", bound=Client)
+C = TypeVar("C", bound=SourceClient)
 
 
 class ClientsBySource:
