@@ -15,7 +15,7 @@ from zkconsumer.rebalance.context import resolve_filter
 from zkconsumer.rebalance.ownership import _describe_owner
 from zkconsumer.zookeeper import registry
 from zkconsumer.zookeeper.registry import Registration
-from zkconsumer.zookeeper.znodes import Node
+from zkconsumer.zookeeper.znodes import Znode
 
 from .runner import MAX_MESSAGE, Fuzzer, Kind
 
@@ -197,7 +197,7 @@ def check_offset(_rng: random.Random, data: bytes) -> None:
 
 def check_owner(_rng: random.Random, data: bytes) -> None:
     for session in (0, 1):
-        described = _describe_owner(Node(data, 0, session, 0, 0, 0.0))
+        described = _describe_owner(Znode(data, 0, session, 0, 0, 0.0))
         assert described.isprintable()
         assert len(described) < MAX_MESSAGE
 

@@ -19,7 +19,7 @@ from zkconsumer.spark.driver import commits
 from zkconsumer.spark.driver.commits import PartitionChangedError, _commit_higher, _CommitCheck
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.zookeeper.registry import GroupPaths
-from zkconsumer.zookeeper.znodes import Node, Write
+from zkconsumer.zookeeper.znodes import Write, Znode
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 PATHS = GroupPaths("g")
@@ -39,7 +39,7 @@ class Store:
 
     def __init__(self, step: int, interfere: Callable[[Store], object]) -> None:
         self.step, self._interfere, self._operations = step, interfere, 0
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, Znode] = {}
         self.in_kafka: dict[TopicPartition, int] = {}
         self._zxid = 0
         self.znodes = self  # the session of ZooKeeperOffsets
@@ -53,7 +53,7 @@ class Store:
         before = self.nodes.get(path)
         created = self._zxid if before is None else before.created_zxid
         version = 0 if before is None else before.version + 1
-        self.nodes[path] = Node(data, version, 0, created, self._zxid, modified)
+        self.nodes[path] = Znode(data, version, 0, created, self._zxid, modified)
 
     def commit_all(self, offset: int, modified: float) -> None:
         for partition in RANGES:
@@ -65,7 +65,7 @@ class Store:
             self._interfere(self)
         self._operations += 1
 
-    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
         self._advance()
         return [self.nodes.get(path) for path in paths]
 

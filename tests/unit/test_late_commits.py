@@ -24,7 +24,7 @@ from zkconsumer.rebalance.membership import Membership
 from zkconsumer.rebalance.owned_partitions import OwnedPartitions
 from zkconsumer.rebalance.session_watch import SessionLostError, SessionWatch
 from zkconsumer.zookeeper.registry import GroupPaths
-from zkconsumer.zookeeper.znodes import Node, Write
+from zkconsumer.zookeeper.znodes import Write, Znode
 
 A = TopicPartition("t", 0)
 PARTITIONS = [TopicPartition("t", number) for number in range(3)]
@@ -56,11 +56,11 @@ class Ensemble:
         self.before_write: Callable[[], object] = lambda: None
         self.faults: list[str] = []
 
-    def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+    def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
         self.before_read()
         with self.lock:
             found = [self.znodes.get(path) for path in paths]
-            return [one and Node(b"%d" % one[0], one[1], 0, 1, 1, 0.0) for one in found]
+            return [one and Znode(b"%d" % one[0], one[1], 0, 1, 1, 0.0) for one in found]
 
     def write_many(self, groups: Sequence[Sequence[Write]]) -> list[int | None]:
         self.before_write()

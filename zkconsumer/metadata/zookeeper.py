@@ -17,7 +17,7 @@ from zkconsumer.message import Endpoint
 from zkconsumer.metadata.base import FoundTopics
 from zkconsumer.zookeeper import registry
 from zkconsumer.zookeeper.session import ZooKeeperSession
-from zkconsumer.zookeeper.znodes import Node
+from zkconsumer.zookeeper.znodes import Znode
 
 
 class ZooKeeperCluster:
@@ -120,6 +120,6 @@ class ZooKeeperCluster:
         """Do nothing: the ZooKeeper session is closed by its owner."""
 
 
-def _read_id(topic: str, node: Node) -> str:
+def _read_id(topic: str, node: Znode) -> str:
     topic_id = registry.parse_topic_id(topic, node.data)
     return f"zk-{node.created_zxid}" + (f",id-{topic_id}" if topic_id else "")

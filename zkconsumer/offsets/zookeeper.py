@@ -14,7 +14,7 @@ from zkconsumer.metadata.topic_id import created_zxid, is_same_topic
 from zkconsumer.offsets.base import OF_DELETED_TOPIC, LowerOffsetGuard
 from zkconsumer.zookeeper.registry import GroupPaths, format_offset, parse_offset
 from zkconsumer.zookeeper.session import ZooKeeperSession
-from zkconsumer.zookeeper.znodes import Node, Write
+from zkconsumer.zookeeper.znodes import Write, Znode
 
 
 class ZooKeeperOffsets:
@@ -99,7 +99,7 @@ class ZooKeeperOffsets:
         topic_id = self._topic_ids[partition]
         return self._stores_topic_ids and bool(topic_id) and created_zxid(topic_id) is None
 
-    def _is_of_deleted_topic(self, partition: TopicPartition, node: Node, id_node: Node | None) -> bool:
+    def _is_of_deleted_topic(self, partition: TopicPartition, node: Znode, id_node: Znode | None) -> bool:
         """Return whether an offset znode was written for a topic that was re-created afterwards."""
         topic_id = self._topic_ids[partition]
         if (created := created_zxid(topic_id)) is not None:

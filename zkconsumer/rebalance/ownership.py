@@ -17,7 +17,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.zookeeper.connection import BadVersion, NodeExists, NodeMissing
 from zkconsumer.zookeeper.registry import GroupPaths, Registration, consumer_of, is_thread_id, parse_owner
 from zkconsumer.zookeeper.session import ZooKeeperSession
-from zkconsumer.zookeeper.znodes import TRANSACTION_LIMIT, Node
+from zkconsumer.zookeeper.znodes import TRANSACTION_LIMIT, Znode
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Conflict:
         return f"{self.path} is still owned by {self.owner}"
 
 
-def _describe_owner(node: Node) -> str:
+def _describe_owner(node: Znode) -> str:
     """Describe a partition's owner based on its owner znode, whose content may not be a thread id."""
     content = parse_owner(node.data)
     owner = f"consumer {excerpt(consumer_of(content))}" if is_thread_id(content) else "another client"

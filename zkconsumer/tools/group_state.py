@@ -22,7 +22,7 @@ from zkconsumer.zookeeper.registry import (
     parse_partition_number,
 )
 from zkconsumer.zookeeper.session import ZooKeeperSession
-from zkconsumer.zookeeper.znodes import Node
+from zkconsumer.zookeeper.znodes import Znode
 
 #: Maximum number of characters kept from an owner znode; longer content is truncated. Thread ids are much shorter.
 _MAX_OWNER_LENGTH = 1000
@@ -153,7 +153,7 @@ def read(session: ZooKeeperSession, group: str) -> GroupState:
 
 def _partitions(
     session: ZooKeeperSession, parent: str, state: GroupState
-) -> Iterable[tuple[TopicPartition, str, Node]]:
+) -> Iterable[tuple[TopicPartition, str, Znode]]:
     for topic in session.znodes.children(parent) or ():
         for name, node in _children(session, f"{parent}/{topic}"):
             path = f"{parent}/{topic}/{name}"
@@ -165,7 +165,7 @@ def _partitions(
                 state.unreadable[path] = f"{path}: the name must be a partition number, got {excerpt(name)}"
 
 
-def _children(session: ZooKeeperSession, parent: str) -> list[tuple[str, Node]]:
+def _children(session: ZooKeeperSession, parent: str) -> list[tuple[str, Znode]]:
     names = session.znodes.children(parent) or []
     nodes = session.znodes.get_many([f"{parent}/{name}" for name in names])
     return [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]

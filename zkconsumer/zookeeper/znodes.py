@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Znode:
     """A znode's data and part of its stat structure.
 
     Attributes:
@@ -88,20 +88,20 @@ class Znodes:
     def _on_change(self, event: Any) -> None:  # called by kazoo's callback thread
         self._notify(event.path or "")
 
-    def get(self, path: str, *, watch: bool = False) -> Node | None:
+    def get(self, path: str, *, watch: bool = False) -> Znode | None:
         """Return a znode, or None if it does not exist. If ``watch`` is true, report its next change or deletion."""
         return self.get_many([path], watch=watch)[0]
 
-    def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[Node | None]:
+    def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[Znode | None]:
         """Return znodes as ``get`` does, but send all requests before waiting for the first response."""
         client = self._connection.connected_client()
         results = [client.get_async(path, self._on_change if watch else None) for path in paths]
-        nodes: list[Node | None] = []
+        nodes: list[Znode | None] = []
         for path, result in zip(paths, results, strict=True):
             try:
                 data, stat = self._connection.wait(result, path)
                 zxids = stat.czxid, stat.mzxid
-                nodes.append(Node(data or b"", stat.version, stat.ephemeralOwner, *zxids, stat.mtime / 1000))
+                nodes.append(Znode(data or b"", stat.version, stat.ephemeralOwner, *zxids, stat.mtime / 1000))
             except NodeMissing:
                 nodes.append(None)
         return nodes

@@ -25,7 +25,7 @@ from zkconsumer.spark.offset import BatchOffset, Ranges
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.threads import OwnedThread
 from zkconsumer.zookeeper.registry import GroupPaths, consumer_of, format_offset, parse_owner
-from zkconsumer.zookeeper.znodes import Node, Znodes
+from zkconsumer.zookeeper.znodes import Znode, Znodes
 
 _LISTENER = "zkconsumer.spark", "QueryListener"
 _SUCCEEDED = declare(
@@ -310,7 +310,7 @@ class _CommitCheck:
         offsets = self.znodes.get_many([self.paths.offset(partition) for partition in wanted])
         owners = self.znodes.get_many([self.paths.owner(partition) for partition in wanted])
 
-        def is_own(partition: TopicPartition, node: Node) -> bool:
+        def is_own(partition: TopicPartition, node: Znode) -> bool:
             return node.data in [format_offset(offsets[partition]) for offsets in own if partition in offsets]
 
         return {
