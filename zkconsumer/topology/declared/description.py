@@ -85,18 +85,18 @@ def _format_set(names: Any) -> str:
 
 
 @dataclass(eq=False, slots=True)
-class _Entry:
+class _TreeEntry:
     node: _Described
-    parent: _Entry | None = None
+    parent: _TreeEntry | None = None
     is_red: bool = True
-    sides: list[_Entry | None] = field(default_factory=lambda: [None, None])  # left, right
+    sides: list[_TreeEntry | None] = field(default_factory=lambda: [None, None])  # left, right
 
 
 class _SortedNodes:
     """Sorted nodes, ordered like ``java.util.TreeMap``: entries are not re-sorted if the size of a node changes."""
 
     def __init__(self) -> None:
-        self._root: _Entry | None = None
+        self._root: _TreeEntry | None = None
 
     def __iter__(self) -> Iterator[_Described]:
         return self._in_order(self._root)
@@ -115,14 +115,14 @@ class _SortedNodes:
                 return
             side = int((-node.size, node.node.name) > (-entry.node.size, entry.node.node.name))
             parent, entry = entry, entry.sides[side]
-        new = _Entry(node, parent)
+        new = _TreeEntry(node, parent)
         if parent is None:
             self._root = new
         else:
             parent.sides[side] = new
         self._balance(new)
 
-    def _balance(self, entry: _Entry) -> None:
+    def _balance(self, entry: _TreeEntry) -> None:
         while (parent := entry.parent) is not None and parent.is_red and (upper := parent.parent) is not None:
             side = int(upper.sides[1] is parent)
             uncle = upper.sides[1 - side]
@@ -140,7 +140,7 @@ class _SortedNodes:
         if self._root is not None:
             self._root.is_red = False
 
-    def _rotate(self, entry: _Entry, side: int) -> None:
+    def _rotate(self, entry: _TreeEntry, side: int) -> None:
         """Rotate the tree at ``entry`` toward ``side``: the child on the other side takes its place."""
         child = entry.sides[1 - side]
         assert child is not None
@@ -155,7 +155,7 @@ class _SortedNodes:
         child.sides[side] = entry
         entry.parent = child
 
-    def _in_order(self, entry: _Entry | None) -> Iterator[_Described]:
+    def _in_order(self, entry: _TreeEntry | None) -> Iterator[_Described]:
         if entry is not None:
             yield from self._in_order(entry.sides[0])
             yield entry.node

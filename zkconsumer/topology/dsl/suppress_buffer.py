@@ -30,7 +30,7 @@ _AFTER_ORDER = b"p"
 _FIXED_BYTES = 8 + 8 + 8 + 4
 
 
-class _Entry(NamedTuple):
+class _BufferedChange(NamedTuple):
     """A change with serialized values. ``size`` is its size in bytes, as computed by Kafka Streams."""
 
     prior: bytes | None
@@ -53,7 +53,7 @@ class SuppressBuffer(SerdeStore):
     def __init__(self, name: str, serdes: tuple[Serde, Serde], is_persistent: bool) -> None:
         super().__init__(name, serdes, is_persistent, "SuppressBuffer indexed by time")
         #: Updates since the last commit, by serialized key; None for an evicted change.
-        self._used: dict[bytes, tuple[int, _Entry] | None] = {}
+        self._used: dict[bytes, tuple[int, _BufferedChange] | None] = {}
         #: Serialized time and key of each change, sorted. Entries before ``_first`` were evicted.
         self._order: list[bytes] = []
         self._first = 0
@@ -112,7 +112,10 @@ class SuppressBuffer(SerdeStore):
         else:
             time_ms = found[0]
             self.bytes -= found[1].size
-        self._used[key] = time_ms, _Entry(prior, old, new, record.timestamp, Origin(metadata, list(headers)), size)
+        self._used[key] = (
+            time_ms,
+            _BufferedChange(prior, old, new, record.timestamp, Origin(metadata, list(headers)), size),
+        )
         self.bytes += size
 
     def evict_while(self, condition: Callable[[], bool], emit: Callable[[Record, RecordMetadata], None]) -> None:
@@ -143,14 +146,14 @@ class SuppressBuffer(SerdeStore):
     def _decode(self, data: bytes | None) -> Any:
         return None if data is None else self._deserialize_value(data)
 
-    def _find(self, key: bytes) -> tuple[int, _Entry] | None:
+    def _find(self, key: bytes) -> tuple[int, _BufferedChange] | None:
         """Return the time and the buffered change of ``key``, or None if there is none."""
         if key in self._used:
             return self._used[key]
         data = self._map.get(_CHANGE + key)
         return None if data is None else _decode(data)
 
-    def _get(self, key: bytes) -> tuple[int, _Entry]:
+    def _get(self, key: bytes) -> tuple[int, _BufferedChange]:
         found = self._find(key)
         assert found is not None
         return found
@@ -163,14 +166,14 @@ class SuppressBuffer(SerdeStore):
         self._used.clear()
 
 
-def _encode(time_ms: int, entry: _Entry) -> bytes:
+def _encode(time_ms: int, entry: _BufferedChange) -> bytes:
     values = (b"" if one is None else b"\1" + one for one in (entry.prior, entry.old, entry.new))
     parts = (entry.origin.encode(), *values)
     times = _TIMES.pack(time_ms, entry.timestamp, entry.size)
     return times + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
 
-def _decode(data: bytes) -> tuple[int, _Entry]:
+def _decode(data: bytes) -> tuple[int, _BufferedChange]:
     position, parts = _TIMES.size, []
     time_ms, timestamp, size = _TIMES.unpack_from(data)
     while position < len(data):
@@ -179,7 +182,7 @@ def _decode(data: bytes) -> tuple[int, _Entry]:
         parts.append(data[position : position + length])
         position += length
     prior, old, new = (part[1:] if part else None for part in parts[1:])
-    return time_ms, _Entry(prior, old, new, timestamp, Origin.decode(parts[0]), size)
+    return time_ms, _BufferedChange(prior, old, new, timestamp, Origin.decode(parts[0]), size)
 
 
 def build_suppress_buffer(name: str, key: Serde | None, value: Serde | None) -> StoreBuilder:
