@@ -172,7 +172,7 @@ class _Server(ThreadingHTTPServer):
         self._connections = ConnectionThreads(on_failure)
         self._thread = OwnedThread(self.serve_forever, "zkconsumer-health-server", on_failure)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), _Handler)
+        super().__init__((host, port), _RequestHandler)
 
     def start(self) -> None:
         """Start the thread that accepts connections."""
@@ -218,7 +218,7 @@ class _Server(ThreadingHTTPServer):
             self._on_failure(error)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _RequestHandler(BaseHTTPRequestHandler):
     """Handles one HTTP request."""
 
     server: _Server

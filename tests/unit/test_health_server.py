@@ -187,7 +187,7 @@ def test_slow_client_does_not_block_others(server: HealthServer) -> None:
 
 
 def test_silent_client_is_disconnected(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zkconsumer.health_server._Handler.timeout", 0.1)
+    monkeypatch.setattr("zkconsumer.health_server._RequestHandler.timeout", 0.1)
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
         assert silent.recv(1) == b""
 
