@@ -98,7 +98,7 @@ def _measure(options: argparse.Namespace, config: ConsumerConfig) -> None:
     ):
         streams = consumer.create_message_streams({options.topic: options.threads})[options.topic]
         start, started_at = time.time(), time.monotonic()
-        readers = [_Reader(options, stream, number, started_at) for number, stream in enumerate(streams)]
+        readers = [_StreamReader(options, stream, number, started_at) for number, stream in enumerate(streams)]
         running = [pool.submit(reader.run) for reader in readers]
         try:
             _wait(options, running, readers)
@@ -111,7 +111,7 @@ def _measure(options: argparse.Namespace, config: ConsumerConfig) -> None:
         _print(options, _SUMMARY, first, last, megabytes, megabytes / duration_s, messages, messages / duration_s)
 
 
-def _wait(options: argparse.Namespace, running: list[futures.Future[None]], readers: list[_Reader]) -> None:
+def _wait(options: argparse.Namespace, running: list[futures.Future[None]], readers: list[_StreamReader]) -> None:
     """Wait until all readers have finished, and raise their first error; on a terminal, show the number of messages."""
     waiting = set(running)
     with terminal.show_progress("messages", options.messages * options.threads) as update:
@@ -135,7 +135,7 @@ def _properties(options: argparse.Namespace) -> dict[str, object]:
     }
 
 
-class _Reader:
+class _StreamReader:
     """Consumes one stream in a separate thread.
 
     Attributes:
