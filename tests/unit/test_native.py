@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
+import weakref
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 import zkconsumer
+from zkconsumer.fetcher import _decode
+from zkconsumer.topology import _loop
+from zkconsumer.topology.stores import _pages
 from zkconsumer.version import explain_missing_module
 
 
@@ -26,6 +36,22 @@ def test_c_modules_return_new_references_on_all_versions() -> None:
     """From Python 3.12 on, ``Py_RETURN_NONE`` returns a borrowed reference, which Python 3.11 releases."""
     for path in Path(zkconsumer.__file__).parent.rglob("*.[ch]"):
         assert not re.search(r"Py_RETURN_[A-Z]", path.read_text()), path
+
+
+@pytest.mark.parametrize("module", [_decode, _loop, _pages], ids=["decode", "loop", "pages"])
+def test_further_instance_of_c_module_is_freed(module: ModuleType) -> None:
+    spec = spec_from_loader(module.__name__, ExtensionFileLoader(module.__name__, str(module.__file__)))
+    assert spec is not None
+    assert spec.loader is not None
+    instance = module_from_spec(spec)
+    spec.loader.exec_module(instance)
+    assert instance is not module
+    reference = weakref.ref(instance)
+
+    del instance
+    gc.collect()
+
+    assert reference() is None
 
 
 def test_environment_selects_maps_in_python() -> None:

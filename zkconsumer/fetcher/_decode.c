@@ -832,7 +832,9 @@ static PyObject *crc32c(PyObject *self, PyObject *args) {
     return PyLong_FromUnsignedLong(crc);
 }
 
-static PyMethodDef methods[] = {
+/* ---- the module ------------------------------------------------------------------------------- */
+
+static PyMethodDef functions[] = {
     {"crc32c", crc32c, METH_VARARGS, crc32c_doc},
     {"decode", decode, METH_VARARGS, decode_doc},
     {"measure", measure, METH_VARARGS, measure_doc},
@@ -843,16 +845,24 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {
-    PyModuleDef_HEAD_INIT, "zkconsumer.fetcher._decode", "Compiled decoder; see decode_py.", -1, methods,
-    NULL, NULL, NULL, NULL,
-};
-
-PyMODINIT_FUNC PyInit__decode(void) {
+/* Fills the tables when the first interpreter of the process imports the module. Later imports must not write them, because
+ * other threads can be reading them without the GIL. */
+static int execute(PyObject *Py_UNUSED(object)) {
+    static int has_tables;
+    if (has_tables) return 0;
     make_crc_tables();
 #ifdef HAVE_SSE42_CRC
     make_lane_shift();
     has_sse42 = __builtin_cpu_supports("sse4.2");
 #endif
-    return PyModule_Create(&module);
+    has_tables = 1;
+    return 0;
 }
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_decode", "Compiled decoder; see decode_py.", 0, functions, slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__decode(void) { return PyModuleDef_Init(&definition); }
