@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JARS := $(VENV)/.jars
 COMPILED := zkconsumer/fetcher/_decode.c zkconsumer/topology/loop/_loop.c zkconsumer/topology/stores/_pages.c
+HEADERS := zkconsumer/_bytes.h zkconsumer/_tuples.h zkconsumer/topology/loop/_codecs.h
 # Number of test processes: more than cores, because tests mostly wait for servers.
 WORKERS ?= 4
 # Without this, Python would compile all modules again in each of the hundreds of processes that the tests start.
@@ -92,7 +93,7 @@ $(JARS): $(READY) zkconsumer/devcluster/pins.json
 	touch $@
 
 # The installed Java is used if it is new enough; otherwise a wheel provides one.
-$(READY): setup.cfg setup.py pyproject.toml constraints.txt $(COMPILED) zkconsumer/topology/loop/_codecs.h zkconsumer/_tuples.h
+$(READY): setup.cfg setup.py pyproject.toml constraints.txt $(COMPILED) $(HEADERS)
 	@echo "Installing pyspark and the other requirements into $(VENV); it takes one to five minutes."
 	@$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'

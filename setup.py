@@ -19,7 +19,7 @@ def extension(module: str) -> Extension:
     return Extension(
         module,
         sources=[f"{module.replace('.', '/')}.c"],
-        depends=["zkconsumer/_tuples.h", "zkconsumer/topology/loop/_codecs.h"],
+        depends=["zkconsumer/_bytes.h", "zkconsumer/_tuples.h", "zkconsumer/topology/loop/_codecs.h"],
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         extra_compile_args=["-O3", "-Wall", "-Wextra", "-std=c11"],
         py_limited_api=True,

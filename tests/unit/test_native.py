@@ -16,7 +16,7 @@ import pytest
 
 import zkconsumer
 from zkconsumer.fetcher import _decode
-from zkconsumer.topology import _loop
+from zkconsumer.topology.loop import _loop
 from zkconsumer.topology.stores import _pages
 from zkconsumer.version import explain_missing_module
 

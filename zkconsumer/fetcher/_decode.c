@@ -19,6 +19,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../_bytes.h"
 #include "../_tuples.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -39,23 +40,6 @@ enum {
 enum { CODEC_MASK = 0x07, LOG_APPEND = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 enum { CHECK_CRC = 1, SPLIT_TRANSACTIONS = 2 };
 
-static uint16_t get16(const uint8_t *p) { return (uint16_t)((p[0] << 8) | p[1]); }
-static uint32_t get32(const uint8_t *p) {
-    uint32_t v;
-    memcpy(&v, p, 4);
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    v = __builtin_bswap32(v);
-#endif
-    return v;
-}
-static uint64_t get64(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    v = __builtin_bswap64(v);
-#endif
-    return v;
-}
 /* Unsigned arithmetic, because offsets in corrupt input may overflow, and signed overflow is undefined. */
 static int64_t add64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static int64_t sub64(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
@@ -83,7 +67,7 @@ static void make_crc_tables(void) {
 static uint32_t crc_by_table(int kind, uint32_t crc, const uint8_t *p, size_t n) {
     uint32_t(*t)[256] = crc_table[kind];
     for (; n >= 8; n -= 8, p += 8) {
-        uint32_t low = crc ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+        uint32_t low = crc ^ load_little32(p);
         crc = t[7][low & 0xFF] ^ t[6][(low >> 8) & 0xFF] ^ t[5][(low >> 16) & 0xFF] ^ t[4][low >> 24] ^
               t[3][p[4]] ^ t[2][p[5]] ^ t[1][p[6]] ^ t[0][p[7]];
     }
@@ -110,23 +94,17 @@ static uint32_t over_lane(uint32_t crc) {
 }
 
 __attribute__((target("sse4.2"))) static uint32_t crc32c_sse42(uint32_t crc, const uint8_t *p, size_t n) {
-    uint64_t a = crc, v, w, x;
+    uint64_t a = crc;
     for (; n >= 3 * LANE; n -= 3 * LANE, p += 3 * LANE) {
         uint64_t b = 0, c = 0;
         for (size_t i = 0; i < LANE; i += 8) {
-            memcpy(&v, p + i, 8);
-            memcpy(&w, p + LANE + i, 8);
-            memcpy(&x, p + 2 * LANE + i, 8);
-            a = __builtin_ia32_crc32di(a, v);
-            b = __builtin_ia32_crc32di(b, w);
-            c = __builtin_ia32_crc32di(c, x);
+            a = __builtin_ia32_crc32di(a, load64(p + i));
+            b = __builtin_ia32_crc32di(b, load64(p + LANE + i));
+            c = __builtin_ia32_crc32di(c, load64(p + 2 * LANE + i));
         }
         a = over_lane(over_lane((uint32_t)a) ^ (uint32_t)b) ^ (uint32_t)c;
     }
-    for (; n >= 8; n -= 8, p += 8) {
-        memcpy(&v, p, 8);
-        a = __builtin_ia32_crc32di(a, v);
-    }
+    for (; n >= 8; n -= 8, p += 8) a = __builtin_ia32_crc32di(a, load64(p));
     uint32_t r = (uint32_t)a;
     while (n--) r = __builtin_ia32_crc32qi(r, *p++);
     return r;
@@ -139,11 +117,7 @@ static uint32_t crc32c_of(const uint8_t *p, size_t n) {
 #if defined(HAVE_SSE42_CRC)
     if (has_sse42) return ~crc32c_sse42(crc, p, n);
 #elif defined(HAVE_ARM_CRC)
-    for (; n >= 8; n -= 8, p += 8) {
-        uint64_t v;
-        memcpy(&v, p, 8);
-        crc = __crc32cd(crc, v);
-    }
+    for (; n >= 8; n -= 8, p += 8) crc = __crc32cd(crc, load64(p));
     while (n--) crc = __crc32cb(crc, *p++);
     return ~crc;
 #endif
@@ -167,7 +141,7 @@ typedef struct {
 static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
     Entry e = {0};
     if (left < MAGIC_AT + 1) return e;
-    int32_t size = (int32_t)get32(p + 8);
+    int32_t size = (int32_t)load_big32(p + 8);
     e.magic = (int8_t)p[MAGIC_AT];
     if (e.magic < 0 || e.magic > 2) {
         e.reason = "unknown message format";
@@ -181,19 +155,19 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
     e.size = (size_t)size + LOG_OVERHEAD;
     if (e.size > left) return e;
     e.complete = 1;
-    e.base_offset = (int64_t)get64(p);
+    e.base_offset = (int64_t)load_big64(p);
     e.producer_id = -1;
     if (e.magic == 2) {
-        if (check_crc && crc32c_of(p + 21, e.size - 21) != get32(p + 17)) {
+        if (check_crc && crc32c_of(p + 21, e.size - 21) != load_big32(p + 17)) {
             e.reason = "CRC does not match";
             return e;
         }
-        e.attributes = get16(p + 21);
-        int32_t last_delta = (int32_t)get32(p + 23);
-        e.first_timestamp = (int64_t)get64(p + 27);
-        e.max_timestamp = (int64_t)get64(p + 35);
-        e.producer_id = (int64_t)get64(p + 43);
-        e.count = (int32_t)get32(p + 57);
+        e.attributes = load_big16(p + 21);
+        int32_t last_delta = (int32_t)load_big32(p + 23);
+        e.first_timestamp = (int64_t)load_big64(p + 27);
+        e.max_timestamp = (int64_t)load_big64(p + 35);
+        e.producer_id = (int64_t)load_big64(p + 43);
+        e.count = (int32_t)load_big32(p + 57);
         e.payload = BATCH_HEADER;
         e.next_offset = add64(e.base_offset, (int64_t)last_delta + 1);
         if (last_delta < 0) e.reason = "negative last offset delta";
@@ -202,7 +176,7 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
             e.reason = "record count exceeds the batch size";
         return e;
     }
-    if (check_crc && crc32_of(p + 16, e.size - 16) != get32(p + 12)) {
+    if (check_crc && crc32_of(p + 16, e.size - 16) != load_big32(p + 12)) {
         e.reason = "CRC does not match";
         return e;
     }
@@ -212,17 +186,17 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
     size_t at = 18;
     e.first_timestamp = e.max_timestamp = -1;
     if (e.magic == 1) {
-        e.first_timestamp = e.max_timestamp = (int64_t)get64(p + at);
+        e.first_timestamp = e.max_timestamp = (int64_t)load_big64(p + at);
         at += 8;
     }
-    int32_t key = (int32_t)get32(p + at);
+    int32_t key = (int32_t)load_big32(p + at);
     at += 4;
     if (key < -1 || (size_t)(key < 0 ? 0 : key) > e.size - at - 4) {
         e.reason = "key length is out of range";
         return e;
     }
     at += (size_t)(key < 0 ? 0 : key);
-    int32_t value = (int32_t)get32(p + at);
+    int32_t value = (int32_t)load_big32(p + at);
     at += 4;
     if (value < -1 || (size_t)(value < 0 ? 0 : value) != e.size - at)
         e.reason = "value length does not match the message size";
@@ -327,7 +301,7 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
     int64_t lowest = first_offset, position = from_offset; /* limits for the current entry */
     int64_t lowest_of_last = lowest, position_of_last = position, span_of_last = 0;
     while (end - at >= 8) {
-        int64_t offset = (int64_t)get64(base + at);
+        int64_t offset = (int64_t)load_big64(base + at);
         Entry e = read_entry(base + at, end - at, 0);
         if (at && offset < position) {
             int may_be_right = last_at ? sub64(offset, span_of_last) >= lowest_of_last
@@ -519,8 +493,8 @@ static Py_ssize_t decode_messages(const uint8_t *base, size_t at, size_t end, in
         State before = c->at;
         if (!e.complete || e.reason || e.magic > 1 || (e.attributes & CODEC_MASK)) return (Py_ssize_t)at;
         size_t key_at = e.magic == 1 ? 30 : 22;
-        int32_t key_size = (int32_t)get32(p + key_at - 4);
-        int32_t value_size = (int32_t)get32(p + e.payload - 4);
+        int32_t key_size = (int32_t)load_big32(p + key_at - 4);
+        int32_t value_size = (int32_t)load_big32(p + e.payload - 4);
         int64_t offset = add64(e.base_offset, offset_shift);
         int append_time = wrapped_append_time || (e.attributes & LOG_APPEND);
         int type = e.magic == 0 ? -1 : append_time ? 1 : 0;
@@ -556,8 +530,6 @@ static int get_buffers(PyObject *tuple, Py_buffer *views, int n) {
         }
     return 1;
 }
-
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Capacity of a binary column in rows: n rows need n + 1 offsets and n validity bits. */
 static size_t bytes_rows(const Py_buffer *offsets, const Py_buffer *validity) {

@@ -5,44 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../../_bytes.h"
 #include "../../_tuples.h"
 
 enum { OTHER, BYTES, STRING, INTEGER, LONG, DOUBLE, TIMESTAMPED = 16 }; /* serdes.Codec */
-
-typedef struct {
-    const uint8_t *at;
-    size_t size;
-} Slice;
-
-static inline uint32_t load32(const uint8_t *p) {
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return v;
-}
-
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-static inline uint32_t big32(uint32_t v) { return __builtin_bswap32(v); }
-static inline uint64_t big64(uint64_t v) { return __builtin_bswap64(v); }
-#else
-static inline uint32_t big32(uint32_t v) { return v; }
-static inline uint64_t big64(uint64_t v) { return v; }
-#endif
-
-static inline uint64_t load_big64(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return big64(v);
-}
-
-static inline void store_big64(uint8_t *p, uint64_t v) {
-    v = big64(v);
-    memcpy(p, &v, 8);
-}
-
-static inline void store_big32(uint8_t *p, uint32_t v) {
-    v = big32(v);
-    memcpy(p, &v, 4);
-}
 
 /* Convert an int between minimum and maximum. Return 0 for any other object. */
 static inline int parse_integer(PyObject *object, int64_t minimum, int64_t maximum, int64_t *number) {
@@ -108,7 +74,7 @@ static inline PyObject *decode_object(int codec, Slice data) {
         if (!text && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) PyErr_Clear();
         return text;
     case INTEGER:
-        return data.size == 4 ? PyLong_FromLong((int32_t)big32(load32(data.at))) : NULL;
+        return data.size == 4 ? PyLong_FromLong((int32_t)load_big32(data.at)) : NULL;
     case LONG:
         return data.size == 8 ? PyLong_FromLongLong((int64_t)load_big64(data.at)) : NULL;
     case DOUBLE:

@@ -50,23 +50,10 @@ typedef struct {
 
 /* ---- bytes ------------------------------------------------------------------------------------ */
 
-static void store32(uint8_t *p, uint32_t v) { memcpy(p, &v, 4); }
-
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-static uint32_t little32(uint32_t v) { return v; }
-#else
-static uint32_t little32(uint32_t v) { return __builtin_bswap32(v); }
-#endif
-
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
-
 static int equal(Slice a, Slice b) {
     if (a.size != b.size) return 0;
     if (a.size != 8) return a.size == 0 || memcmp(a.at, b.at, a.size) == 0;
-    uint64_t v, w;
-    memcpy(&v, a.at, 8);
-    memcpy(&w, b.at, 8);
-    return v == w;
+    return load64(a.at) == load64(b.at);
 }
 
 static int compare(Slice a, Slice b) {
@@ -84,7 +71,7 @@ static size_t common(Slice a, Slice b) {
 
 /* Return the four bytes after the first `skip` bytes as a number, padded with zeros. */
 static uint32_t prefix32(Slice key, size_t skip) {
-    if (key.size >= skip + 4) return big32(load32(key.at + skip));
+    if (key.size >= skip + 4) return load_big32(key.at + skip);
     uint32_t v = 0;
     for (size_t i = skip; i < skip + 4; i++) v = v << 8 | (i < key.size ? key.at[i] : 0u);
     return v;
@@ -409,17 +396,17 @@ static PyObject *encode_page(const Page *page) {
     uint8_t *head = (uint8_t *)PyBytes_AsString(data), *sizes = head + HEAD_BYTES;
     uint8_t *at = sizes + LENGTHS_BYTES * page->count;
     head[0] = FORMAT;
-    store32(head + 1, little32((uint32_t)page->count));
+    store_little32(head + 1, (uint32_t)page->count);
     for (size_t i = 0; i < page->count; i++) {
         Slice key = key_at(page, i);
-        store32(sizes, little32((uint32_t)key.size));
+        store_little32(sizes, (uint32_t)key.size);
         memcpy(at, key.at, key.size);
         sizes += 4;
         at += key.size;
     }
     for (size_t i = 0; i < page->count; i++) {
         Slice value = value_of(entry_at(page, i));
-        store32(sizes, little32((uint32_t)value.size));
+        store_little32(sizes, (uint32_t)value.size);
         memcpy(at, value.at, value.size);
         sizes += 4;
         at += value.size;
@@ -430,7 +417,7 @@ static PyObject *encode_page(const Page *page) {
 /* Return whether the lengths in an encoded page add up to its size. */
 static int sizes_match(Slice data, size_t count) {
     uint64_t bytes = HEAD_BYTES + LENGTHS_BYTES * (uint64_t)count; /* cannot overflow: lengths have 32 bits */
-    for (size_t i = 0; i < 2 * count; i++) bytes += little32(load32(data.at + HEAD_BYTES + 4 * i));
+    for (size_t i = 0; i < 2 * count; i++) bytes += load_little32(data.at + HEAD_BYTES + 4 * i);
     return bytes == data.size;
 }
 
@@ -438,18 +425,18 @@ static int sizes_match(Slice data, size_t count) {
  * corrupt, and -1 if an error was set. */
 static int decode_page(Page *page, Slice data, const Slice *stop) {
     if (data.size < HEAD_BYTES || data.at[0] != FORMAT) return 0;
-    size_t count = little32(load32(data.at + 1));
+    size_t count = load_little32(data.at + 1);
     if (count > (data.size - HEAD_BYTES) / LENGTHS_BYTES || !sizes_match(data, count)) return 0;
     Page decoded;
     if (allocate(&decoded, data.size - HEAD_BYTES, count) < 0) return -1;
     const uint8_t *key_sizes = data.at + HEAD_BYTES, *value_sizes = key_sizes + 4 * count;
     const uint8_t *key = value_sizes + 4 * count, *value = key;
-    for (size_t i = 0; i < count; i++) value += little32(load32(key_sizes + 4 * i));
+    for (size_t i = 0; i < count; i++) value += load_little32(key_sizes + 4 * i);
     Slice before = first_key_of(page);
     int is_valid = 1;
     for (size_t i = 0; i < count && is_valid; i++) {
-        Slice slice = {key, little32(load32(key_sizes + 4 * i))};
-        Encoded content = {{0}, 0, {value, little32(load32(value_sizes + 4 * i))}, NULL};
+        Slice slice = {key, load_little32(key_sizes + 4 * i)};
+        Encoded content = {{0}, 0, {value, load_little32(value_sizes + 4 * i)}, NULL};
         int order = compare(slice, before);
         is_valid = order > 0 || (order == 0 && i == 0);
         decoded.index[i] = append_entry(&decoded, slice, &content);
