@@ -38,8 +38,15 @@ def test_c_modules_return_new_references_on_all_versions() -> None:
         assert not re.search(r"Py_RETURN_[A-Z]", path.read_text()), path
 
 
+def test_c_methods_need_no_other_casts() -> None:
+    """A call through a pointer of another function type is undefined."""
+    for path in Path(zkconsumer.__file__).parent.rglob("*.c"):
+        for flags in re.findall(r"\(void \(\*\)\(void\)\)\w+, ([^,]*)", path.read_text()):
+            assert re.search("METH_(FASTCALL|KEYWORDS)", flags), f"{path}: {flags}"
+
+
 @pytest.mark.parametrize("module", [_decode, _loop, _pages], ids=["decode", "loop", "pages"])
-def test_further_instance_of_c_module_is_freed(module: ModuleType) -> None:
+def test_second_instance_of_c_module_is_freed(module: ModuleType) -> None:
     spec = spec_from_loader(module.__name__, ExtensionFileLoader(module.__name__, str(module.__file__)))
     assert spec is not None
     assert spec.loader is not None

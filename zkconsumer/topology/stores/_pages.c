@@ -1234,7 +1234,8 @@ static PyObject *none_or_error(int done) {
     return Py_NewRef(Py_None);
 }
 
-static PyObject *map_get(PagedMap *self, PyObject *name) {
+static PyObject *map_get(PyObject *object, PyObject *name) {
+    PagedMap *self = (PagedMap *)object;
     Slice key;
     Place place;
     if (parse_bytes(name, "key", &key) < 0 || check_usable(self) < 0) return NULL;
@@ -1253,7 +1254,8 @@ static int count_arguments(const char *name, Py_ssize_t expected, Py_ssize_t giv
     return -1;
 }
 
-static PyObject *map_put(PagedMap *self, PyObject *const *args, Py_ssize_t nargs) {
+static PyObject *map_put(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
+    PagedMap *self = (PagedMap *)object;
     Slice key;
     Encoded value = {{0}, 0, {NULL, 0}, NULL};
     if (count_arguments("put", 2, nargs) < 0 || parse_bytes(args[0], "key", &key) < 0 ||
@@ -1262,7 +1264,8 @@ static PyObject *map_put(PagedMap *self, PyObject *const *args, Py_ssize_t nargs
     return none_or_error(put(self, key, &value));
 }
 
-static PyObject *map_delete(PagedMap *self, PyObject *name) {
+static PyObject *map_delete(PyObject *object, PyObject *name) {
+    PagedMap *self = (PagedMap *)object;
     Slice key;
     PyObject *old;
     if (parse_bytes(name, "key", &key) < 0 || check_writable(self) < 0) return NULL;
@@ -1271,7 +1274,8 @@ static PyObject *map_delete(PagedMap *self, PyObject *name) {
     return old;
 }
 
-static PyObject *map_scan(PagedMap *self, PyObject *args, PyObject *kwargs) {
+static PyObject *map_scan(PyObject *object, PyObject *args, PyObject *kwargs) {
+    PagedMap *self = (PagedMap *)object;
     static char *names[] = {"start", "stop", "reverse", NULL};
     PyObject *start = NULL, *stop = Py_None;
     int is_reverse = 0;
@@ -1288,7 +1292,8 @@ static PyObject *map_scan(PagedMap *self, PyObject *args, PyObject *kwargs) {
     return found;
 }
 
-static PyObject *map_discard(PagedMap *self, PyObject *const *args, Py_ssize_t nargs) {
+static PyObject *map_discard(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
+    PagedMap *self = (PagedMap *)object;
     Slice start, stop;
     if (count_arguments("discard", 2, nargs) < 0 || parse_bytes(args[0], "start", &start) < 0 ||
         parse_bytes(args[1], "stop", &stop) < 0 || check_writable(self) < 0)
@@ -1296,8 +1301,8 @@ static PyObject *map_discard(PagedMap *self, PyObject *const *args, Py_ssize_t n
     return none_or_error(discard(self, start, stop));
 }
 
-static PyObject *map_collect_changes(PagedMap *self, PyObject *unused) {
-    (void)unused;
+static PyObject *map_collect_changes(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    PagedMap *self = (PagedMap *)object;
     if (check_usable(self) < 0) return NULL;
     if (!self->pages || !(self->changed.first || self->is_directory_changed)) return PyDict_New();
     self->busy = 1;
@@ -1318,7 +1323,8 @@ static int call_pages(PagedMap *self, int method, PyObject *changes) {
     return is_needed < 0 || (is_needed && !result) ? -1 : 0;
 }
 
-static PyObject *map_write(PagedMap *self, PyObject *changes) {
+static PyObject *map_write(PyObject *object, PyObject *changes) {
+    PagedMap *self = (PagedMap *)object;
     if (check_usable(self) < 0 || call_pages(self, WRITE, changes) < 0) return NULL;
     Py_ssize_t pages = self->pages ? PyObject_Size(changes) : 0;
     if (pages < 0) return NULL;
@@ -1326,7 +1332,8 @@ static PyObject *map_write(PagedMap *self, PyObject *changes) {
     return Py_NewRef(Py_None);
 }
 
-static PyObject *map_finish_commit(PagedMap *self, PyObject *changes) {
+static PyObject *map_finish_commit(PyObject *object, PyObject *changes) {
+    PagedMap *self = (PagedMap *)object;
     if (check_usable(self) < 0 || call_pages(self, FINISH_COMMIT, changes) < 0) return NULL;
     self->busy = 1;
     PyObject *name = self->state->names[FINISH_COMMIT];
@@ -1348,8 +1355,8 @@ static PyObject *map_finish_commit(PagedMap *self, PyObject *changes) {
     return Py_NewRef(Py_None);
 }
 
-static PyObject *map_rollback(PagedMap *self, PyObject *unused) {
-    (void)unused;
+static PyObject *map_rollback(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    PagedMap *self = (PagedMap *)object;
     if (check_usable(self) < 0) return NULL;
     if (self->undo) return none_or_error(undo_changes(self));
     if (load(self) < 0) {
@@ -1362,21 +1369,23 @@ static PyObject *map_rollback(PagedMap *self, PyObject *unused) {
     return Py_NewRef(Py_None);
 }
 
-static PyObject *map_close(PagedMap *self, PyObject *unused) {
-    (void)unused;
+static PyObject *map_close(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    PagedMap *self = (PagedMap *)object;
     if (check_usable(self) < 0) return NULL;
     return none_or_error(close_map(self));
 }
 
-static PyObject *map_require_writable(PagedMap *self, PyObject *unused) {
-    (void)unused;
-    return none_or_error(check_writable(self));
+static PyObject *map_require_writable(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    return none_or_error(check_writable((PagedMap *)object));
 }
 
-static Py_ssize_t map_length(PagedMap *self) { return self->entries > 0 ? (Py_ssize_t)self->entries : 0; }
+static Py_ssize_t map_length(PyObject *object) {
+    PagedMap *self = (PagedMap *)object;
+    return self->entries > 0 ? (Py_ssize_t)self->entries : 0;
+}
 
-static PyObject *map_sizeof(PagedMap *self, PyObject *unused) {
-    (void)unused;
+static PyObject *map_sizeof(PyObject *object, PyObject *Py_UNUSED(unused)) {
+    PagedMap *self = (PagedMap *)object;
     size_t bytes = sizeof(PagedMap) + self->room * (sizeof(Page *) + sizeof(uint64_t));
     bytes += self->deleted_room * sizeof(int64_t);
     for (size_t i = 0; i < self->count; i++) {
@@ -1386,28 +1395,25 @@ static PyObject *map_sizeof(PagedMap *self, PyObject *unused) {
     return PyLong_FromSize_t(bytes);
 }
 
-static PyObject *map_memory_bytes(PagedMap *self, void *unused) {
-    (void)unused;
-    return PyLong_FromLongLong(self->memory_bytes);
+static PyObject *map_memory_bytes(PyObject *object, void *Py_UNUSED(unused)) {
+    return PyLong_FromLongLong(((PagedMap *)object)->memory_bytes);
 }
 
 /* Return the counter at the given offset in the PagedMap struct. */
-static PyObject *map_counter(PagedMap *self, void *offset) {
+static PyObject *map_counter(PyObject *object, void *offset) {
     int64_t number;
-    memcpy(&number, (const char *)self + (uintptr_t)offset, sizeof number);
+    memcpy(&number, (const char *)object + (uintptr_t)offset, sizeof number);
     return PyLong_FromLongLong(number);
 }
 
-static PyObject *map_is_read_only(PagedMap *self, void *unused) {
-    (void)unused;
-    return PyBool_FromLong(self->is_read_only);
+static PyObject *map_is_read_only(PyObject *object, void *Py_UNUSED(unused)) {
+    return PyBool_FromLong(((PagedMap *)object)->is_read_only);
 }
 
-static int map_set_read_only(PagedMap *self, PyObject *value, void *unused) {
-    (void)unused;
+static int map_set_read_only(PyObject *object, PyObject *value, void *Py_UNUSED(unused)) {
     int is_true = value ? PyObject_IsTrue(value) : -1;
     if (!value) PyErr_SetString(PyExc_AttributeError, "is_read_only cannot be deleted");
-    if (is_true >= 0) self->is_read_only = is_true;
+    if (is_true >= 0) ((PagedMap *)object)->is_read_only = is_true;
     return is_true < 0 ? -1 : 0;
 }
 
@@ -1464,8 +1470,9 @@ failed:
     return NULL;
 }
 
-static int map_traverse(PagedMap *self, visitproc visit, void *arg) {
-    Py_VISIT(Py_TYPE((PyObject *)self));
+static int map_traverse(PyObject *object, visitproc visit, void *arg) {
+    PagedMap *self = (PagedMap *)object;
+    Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->pages);
     Py_VISIT(self->undo);
     Py_VISIT(self->encoded);
@@ -1473,14 +1480,15 @@ static int map_traverse(PagedMap *self, visitproc visit, void *arg) {
 }
 
 /* Only the page store can be part of a reference cycle, and a finalizer may use the map after this call. */
-static int map_clear(PagedMap *self) {
-    Py_CLEAR(self->pages);
+static int map_clear(PyObject *object) {
+    Py_CLEAR(((PagedMap *)object)->pages);
     return 0;
 }
 
-static void map_dealloc(PagedMap *self) {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
-    PyObject_GC_UnTrack(self);
+static void map_dealloc(PyObject *object) {
+    PagedMap *self = (PagedMap *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
     for (size_t i = 0; i < self->count; i++) free_page(self->directory[i]);
     PyMem_Free(self->directory);
     PyMem_Free(self->prefixes);
@@ -1490,48 +1498,40 @@ static void map_dealloc(PagedMap *self) {
     Py_XDECREF(self->layout);
     Py_XDECREF(self->undo);
     Py_XDECREF(self->encoded);
-    PyObject_GC_Del(self);
+    PyObject_GC_Del(object);
     Py_DECREF(type);
 }
 
 static PyMethodDef map_methods[] = {
-    {"get", (PyCFunction)(void (*)(void))map_get, METH_O, "get($self, key, /)\n--\n\nSee pages.PagedMap.get."},
+    {"get", map_get, METH_O, "get($self, key, /)\n--\n\nSee pages.PagedMap.get."},
     {"put", (PyCFunction)(void (*)(void))map_put, METH_FASTCALL,
      "put($self, key, value, /)\n--\n\nSee pages.PagedMap.put."},
-    {"delete", (PyCFunction)(void (*)(void))map_delete, METH_O,
-     "delete($self, key, /)\n--\n\nSee pages.PagedMap.delete."},
+    {"delete", map_delete, METH_O, "delete($self, key, /)\n--\n\nSee pages.PagedMap.delete."},
     {"scan", (PyCFunction)(void (*)(void))map_scan, METH_VARARGS | METH_KEYWORDS,
      "scan($self, start=b'', stop=None, reverse=False)\n--\n\nSee pages.PagedMap.scan."},
     {"discard", (PyCFunction)(void (*)(void))map_discard, METH_FASTCALL,
      "discard($self, start, stop, /)\n--\n\nSee pages.PagedMap.discard."},
-    {"collect_changes", (PyCFunction)(void (*)(void))map_collect_changes, METH_NOARGS,
+    {"collect_changes", map_collect_changes, METH_NOARGS,
      "collect_changes($self, /)\n--\n\nSee pages.PagedMap.collect_changes."},
-    {"write", (PyCFunction)(void (*)(void))map_write, METH_O,
-     "write($self, changes, /)\n--\n\nSee pages.PagedMap.write."},
-    {"finish_commit", (PyCFunction)(void (*)(void))map_finish_commit, METH_O,
+    {"write", map_write, METH_O, "write($self, changes, /)\n--\n\nSee pages.PagedMap.write."},
+    {"finish_commit", map_finish_commit, METH_O,
      "finish_commit($self, changes, /)\n--\n\nSee pages.PagedMap.finish_commit."},
-    {"rollback", (PyCFunction)(void (*)(void))map_rollback, METH_NOARGS,
-     "rollback($self, /)\n--\n\nSee pages.PagedMap.rollback."},
-    {"close", (PyCFunction)(void (*)(void))map_close, METH_NOARGS,
-     "close($self, /)\n--\n\nSee pages.PagedMap.close."},
-    {"require_writable", (PyCFunction)(void (*)(void))map_require_writable, METH_NOARGS,
+    {"rollback", map_rollback, METH_NOARGS, "rollback($self, /)\n--\n\nSee pages.PagedMap.rollback."},
+    {"close", map_close, METH_NOARGS, "close($self, /)\n--\n\nSee pages.PagedMap.close."},
+    {"require_writable", map_require_writable, METH_NOARGS,
      "require_writable($self, /)\n--\n\nSee pages.PagedMap.require_writable."},
-    {"__sizeof__", (PyCFunction)(void (*)(void))map_sizeof, METH_NOARGS,
+    {"__sizeof__", map_sizeof, METH_NOARGS,
      "__sizeof__($self, /)\n--\n\nReturn the size of this object and its pages in bytes."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef map_attributes[] = {
-    {"is_read_only", (getter)(void (*)(void))map_is_read_only, (setter)(void (*)(void))map_set_read_only,
-     "Whether writes raise an error.", NULL},
-    {"memory_bytes", (getter)(void (*)(void))map_memory_bytes, NULL, "Encoded size of the pages in memory, in bytes.",
-     NULL},
-    {"gets", (getter)(void (*)(void))map_counter, NULL, "Number of gets and scans.", (void *)offsetof(PagedMap, gets)},
-    {"puts", (getter)(void (*)(void))map_counter, NULL, "Number of puts and deletes.",
-     (void *)offsetof(PagedMap, puts)},
-    {"pages_read", (getter)(void (*)(void))map_counter, NULL, "Number of entry pages that were read.",
-     (void *)offsetof(PagedMap, pages_read)},
-    {"pages_written", (getter)(void (*)(void))map_counter, NULL, "Number of pages that were written or deleted.",
+    {"is_read_only", map_is_read_only, map_set_read_only, "Whether writes raise an error.", NULL},
+    {"memory_bytes", map_memory_bytes, NULL, "Encoded size of the pages in memory, in bytes.", NULL},
+    {"gets", map_counter, NULL, "Number of gets and scans.", (void *)offsetof(PagedMap, gets)},
+    {"puts", map_counter, NULL, "Number of puts and deletes.", (void *)offsetof(PagedMap, puts)},
+    {"pages_read", map_counter, NULL, "Number of entry pages that were read.", (void *)offsetof(PagedMap, pages_read)},
+    {"pages_written", map_counter, NULL, "Number of pages that were written or deleted.",
      (void *)offsetof(PagedMap, pages_written)},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -1685,15 +1685,17 @@ static int put_object(SerdeMap *self, PagedMap *entries, Slice key, PyObject *ob
     return done < 0 ? -1 : 0;
 }
 
-static PyObject *serde_get(SerdeMap *self, PyObject *object) {
+static PyObject *serde_get(PyObject *object, PyObject *key) {
+    SerdeMap *self = (SerdeMap *)object;
     Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
-    Slice key;
+    Slice raw;
     PagedMap *entries = entries_of(self);
-    if (!entries || serialize_key(self, object, &encoded, &key) < 0) return NULL;
-    return get_object(self, entries, key, encoded.owner);
+    if (!entries || serialize_key(self, key, &encoded, &raw) < 0) return NULL;
+    return get_object(self, entries, raw, encoded.owner);
 }
 
-static PyObject *serde_put(SerdeMap *self, PyObject *const *args, Py_ssize_t nargs) {
+static PyObject *serde_put(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
+    SerdeMap *self = (SerdeMap *)object;
     Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
     Slice key;
     PagedMap *entries = entries_of(self);
@@ -1703,13 +1705,14 @@ static PyObject *serde_put(SerdeMap *self, PyObject *const *args, Py_ssize_t nar
     return none_or_error(done);
 }
 
-static PyObject *serde_delete(SerdeMap *self, PyObject *object) {
+static PyObject *serde_delete(PyObject *object, PyObject *key) {
+    SerdeMap *self = (SerdeMap *)object;
     Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
-    Slice key;
+    Slice raw;
     PyObject *old = NULL;
     PagedMap *entries = entries_of(self);
-    if (!entries || serialize_key(self, object, &encoded, &key) < 0) return NULL;
-    int done = check_writable(entries) < 0 ? -1 : delete(entries, key, &old);
+    if (!entries || serialize_key(self, key, &encoded, &raw) < 0) return NULL;
+    int done = check_writable(entries) < 0 ? -1 : delete(entries, raw, &old);
     Py_XDECREF(encoded.owner);
     if (done < 0) return NULL;
     if (!old) return Py_NewRef(Py_None);
@@ -1777,8 +1780,9 @@ static PyObject *serde_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     return (PyObject *)self;
 }
 
-static int serde_traverse(SerdeMap *self, visitproc visit, void *arg) {
-    Py_VISIT(Py_TYPE((PyObject *)self));
+static int serde_traverse(PyObject *object, visitproc visit, void *arg) {
+    SerdeMap *self = (SerdeMap *)object;
+    Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->entries);
     Py_VISIT(self->serialize_key);
     Py_VISIT(self->serialize_value);
@@ -1786,7 +1790,8 @@ static int serde_traverse(SerdeMap *self, visitproc visit, void *arg) {
     return 0;
 }
 
-static int serde_clear(SerdeMap *self) {
+static int serde_clear(PyObject *object) {
+    SerdeMap *self = (SerdeMap *)object;
     Py_CLEAR(self->entries);
     Py_CLEAR(self->serialize_key);
     Py_CLEAR(self->serialize_value);
@@ -1794,20 +1799,19 @@ static int serde_clear(SerdeMap *self) {
     return 0;
 }
 
-static void serde_dealloc(SerdeMap *self) {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
-    PyObject_GC_UnTrack(self);
-    serde_clear(self);
-    PyObject_GC_Del(self);
+static void serde_dealloc(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    serde_clear(object);
+    PyObject_GC_Del(object);
     Py_DECREF(type);
 }
 
 static PyMethodDef serde_methods[] = {
-    {"get", (PyCFunction)(void (*)(void))serde_get, METH_O, "get($self, key, /)\n--\n\nSee serde_map.SerdeMap.get."},
+    {"get", serde_get, METH_O, "get($self, key, /)\n--\n\nSee serde_map.SerdeMap.get."},
     {"put", (PyCFunction)(void (*)(void))serde_put, METH_FASTCALL,
      "put($self, key, value, /)\n--\n\nSee serde_map.SerdeMap.put."},
-    {"delete", (PyCFunction)(void (*)(void))serde_delete, METH_O,
-     "delete($self, key, /)\n--\n\nSee serde_map.SerdeMap.delete."},
+    {"delete", serde_delete, METH_O, "delete($self, key, /)\n--\n\nSee serde_map.SerdeMap.delete."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -1901,7 +1905,8 @@ static int parse_time_key(TimeMap *self, PyObject *const *args, TimeKey *key) {
     return encode_time_key(self, args, second, 0, key);
 }
 
-static PyObject *time_encode_key(TimeMap *self, PyObject *const *args, Py_ssize_t nargs) {
+static PyObject *time_encode_key(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
+    TimeMap *self = (TimeMap *)object;
     TimeKey key;
     if (count_arguments("encode_key", 4, nargs) < 0) return NULL;
     PyObject *bytes = NULL;
@@ -1910,7 +1915,8 @@ static PyObject *time_encode_key(TimeMap *self, PyObject *const *args, Py_ssize_
     return bytes;
 }
 
-static PyObject *time_get(TimeMap *self, PyObject *const *args, Py_ssize_t nargs) {
+static PyObject *time_get(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
+    TimeMap *self = (TimeMap *)object;
     TimeKey key;
     if (count_arguments("get", 4, nargs) < 0) return NULL;
     PyObject *value = NULL;
@@ -1924,7 +1930,8 @@ static PyObject *time_get(TimeMap *self, PyObject *const *args, Py_ssize_t nargs
     return value;
 }
 
-static PyObject *time_put(TimeMap *self, PyObject *const *args, Py_ssize_t nargs) {
+static PyObject *time_put(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
+    TimeMap *self = (TimeMap *)object;
     TimeKey key;
     if (count_arguments("put", 5, nargs) < 0) return NULL;
     int done = parse_time_key(self, args, &key);
@@ -1977,7 +1984,8 @@ static PyObject *select_sessions(TimeMap *self, PyObject *found, size_t key_byte
     return sessions;
 }
 
-static PyObject *time_find_sessions(TimeMap *self, PyObject *const *args, Py_ssize_t nargs) {
+static PyObject *time_find_sessions(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
+    TimeMap *self = (TimeMap *)object;
     TimeKey first, last;
     if (count_arguments("find_sessions", 6, nargs) < 0) return NULL;
     if (self->second_bytes != NUMBER_BYTES) {
@@ -2027,21 +2035,21 @@ static PyObject *time_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     return (PyObject *)self;
 }
 
-static int time_traverse(TimeMap *self, visitproc visit, void *arg) {
-    Py_VISIT(self->deserialize_key);
-    return serde_traverse(&self->serdes, visit, arg);
+static int time_traverse(PyObject *object, visitproc visit, void *arg) {
+    Py_VISIT(((TimeMap *)object)->deserialize_key);
+    return serde_traverse(object, visit, arg);
 }
 
-static int time_clear(TimeMap *self) {
-    Py_CLEAR(self->deserialize_key);
-    return serde_clear(&self->serdes);
+static int time_clear(PyObject *object) {
+    Py_CLEAR(((TimeMap *)object)->deserialize_key);
+    return serde_clear(object);
 }
 
-static void time_dealloc(TimeMap *self) {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
-    PyObject_GC_UnTrack(self);
-    time_clear(self);
-    PyObject_GC_Del(self);
+static void time_dealloc(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    time_clear(object);
+    PyObject_GC_Del(object);
     Py_DECREF(type);
 }
 
