@@ -11,6 +11,12 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 MODULES = ("zkconsumer.fetcher._decode", "zkconsumer.topology.loop._loop", "zkconsumer.topology.stores._pages")
+HEADERS = [
+    "zkconsumer/_bytes.h",
+    "zkconsumer/_tuples.h",
+    "zkconsumer/topology/loop/_codecs.h",
+    "zkconsumer/topology/loop/_objects.h",
+]
 PURE = os.environ.get("ZKCONSUMER_PURE") == "1"
 
 
@@ -19,7 +25,7 @@ def extension(module: str) -> Extension:
     return Extension(
         module,
         sources=[f"{module.replace('.', '/')}.c"],
-        depends=["zkconsumer/_bytes.h", "zkconsumer/_tuples.h", "zkconsumer/topology/loop/_codecs.h"],
+        depends=HEADERS,
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         extra_compile_args=["-O3", "-Wall", "-Wextra", "-std=c11"],
         py_limited_api=True,

@@ -1,9 +1,9 @@
-/* Instances of named tuples. The including file has included Python.h. */
+/* Instances of named tuples. The including file must include Python.h first. */
 #ifndef ZKCONSUMER_TUPLES_H
 #define ZKCONSUMER_TUPLES_H
 
-/* Create an instance of a subclass of tuple from new references, which are released. Returns NULL after an error, also if
- * an item is NULL. */
+/* Creates an instance of a subclass of tuple from new references, which are released. Returns NULL on error, or if an item
+ * is NULL. */
 static inline PyObject *create_tuple(PyTypeObject *type, PyObject *const *items, Py_ssize_t count) {
     PyObject *result = NULL, *target = NULL;
     int is_complete = 1;

@@ -204,7 +204,7 @@ static Entry read_entry(const uint8_t *p, size_t left, int check_crc) {
     return e;
 }
 
-/* Whether the entry can be decoded in place, in one run with adjacent entries. */
+/* Returns whether the entry can be decoded in place, in one run with adjacent entries. */
 static int is_plain(const Entry *e, int flags) {
     if (e->attributes & CODEC_MASK) return 0;
     if (e->magic < 2) return 1;
@@ -214,14 +214,14 @@ static int is_plain(const Entry *e, int flags) {
 
 static PyObject *corrupt(const char *reason, Py_ssize_t position) {
     PyObject *args = Py_BuildValue("(sn)", reason, position);
-    if (args) {
+    if (args != NULL) {
         PyErr_SetObject(PyExc_ValueError, args);
         Py_DECREF(args);
     }
     return NULL;
 }
 
-/* Whether [start, end) is inside a buffer of this length. */
+/* Returns whether [start, end) is inside a buffer of this length. */
 static int within(Py_ssize_t start, Py_ssize_t end, Py_ssize_t length) {
     return 0 <= start && start <= end && end <= length;
 }
@@ -230,8 +230,7 @@ PyDoc_STRVAR(scan_doc,
 "scan(data, start, from_offset, until, max_rows, max_bytes, flags, /)\n--\n\n"
 "Find the next segment of a partition's records. See decode_py.scan.");
 
-static PyObject *scan(PyObject *self, PyObject *args) {
-    (void)self;
+static PyObject *scan(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_buffer data;
     Py_ssize_t start;
     long long from_offset, until, max_rows, max_bytes;
@@ -251,7 +250,7 @@ static PyObject *scan(PyObject *self, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS
     while (at < end) {
         e = read_entry(base + at, end - at, flags & CHECK_CRC);
-        if (e.reason || !e.complete) break;
+        if (e.reason != NULL || !e.complete) break;
         if (!found) {
             /* Skip entries that end below from_offset, except control batches. */
             if (e.next_offset <= from_offset && !(e.magic == 2 && (e.attributes & CONTROL))) {
@@ -277,7 +276,7 @@ static PyObject *scan(PyObject *self, PyObject *args) {
     Py_END_ALLOW_THREADS
     PyBuffer_Release(&data);
     if (!found) {
-        if (e.reason) return corrupt(e.reason, (Py_ssize_t)at);
+        if (e.reason != NULL) return corrupt(e.reason, (Py_ssize_t)at);
         return Py_NewRef(Py_None);
     }
     return Py_BuildValue("(nnLiiLnLLLL)", (Py_ssize_t)begin, (Py_ssize_t)at, (long long)next_offset, first.magic,
@@ -290,8 +289,7 @@ PyDoc_STRVAR(next_offset_doc,
 "next_offset(data, first_offset, from_offset, end_offset, /)\n--\n\n"
 "Find the end of the complete entries whose offsets are possible. See decode_py.next_offset.");
 
-static PyObject *next_offset(PyObject *self, PyObject *args) {
-    (void)self;
+static PyObject *next_offset(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_buffer data;
     long long first_offset, from_offset, end_offset;
     if (!PyArg_ParseTuple(args, "y*LLL", &data, &first_offset, &from_offset, &end_offset)) return NULL;
@@ -304,8 +302,9 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
         int64_t offset = (int64_t)load_big64(base + at);
         Entry e = read_entry(base + at, end - at, 0);
         if (at && offset < position) {
+            int is_entry = e.complete && e.reason == NULL;
             int may_be_right = last_at ? sub64(offset, span_of_last) >= lowest_of_last
-                                       : offset >= first_offset && (!e.complete || e.reason || e.next_offset > from_offset);
+                                       : offset >= first_offset && (!is_entry || e.next_offset > from_offset);
             if (may_be_right) {
                 reason = "offset exceeds the next batch's offset";
                 at = last_at;
@@ -313,10 +312,10 @@ static PyObject *next_offset(PyObject *self, PyObject *args) {
                 break;
             }
         }
-        if ((reason = e.reason) || !e.complete) break;
+        if ((reason = e.reason) != NULL || !e.complete) break;
         if (offset < lowest || e.next_offset <= position) reason = "offset goes backward";
         else if (e.next_offset > end_offset) reason = "offset exceeds the end of the log";
-        if (reason) break;
+        if (reason != NULL) break;
         lowest_of_last = lowest;
         position_of_last = position;
         span_of_last = sub64(e.next_offset, offset);
@@ -413,7 +412,7 @@ static const uint8_t *varint(const uint8_t *p, const uint8_t *end, int max_bytes
 /* Reads length-prefixed bytes. Length -1 means null, if nullable. Returns NULL if the data is corrupt. */
 static const uint8_t *sized(const uint8_t *p, const uint8_t *end, int nullable, const uint8_t **data, int64_t *n) {
     p = varint(p, end, 5, n);
-    if (!p || *n < (nullable ? -1 : 0) || *n > end - p) return NULL;
+    if (p == NULL || *n < (nullable ? -1 : 0) || *n > end - p) return NULL;
     *data = p;
     return *n > 0 ? p + *n : p;
 }
@@ -427,29 +426,29 @@ static int decode_records(const uint8_t *p, const uint8_t *end, int64_t count, i
         int64_t length, timestamp_delta, offset_delta, key_size, value_size, headers;
         const uint8_t *key, *value, *name, *content;
         p = varint(p, end, 5, &length);
-        if (!p || length < 0 || length > end - p || length < 1) return 0;
+        if (p == NULL || length < 0 || length > end - p || length < 1) return 0;
         const uint8_t *stop = p + length;
         p++; /* attributes, unused */
-        if (!(p = varint(p, stop, 10, &timestamp_delta))) return 0;
-        if (!(p = varint(p, stop, 5, &offset_delta))) return 0;
-        if (!(p = sized(p, stop, 1, &key, &key_size))) return 0;
-        if (!(p = sized(p, stop, 1, &value, &value_size))) return 0;
+        if ((p = varint(p, stop, 10, &timestamp_delta)) == NULL) return 0;
+        if ((p = varint(p, stop, 5, &offset_delta)) == NULL) return 0;
+        if ((p = sized(p, stop, 1, &key, &key_size)) == NULL) return 0;
+        if ((p = sized(p, stop, 1, &value, &value_size)) == NULL) return 0;
         int64_t offset = add64(base_offset, offset_delta);
-        int wanted = !c || (offset >= c->from_offset && offset < c->until);
-        if (c && wanted &&
+        int wanted = c == NULL || (offset >= c->from_offset && offset < c->until);
+        if (c != NULL && wanted &&
             !put_record(c, offset, append_time ? max_timestamp : add64(first_timestamp, timestamp_delta), append_time,
                         key, key_size, value, value_size))
             return 0;
-        if (c && !(c->with_headers && wanted)) {
+        if (c != NULL && !(c->with_headers && wanted)) {
             p = stop;
             continue;
         }
-        if (!(p = varint(p, stop, 5, &headers)) || headers < 0) return 0;
+        if ((p = varint(p, stop, 5, &headers)) == NULL || headers < 0) return 0;
         for (int64_t i = 0; i < headers; i++) {
             int64_t name_size, content_size;
-            if (!(p = sized(p, stop, 0, &name, &name_size))) return 0;
-            if (!(p = sized(p, stop, 1, &content, &content_size))) return 0;
-            if (c) {
+            if ((p = sized(p, stop, 0, &name, &name_size)) == NULL) return 0;
+            if ((p = sized(p, stop, 1, &content, &content_size)) == NULL) return 0;
+            if (c != NULL) {
                 size_t at = (size_t)c->at.headers;
                 int64_t no_nulls = 0;
                 if (at >= c->headers_room) return 0;
@@ -463,7 +462,7 @@ static int decode_records(const uint8_t *p, const uint8_t *end, int64_t count, i
             }
         }
         if (p != stop) return 0;
-        if (c) end_headers(c, headers);
+        if (c != NULL) end_headers(c, headers);
     }
     return p == end;
 }
@@ -472,11 +471,11 @@ static int decode_records(const uint8_t *p, const uint8_t *end, int64_t count, i
 static Py_ssize_t decode_batches(const uint8_t *base, size_t at, size_t end, Columns *c, State *measured) {
     while (at < end) {
         Entry e = read_entry(base + at, end - at, 0);
-        State before = c ? c->at : *measured;
-        if (!e.complete || e.reason || e.magic != 2 || (e.attributes & CODEC_MASK) ||
+        State before = c != NULL ? c->at : *measured;
+        if (!e.complete || e.reason != NULL || e.magic != 2 || (e.attributes & CODEC_MASK) ||
             !decode_records(base + at + BATCH_HEADER, base + at + e.size, e.count, e.base_offset, e.first_timestamp,
                             e.max_timestamp, e.attributes, c, measured)) {
-            *(c ? &c->at : measured) = before;
+            *(c != NULL ? &c->at : measured) = before;
             return (Py_ssize_t)at;
         }
         at += e.size;
@@ -491,7 +490,7 @@ static Py_ssize_t decode_messages(const uint8_t *base, size_t at, size_t end, in
         const uint8_t *p = base + at;
         Entry e = read_entry(p, end - at, 0);
         State before = c->at;
-        if (!e.complete || e.reason || e.magic > 1 || (e.attributes & CODEC_MASK)) return (Py_ssize_t)at;
+        if (!e.complete || e.reason != NULL || e.magic > 1 || (e.attributes & CODEC_MASK)) return (Py_ssize_t)at;
         size_t key_at = e.magic == 1 ? 30 : 22;
         int32_t key_size = (int32_t)load_big32(p + key_at - 4);
         int32_t value_size = (int32_t)load_big32(p + e.payload - 4);
@@ -531,7 +530,7 @@ static int get_buffers(PyObject *tuple, Py_buffer *views, int n) {
     return 1;
 }
 
-/* Capacity of a binary column in rows: n rows need n + 1 offsets and n validity bits. */
+/* Returns the capacity of a binary column in rows: n rows need n + 1 offsets and n validity bits. */
 static size_t bytes_rows(const Py_buffer *offsets, const Py_buffer *validity) {
     size_t by_offsets = offsets->len < 4 ? 0 : (size_t)offsets->len / 4 - 1;
     return least(by_offsets, (size_t)validity->len * 8);
@@ -542,8 +541,7 @@ static Bytes bytes_column(const Py_buffer *offsets, const Py_buffer *validity, c
     return b;
 }
 
-static PyObject *decode(PyObject *self, PyObject *args) {
-    (void)self;
+static PyObject *decode(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_buffer data, state, column[N_COLUMNS], header[N_HEADERS];
     Py_ssize_t start, end, failed = -1;
     int magic, attributes, has_headers;
@@ -633,8 +631,7 @@ PyDoc_STRVAR(measure_doc,
 "Return the number of headers in a segment, the total header key size and the total header value size.\n"
 "See decode_py.measure.");
 
-static PyObject *measure(PyObject *self, PyObject *args) {
-    (void)self;
+static PyObject *measure(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_buffer data;
     Py_ssize_t start, end;
     long long count;
@@ -659,8 +656,7 @@ PyDoc_STRVAR(split_doc,
 "split(data, start, end, count, max_rows, max_bytes, /)\n--\n\n"
 "Return how many records of a payload fit into a block, and the position after them. See decode_py.split.");
 
-static PyObject *split(PyObject *self, PyObject *args) {
-    (void)self;
+static PyObject *split(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_buffer data;
     Py_ssize_t start, end;
     long long count, max_rows, max_bytes;
@@ -676,7 +672,7 @@ static PyObject *split(PyObject *self, PyObject *args) {
     while (rows < count && rows < max_rows) {
         int64_t length;
         const uint8_t *record = varint(p, stop, 5, &length);
-        if (!record || length < 1 || length > stop - record) break;
+        if (record == NULL || length < 1 || length > stop - record) break;
         record += length;
         if (rows && record - (base + start) > max_bytes) break;
         p = record;
@@ -692,7 +688,7 @@ static PyObject *split(PyObject *self, PyObject *args) {
 /* ---- messages --------------------------------------------------------------------------------- */
 
 static PyObject *bytes_at(const Py_buffer *offsets, const Py_buffer *validity, const Py_buffer *data, size_t row) {
-    if (validity && !(((const uint8_t *)validity->buf)[row >> 3] >> (row & 7) & 1)) return Py_NewRef(Py_None);
+    if (validity != NULL && !(((const uint8_t *)validity->buf)[row >> 3] >> (row & 7) & 1)) return Py_NewRef(Py_None);
     const int32_t *o = offsets->buf;
     if (o[row] < 0 || o[row + 1] < o[row] || o[row + 1] > data->len) {
         PyErr_SetString(PyExc_IndexError, "column offsets are outside the data");
@@ -709,15 +705,15 @@ static PyObject *headers_at(const Py_buffer *h, size_t headers_room, size_t row)
     }
     size_t from = (size_t)list[row], to = (size_t)list[row + 1];
     PyObject *result = PyTuple_New((Py_ssize_t)(to - from));
-    for (size_t i = from; result && i < to; i++) {
+    for (size_t i = from; result != NULL && i < to; i++) {
         PyObject *pair = NULL, *value = NULL, *raw = bytes_at(&h[2], NULL, &h[4], i);
-        PyObject *name = raw ? PyUnicode_FromEncodedObject(raw, "utf-8", "surrogateescape") : NULL;
-        if (name) value = bytes_at(&h[5], &h[6], &h[7], i);
-        if (value) pair = PyTuple_Pack(2, name, value);
+        PyObject *name = raw != NULL ? PyUnicode_FromEncodedObject(raw, "utf-8", "surrogateescape") : NULL;
+        if (name != NULL) value = bytes_at(&h[5], &h[6], &h[7], i);
+        if (value != NULL) pair = PyTuple_Pack(2, name, value);
         Py_XDECREF(raw);
         Py_XDECREF(name);
         Py_XDECREF(value);
-        if (!pair || PyTuple_SetItem(result, (Py_ssize_t)(i - from), pair) < 0) {
+        if (pair == NULL || PyTuple_SetItem(result, (Py_ssize_t)(i - from), pair) < 0) {
             Py_DECREF(result);
             return NULL;
         }
@@ -729,8 +725,7 @@ PyDoc_STRVAR(messages_doc,
 "messages(cls, topic, partition, rows, columns, headers, /)\n--\n\n"
 "Return a list of the first rows as instances of cls, a tuple type with eight fields. See decode_py.messages.");
 
-static PyObject *messages(PyObject *self, PyObject *args) {
-    (void)self;
+static PyObject *messages(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *cls, *topic, *partition, *columns, *headers, *list = NULL;
     Py_ssize_t rows;
     Py_buffer c[N_COLUMNS], h[N_HEADERS];
@@ -755,7 +750,7 @@ static PyObject *messages(PyObject *self, PyObject *args) {
     }
     list = PyList_New(rows);
     PyObject *types[3] = {PyLong_FromLong(-1), PyLong_FromLong(0), PyLong_FromLong(1)};
-    for (Py_ssize_t row = 0; list && row < rows; row++) {
+    for (Py_ssize_t row = 0; list != NULL && row < rows; row++) {
         int32_t type = ((const int32_t *)c[2].buf)[row];
         Py_INCREF(topic);
         Py_INCREF(partition);
@@ -771,7 +766,7 @@ static PyObject *messages(PyObject *self, PyObject *args) {
             has_headers ? headers_at(h, headers_room, (size_t)row) : PyTuple_New(0),
         };
         PyObject *m = create_tuple((PyTypeObject *)cls, items, 8);
-        if (!m) {
+        if (m == NULL) {
             Py_DECREF(list);
             list = NULL;
             break;
@@ -792,8 +787,7 @@ release_columns:
 
 PyDoc_STRVAR(crc32c_doc, "crc32c(data, /)\n--\n\nReturn the CRC-32C (Castagnoli) of data.");
 
-static PyObject *crc32c(PyObject *self, PyObject *args) {
-    (void)self;
+static PyObject *crc32c(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_buffer data;
     if (!PyArg_ParseTuple(args, "y*", &data)) return NULL;
     uint32_t crc;

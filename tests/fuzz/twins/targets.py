@@ -77,7 +77,7 @@ PAGE_CHECKS = {
     ),
     "lengths": ("!sizes_match(data, count)", "(!BROKEN && !sizes_match(data, count))"),
     "key-order": ("is_valid = order > 0 ||", "is_valid = BROKEN || order > 0 ||"),
-    "key-range": ("stop && count && compare(", "!BROKEN && stop && count && compare("),
+    "key-range": ("stop != NULL && count && compare(", "!BROKEN && stop != NULL && count && compare("),
     "arena-room": ("page->arena_room - page->used < bytes", "!BROKEN && page->arena_room - page->used < bytes"),
     "index-room": (
         "page->index_room - page->count < (size_t)is_new",

@@ -7,10 +7,11 @@
 
 #include "../../_bytes.h"
 #include "../../_tuples.h"
+#include "_objects.h"
 
 enum { OTHER, BYTES, STRING, INTEGER, LONG, DOUBLE, TIMESTAMPED = 16 }; /* serdes.Codec */
 
-/* Convert an int between minimum and maximum. Return 0 for any other object. */
+/* Converts an int to int64_t. Returns 0 if the object is not an int from minimum to maximum. */
 static inline int parse_integer(PyObject *object, int64_t minimum, int64_t maximum, int64_t *number) {
     int overflow;
     if (!PyLong_CheckExact(object)) return 0;
@@ -18,8 +19,8 @@ static inline int parse_integer(PyObject *object, int64_t minimum, int64_t maxim
     return !overflow && *number >= minimum && *number <= maximum;
 }
 
-/* Encode an object whose type is exactly the codec's type. The result points into the object, or to the start of `number`.
- * Return 0 for other objects, for which the Python serializer must be called. */
+/* Encodes an object whose type is exactly the codec's type. The result points into the object, or to the start of `number`.
+ * Returns 0 for other objects, for which the Python serializer must be called. */
 static inline int encode_object(PyObject *object, int codec, uint8_t *number, Slice *bytes) {
     int64_t integer;
     uint64_t bits;
@@ -35,7 +36,7 @@ static inline int encode_object(PyObject *object, int codec, uint8_t *number, Sl
     case STRING:
         if (!PyUnicode_CheckExact(object)) return 0;
         at = (char *)PyUnicode_AsUTF8AndSize(object, &size);
-        if (at) break;
+        if (at != NULL) break;
         PyErr_Clear();
         return 0;
     case INTEGER:
@@ -61,17 +62,17 @@ static inline int encode_object(PyObject *object, int codec, uint8_t *number, Sl
     return 1;
 }
 
-/* Decode an object. NULL without an error means that the Python deserializer must be called. */
+/* Decodes an object. NULL without an error means that the Python deserializer must be called. */
 static inline PyObject *decode_object(int codec, Slice data) {
     uint64_t bits;
     double real;
     PyObject *text;
     switch (codec) {
     case BYTES:
-        return PyBytes_FromStringAndSize((const char *)data.at, (Py_ssize_t)data.size);
+        return to_bytes(data);
     case STRING:
         text = PyUnicode_DecodeUTF8((const char *)data.at, (Py_ssize_t)data.size, NULL);
-        if (!text && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) PyErr_Clear();
+        if (text == NULL && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) PyErr_Clear();
         return text;
     case INTEGER:
         return data.size == 4 ? PyLong_FromLong((int32_t)load_big32(data.at)) : NULL;
@@ -87,24 +88,12 @@ static inline PyObject *decode_object(int codec, Slice data) {
     }
 }
 
-/* Import a subclass of tuple. */
-static inline PyTypeObject *import_tuple_type(const char *module_name, const char *name) {
-    PyObject *module = PyImport_ImportModule(module_name);
-    PyObject *found = module ? PyObject_GetAttrString(module, name) : NULL;
-    Py_XDECREF(module);
-    if (found && !(PyType_Check(found) && PyType_IsSubtype((PyTypeObject *)found, &PyTuple_Type))) {
-        PyErr_Format(PyExc_TypeError, "%s must be a tuple type", name);
-        Py_CLEAR(found);
-    }
-    return (PyTypeObject *)found;
+/* Imports the class ValueAndTimestamp; returns -1 on error. `target` must be NULL or own a reference. */
+static inline int import_value_and_timestamp(PyTypeObject **target) {
+    return import_tuple_type("zkconsumer.topology.stores.key_value_store", "ValueAndTimestamp", target);
 }
 
-/* Import the class ValueAndTimestamp. */
-static inline PyTypeObject *import_value_and_timestamp(void) {
-    return import_tuple_type("zkconsumer.topology.stores.key_value_store", "ValueAndTimestamp");
-}
-
-/* Get the value (borrowed) and the timestamp of a ValueAndTimestamp. Return 2 if the value is None, and 0 if the Python
+/* Gets the value (borrowed) and the timestamp of a ValueAndTimestamp. Returns 2 if the value is None, and 0 if the Python
  * serializer must handle the object. */
 static inline int split_timestamped(PyTypeObject *type, PyObject *object, PyObject **value, int64_t *timestamp) {
     if (Py_TYPE(object) != type || PyTuple_Size(object) != 2) return 0;
@@ -114,16 +103,16 @@ static inline int split_timestamped(PyTypeObject *type, PyObject *object, PyObje
     return parse_integer(time, INT64_MIN, INT64_MAX, timestamp);
 }
 
-/* Decode a ValueAndTimestamp; see decode_object() for the result NULL. */
+/* Decodes a ValueAndTimestamp; see decode_object() for the result NULL. */
 static inline PyObject *decode_timestamped(PyTypeObject *type, int codec, Slice data) {
     if (data.size < 8) return NULL;
     Slice rest = {data.at + 8, data.size - 8};
     PyObject *value = decode_object(codec, rest);
-    if (!value) return NULL;
+    if (value == NULL) return NULL;
     /* Decode the timestamp before create_tuple(), which can run the garbage collector and free the data. */
     PyObject *const items[] = {value, PyLong_FromLongLong((int64_t)load_big64(data.at))};
     PyObject *pair = create_tuple(type, items, 2);
-    if (pair) PyObject_GC_UnTrack(pair); /* it cannot be part of a reference cycle */
+    if (pair != NULL) PyObject_GC_UnTrack(pair); /* it cannot be part of a reference cycle */
     return pair;
 }
 

@@ -18,8 +18,8 @@
 enum { TIMED_CALLS = 64 };
 
 typedef struct {
-    PyObject *record_type, *state_type, *guarded_type, *forwarder_type, *columns_type, *writer_type;
-    PyObject *serializer_type, *deserializer_type, *budget_type, *node_type, *entries_type, *aggregator_type;
+    PyTypeObject *record_type, *state_type, *guarded_type, *forwarder_type, *columns_type, *writer_type;
+    PyTypeObject *serializer_type, *deserializer_type, *budget_type, *node_type, *entries_type, *aggregator_type;
     PyObject *copy_headers, *reject_timestamp, *count_header_bytes; /* functions in headers.py */
 } Module;
 
@@ -63,14 +63,6 @@ static int record_set_headers(Record *self, PyObject *headers) {
     self->headers = copied;
     Py_XDECREF(old);
     return 0;
-}
-
-/* Raises TypeError for an argument; returns -1. */
-static int reject_type(PyObject *object, const char *name, const char *expected) {
-    PyObject *type = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
-    if (type != NULL) PyErr_Format(PyExc_TypeError, "%s must be %s, got %U", name, expected, type);
-    Py_XDECREF(type);
-    return -1;
 }
 
 /* Converts an object to a timestamp; returns -1 on error. */
@@ -421,7 +413,7 @@ static int writer_process(Writer *self, PyObject *record);
 
 /* Calls a node; returns -1 on error. */
 static int call_node(Module *module, PyObject *node, PyObject *record) {
-    PyObject *type = (PyObject *)Py_TYPE(node);
+    PyTypeObject *type = Py_TYPE(node);
     if (type == module->guarded_type) return guarded_process((Guarded *)node, record);
     if (type == module->writer_type) return writer_process((Writer *)node, record);
     PyObject *result = PyObject_CallFunctionObjArgs(node, record, NULL);
@@ -536,7 +528,7 @@ static PyObject *forwarder_call(PyObject *object, PyObject *args, PyObject *kwar
         record = PyTuple_GetItem(args, 0);
     else if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O:forward", names, &record, &child))
         return NULL;
-    int is_valid = ((State *)self->state)->is_processing && (PyObject *)Py_TYPE(record) == module->record_type;
+    int is_valid = ((State *)self->state)->is_processing && Py_TYPE(record) == module->record_type;
     if (is_valid && child != Py_None) {
         node = PyDict_GetItemWithError(self->by_name, child);
         if (node == NULL && PyErr_Occurred()) return NULL;
@@ -646,26 +638,20 @@ struct Columns {
     Py_ssize_t rows;
 };
 
-/* An encoded object, and a buffer for encoded numbers. */
-typedef struct {
-    Slice bytes; /* bytes.at is NULL for None */
-    uint8_t number[8];
-} Encoded;
-
 /* Reserves space for a row; returns -1 on error. */
-static int binary_reserve(Binary *column, const Encoded *object) {
-    if (object->bytes.size > INT32_MAX - column->bytes.size) {
+static int binary_reserve(Binary *column, Slice data) {
+    if (data.size > INT32_MAX - column->bytes.size) {
         PyErr_SetString(PyExc_OverflowError, "the keys and the values in a task's output must each be less than 2 GiB; commit more often (on Spark: reduce max_records_per_task)");
         return -1;
     }
-    if (buffer_reserve(&column->bytes, object->bytes.size) < 0) return -1;
+    if (buffer_reserve(&column->bytes, data.size) < 0) return -1;
     return buffer_reserve(&column->ends, sizeof(int32_t)) < 0 ? -1 : buffer_reserve(&column->valid, 1);
 }
 
-/* Appends a row for which space is reserved. */
-static void binary_append(Binary *column, const Encoded *object) {
-    char is_valid = object->bytes.at != NULL;
-    buffer_append(&column->bytes, object->bytes.at, object->bytes.size);
+/* Appends a row for which space is reserved. The address of the data is NULL for None. */
+static void binary_append(Binary *column, Slice data) {
+    char is_valid = data.at != NULL;
+    buffer_append(&column->bytes, data.at, data.size);
     int32_t end = (int32_t)column->bytes.size;
     buffer_append(&column->ends, &end, sizeof end);
     buffer_append(&column->valid, &is_valid, 1);
@@ -699,8 +685,7 @@ static void remove_item(PyObject *dict, PyObject *key) {
 
 /* Appends a row; on error, returns -1 and appends nothing. `headers` can be NULL. */
 static int columns_add(
-    Columns *self, PyObject *topic, int32_t partition, int64_t timestamp, const Encoded *key, const Encoded *value,
-    PyObject *headers) {
+    Columns *self, PyObject *topic, int32_t partition, int64_t timestamp, Slice key, Slice value, PyObject *headers) {
     PyObject *topics = self->topics, *of_rows = self->headers, *row = NULL;
     Py_INCREF(topics);
     Py_INCREF(of_rows);
@@ -748,15 +733,11 @@ static PyObject *columns_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     return PyArg_ParseTupleAndKeywords(args, kwargs, ":OutputColumns", names) ? columns_create(type) : NULL;
 }
 
-/* Points `encoded` to the bytes of a key or value; returns -1 on error. */
-static int view_bytes(Encoded *encoded, PyObject *data, const char *name) {
-    char *start = NULL;
-    Py_ssize_t size = 0;
-    if (data != Py_None && !PyBytes_Check(data)) return reject_type(data, name, "bytes or None");
-    if (data != Py_None && PyBytes_AsStringAndSize(data, &start, &size) < 0) return -1;
-    encoded->bytes.at = (const uint8_t *)start;
-    encoded->bytes.size = (size_t)size;
-    return 0;
+/* Gets the data of a key or value; returns -1 on error. The address is NULL for None. */
+static int view_optional_bytes(PyObject *object, const char *name, Slice *data) {
+    data->at = NULL;
+    data->size = 0;
+    return object == Py_None ? 0 : view_bytes(object, name, "bytes or None", data);
 }
 
 static PyObject *columns_append(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -773,11 +754,11 @@ static PyObject *columns_append(PyObject *object, PyObject *args, PyObject *kwar
         if (overflow || number < 0 || number > INT32_MAX)
             return PyErr_Format(PyExc_ValueError, "a partition must be an integer between 0 and %d, got %R", INT32_MAX, partition);
     }
-    Encoded of_key, of_value;
-    if (view_bytes(&of_key, key, "key") < 0 || view_bytes(&of_value, value, "value") < 0) return NULL;
+    Slice of_key, of_value;
+    if (view_optional_bytes(key, "key", &of_key) < 0 || view_optional_bytes(value, "value", &of_value) < 0) return NULL;
     if ((topic = PyUnicode_FromObject(topic)) == NULL) return NULL; /* exactly str, so that using it as a dict key runs no other code */
     int failed = columns_add(
-        (Columns *)object, topic, (int32_t)number, timestamp, &of_key, &of_value, PyTuple_Size(headers) > 0 ? headers : NULL);
+        (Columns *)object, topic, (int32_t)number, timestamp, of_key, of_value, PyTuple_Size(headers) > 0 ? headers : NULL);
     Py_DECREF(topic);
     if (failed) return NULL;
     return Py_NewRef(Py_None);
@@ -845,7 +826,7 @@ static PyObject *columns_rows(PyObject *object, PyObject *Py_UNUSED(unused)) {
     return result;
 }
 
-static PyObject *to_bytes(const Buffer *buffer) {
+static PyObject *buffer_to_bytes(const Buffer *buffer) {
     return PyBytes_FromStringAndSize(buffer->data, (Py_ssize_t)buffer->size);
 }
 
@@ -858,7 +839,7 @@ static PyObject *columns_buffers(PyObject *object, PyObject *Py_UNUSED(unused)) 
     enum { COUNT = sizeof buffers / sizeof buffers[0] };
     PyObject *result = PyTuple_New(COUNT);
     for (Py_ssize_t i = 0; result != NULL && i < COUNT; i++) {
-        PyObject *bytes = to_bytes(buffers[i]);
+        PyObject *bytes = buffer_to_bytes(buffers[i]);
         if (bytes == NULL || PyTuple_SetItem(result, i, bytes) < 0) Py_CLEAR(result);
     }
     return result;
@@ -914,17 +895,17 @@ struct Writer {
     int key_codec, value_codec;
 };
 
-/* Encodes an object or None. Returns 0 if the codec cannot encode it. */
-static int encode_optional(Encoded *encoded, int codec, PyObject *object) {
-    if (object != Py_None) return encode_object(object, codec, encoded->number, &encoded->bytes);
-    encoded->bytes.at = NULL;
-    encoded->bytes.size = 0;
+/* Encodes an object like encode_object(), or None, for which the address of the result is NULL. */
+static int encode_optional(PyObject *object, int codec, uint8_t *number, Slice *bytes) {
+    if (object != Py_None) return encode_object(object, codec, number, bytes);
+    bytes->at = NULL;
+    bytes->size = 0;
     return codec != 0;
 }
 
 /* Writes a record to the columns; returns -1 on error. */
 static int writer_process(Writer *self, PyObject *object) {
-    if ((PyObject *)Py_TYPE(object) == module_of(self)->record_type) {
+    if (Py_TYPE(object) == module_of(self)->record_type) {
         Record *record = (Record *)object;
         int has_headers = 0;
         if (record->headers != NULL) {
@@ -934,13 +915,14 @@ static int writer_process(Writer *self, PyObject *object) {
             Py_DECREF(headers);
         }
         if (has_headers < 0 || !record_is_whole(record)) return -1;
-        Encoded key, value;
+        uint8_t key_number[8], value_number[8];
+        Slice key, value;
         PyObject *key_object = record->key, *value_object = record->value;
-        if (!has_headers && encode_optional(&key, self->key_codec, key_object) &&
-            encode_optional(&value, self->value_codec, value_object)) {
+        if (!has_headers && encode_optional(key_object, self->key_codec, key_number, &key) &&
+            encode_optional(value_object, self->value_codec, value_number, &value)) {
             Py_INCREF(key_object);
             Py_INCREF(value_object);
-            int result = columns_add(self->columns, self->topic, -1, record->timestamp, &key, &value, NULL);
+            int result = columns_add(self->columns, self->topic, -1, record->timestamp, key, value, NULL);
             Py_DECREF(key_object);
             Py_DECREF(value_object);
             return result;
@@ -1024,8 +1006,8 @@ typedef struct {
 
 static int codec_open(Codec *self, int number) {
     self->number = number;
-    self->pair = number < TIMESTAMPED ? NULL : import_value_and_timestamp();
-    return number < TIMESTAMPED || self->pair != NULL ? 0 : -1;
+    self->pair = NULL;
+    return number < TIMESTAMPED ? 0 : import_value_and_timestamp(&self->pair);
 }
 
 /* Serializes a ValueAndTimestamp; returns NULL without an error if the codec cannot encode the object. */
@@ -1057,7 +1039,7 @@ static PyObject *serialize_object(Codec codec, PyObject *function, PyObject *obj
         PyObject *data = serialize_timestamped(codec, object);
         if (data != NULL || PyErr_Occurred()) return data;
     } else if (encode_object(object, codec.number, number, &bytes)) {
-        return PyBytes_FromStringAndSize((const char *)bytes.at, (Py_ssize_t)bytes.size);
+        return to_bytes(bytes);
     }
     return PyObject_CallFunctionObjArgs(function, object, NULL);
 }
@@ -1296,27 +1278,27 @@ typedef struct {
 } Entries;
 
 static void unlink_use(Entries *self, Node *node) {
-    *(node->older ? &node->older->newer : &self->oldest) = node->newer;
-    *(node->newer ? &node->newer->older : &self->newest) = node->older;
+    *(node->older != NULL ? &node->older->newer : &self->oldest) = node->newer;
+    *(node->newer != NULL ? &node->newer->older : &self->newest) = node->older;
 }
 
 static void link_newest(Entries *self, Node *node) {
     node->older = self->newest;
     node->newer = NULL;
-    *(self->newest ? &self->newest->newer : &self->oldest) = node;
+    *(self->newest != NULL ? &self->newest->newer : &self->oldest) = node;
     self->newest = node;
 }
 
 static void unlink_dirty(Entries *self, Node *node) {
-    *(node->before ? &node->before->after : &self->first_dirty) = node->after;
-    *(node->after ? &node->after->before : &self->last_dirty) = node->before;
+    *(node->before != NULL ? &node->before->after : &self->first_dirty) = node->after;
+    *(node->after != NULL ? &node->after->before : &self->last_dirty) = node->before;
     node->is_dirty = 0;
 }
 
 static void link_dirty(Entries *self, Node *node) {
     node->before = self->last_dirty;
     node->after = NULL;
-    *(self->last_dirty ? &self->last_dirty->after : &self->first_dirty) = node;
+    *(self->last_dirty != NULL ? &self->last_dirty->after : &self->first_dirty) = node;
     self->last_dirty = node;
     node->is_dirty = 1;
 }
@@ -1412,7 +1394,7 @@ static Node *entries_node(Entries *self, PyObject *key) {
 
 /* Adds an entry as most recently used; returns the node (borrowed), or NULL with an error set. */
 static Node *entries_add(Entries *self, PyObject *key, PyObject *data, long long size) {
-    Node *node = PyObject_New(Node, (PyTypeObject *)module_of(self)->node_type);
+    Node *node = PyObject_New(Node, module_of(self)->node_type);
     if (node == NULL) return NULL;
     Py_INCREF(key);
     Py_XINCREF(data);
@@ -1513,7 +1495,7 @@ static int write_in_context(Entries *self, PyObject *key, PyObject *data, PyObje
         if (chars < 0) return -1;
         size += chars;
     }
-    int has_record = record != NULL && (PyObject *)Py_TYPE(record) == module->record_type;
+    int has_record = record != NULL && Py_TYPE(record) == module->record_type;
     if (has_record) {
         headers = copy_cached_headers(module, (Record *)record, &size);
         if (PyErr_Occurred()) return -1;
@@ -1801,7 +1783,7 @@ typedef struct {
 } Flush;
 
 static PyObject *deserialize_with(Module *module, PyObject *deserialize, PyObject *data) {
-    if ((PyObject *)Py_TYPE(deserialize) != module->deserializer_type)
+    if (Py_TYPE(deserialize) != module->deserializer_type)
         return PyObject_CallFunctionObjArgs(deserialize, data, NULL);
     return deserialize_object(((Conversion *)deserialize)->codec, ((Conversion *)deserialize)->otherwise, data);
 }
@@ -1819,7 +1801,7 @@ static PyObject *change_record(Module *module, const Flush *flush, const Node *n
     PyObject *pair = create_tuple(flush->change, items, 2);
     if (pair == NULL) return NULL;
     PyObject *record = NULL, *key = deserialize_with(module, flush->decode_key, node->key);
-    if (key != NULL) record = record_create((PyTypeObject *)module->record_type, key, pair, node->timestamp);
+    if (key != NULL) record = record_create(module->record_type, key, pair, node->timestamp);
     Py_XDECREF(key);
     Py_DECREF(pair);
     if (record != NULL && record_set_headers((Record *)record, node->headers) < 0) Py_CLEAR(record);
@@ -1870,7 +1852,7 @@ static PyObject *forward_changes(PyObject *module_object, PyObject *args) {
     }
     for (Py_ssize_t i = 0; i < PyList_Size(changes); i++) {
         PyObject *node = PyList_GetItem(changes, i);
-        if ((PyObject *)Py_TYPE(node) != module->node_type) return PyErr_Format(PyExc_TypeError, "changes must contain only CachedChange objects, got %R", node);
+        if (Py_TYPE(node) != module->node_type) return PyErr_Format(PyExc_TypeError, "changes must contain only CachedChange objects, got %R", node);
         Py_INCREF(node); /* a listener can change the list */
         int failed = forward_change(module, (State *)state, &flush, (Node *)node) < 0;
         Py_DECREF(node);
@@ -1978,7 +1960,7 @@ static int aggregator_forward(Aggregator *self, PyObject *const fields[3], int64
     for (int i = 0; i < 3; i++) Py_INCREF(items[i]);
     PyObject *change = create_tuple(self->change, items, 3), *result = NULL;
     if (change == NULL) return -1;
-    PyObject *record = record_create((PyTypeObject *)module_of(self)->record_type, fields[0], change, timestamp);
+    PyObject *record = record_create(module_of(self)->record_type, fields[0], change, timestamp);
     Py_DECREF(change);
     if (record != NULL && record_set_headers((Record *)record, headers) == 0)
         result = PyObject_CallFunctionObjArgs(self->forward, record, NULL);
@@ -2011,7 +1993,7 @@ static PyObject *aggregator_call(PyObject *object, PyObject *args, PyObject *kwa
     Aggregator *self = (Aggregator *)object;
     PyObject *argument = only_argument(args, kwargs, "record");
     if (argument == NULL) return NULL;
-    if ((PyObject *)Py_TYPE(argument) != module_of(self)->record_type) {
+    if (Py_TYPE(argument) != module_of(self)->record_type) {
         PyErr_Format(PyExc_TypeError, "record must be a Record, got %R", (PyObject *)Py_TYPE(argument));
         return NULL;
     }
@@ -2166,7 +2148,7 @@ static int run_row(
     /* A processor can change the lists. */
     PyObject *key = PyList_GetItem(keys, row), *value = key == NULL ? NULL : PyList_GetItem(values, row);
     if (value == NULL) return -1;
-    PyObject *record = record_create((PyTypeObject *)module->record_type, key, value, timestamp);
+    PyObject *record = record_create(module->record_type, key, value, timestamp);
     if (record == NULL) return -1;
     int failed = 0;
     if (headers != Py_None) {
@@ -2237,36 +2219,29 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static int add_type(PyObject *object, PyObject **place, PyType_Spec *spec) {
-    *place = PyType_FromModuleAndSpec(object, spec, NULL);
-    return *place == NULL ? -1 : PyModule_AddType(object, (PyTypeObject *)*place);
-}
-
 static int execute(PyObject *object) {
     Module *module = PyModule_GetState(object);
-    if (add_type(object, &module->record_type, &record_spec) < 0 || add_type(object, &module->state_type, &state_spec) < 0 ||
-        add_type(object, &module->guarded_type, &guarded_spec) < 0 ||
-        add_type(object, &module->forwarder_type, &forwarder_spec) < 0 ||
-        add_type(object, &module->columns_type, &columns_spec) < 0 || add_type(object, &module->writer_type, &writer_spec) < 0 ||
-        add_type(object, &module->serializer_type, &serializer_spec) < 0 ||
-        add_type(object, &module->deserializer_type, &deserializer_spec) < 0 ||
-        add_type(object, &module->budget_type, &budget_spec) < 0 || add_type(object, &module->entries_type, &entries_spec) < 0 ||
-        add_type(object, &module->aggregator_type, &aggregator_spec) < 0)
+    if (add_type(object, &record_spec, &module->record_type) < 0 || add_type(object, &state_spec, &module->state_type) < 0 ||
+        add_type(object, &guarded_spec, &module->guarded_type) < 0 ||
+        add_type(object, &forwarder_spec, &module->forwarder_type) < 0 ||
+        add_type(object, &columns_spec, &module->columns_type) < 0 || add_type(object, &writer_spec, &module->writer_type) < 0 ||
+        add_type(object, &serializer_spec, &module->serializer_type) < 0 ||
+        add_type(object, &deserializer_spec, &module->deserializer_type) < 0 ||
+        add_type(object, &budget_spec, &module->budget_type) < 0 || add_type(object, &entries_spec, &module->entries_type) < 0 ||
+        add_type(object, &aggregator_spec, &module->aggregator_type) < 0)
         return -1;
-    module->node_type = PyType_FromModuleAndSpec(object, &node_spec, NULL);
+    module->node_type = (PyTypeObject *)PyType_FromModuleAndSpec(object, &node_spec, NULL);
     if (module->node_type == NULL) return -1;
     PyObject *names = Py_BuildValue("(ssss)", "key", "value", "timestamp", "headers");
     if (names == NULL) return -1;
-    int failed = PyObject_SetAttrString(module->record_type, "__match_args__", names);
+    int failed = PyObject_SetAttrString((PyObject *)module->record_type, "__match_args__", names);
     Py_DECREF(names);
     if (failed) return -1;
-    PyObject *headers = PyImport_ImportModule("zkconsumer.topology.loop.headers");
-    if (headers == NULL) return -1;
-    module->copy_headers = PyObject_GetAttrString(headers, "copy_headers");
-    module->reject_timestamp = PyObject_GetAttrString(headers, "reject_timestamp");
-    module->count_header_bytes = PyObject_GetAttrString(headers, "count_header_bytes");
-    Py_DECREF(headers);
-    return module->copy_headers == NULL || module->reject_timestamp == NULL || module->count_header_bytes == NULL ? -1 : 0;
+    static const char *headers = "zkconsumer.topology.loop.headers";
+    if (import_name(headers, "copy_headers", &module->copy_headers) < 0 ||
+        import_name(headers, "reject_timestamp", &module->reject_timestamp) < 0)
+        return -1;
+    return import_name(headers, "count_header_bytes", &module->count_header_bytes);
 }
 
 static int module_traverse(PyObject *object, visitproc visit, void *arg) {

@@ -62,14 +62,14 @@ static int compare(Slice a, Slice b) {
     return order ? order : (a.size > b.size) - (a.size < b.size);
 }
 
-/* Return the length of the common prefix of two keys. */
+/* Returns the length of the common prefix of two keys. */
 static size_t common(Slice a, Slice b) {
     size_t n = least(a.size, b.size), i = 0;
     while (i < n && a.at[i] == b.at[i]) i++;
     return i;
 }
 
-/* Return the four bytes after the first `skip` bytes as a number, padded with zeros. */
+/* Returns the four bytes after the first `skip` bytes as a number, padded with zeros. */
 static uint32_t prefix32(Slice key, size_t skip) {
     if (key.size >= skip + 4) return load_big32(key.at + skip);
     uint32_t v = 0;
@@ -82,14 +82,14 @@ static uint64_t prefix64(Slice key, size_t skip) {
     return (uint64_t)prefix32(key, skip) << 32 | prefix32(key, skip + 4);
 }
 
-/* Compare a key with keys that start with the first `skip` bytes of `other`; return 0 if it also starts with them. */
+/* Compares the start of a key with the first `skip` bytes of `other`. */
 static int compare_start(Slice key, Slice other, size_t skip) {
     size_t n = least(key.size, skip);
     int order = n ? memcmp(key.at, other.at, n) : 0;
     return order ? order : -(key.size < skip);
 }
 
-/* Return the number of elements of a sorted array that are less than x. */
+/* Returns the number of elements of a sorted array that are less than x. */
 static size_t count_less(const uint64_t *numbers, size_t n, uint64_t x) {
     const uint64_t *base = numbers;
     if (!n) return 0;
@@ -146,7 +146,7 @@ static Slice first_key_of(const Page *page) {
     return key;
 }
 
-/* Return the size of the encoded page, in bytes. */
+/* Returns the size of the encoded page, in bytes. */
 static int64_t page_size(const Page *page) { return HEAD_BYTES + (int64_t)page->live; }
 
 static void set_prefix(Page *page, size_t position) {
@@ -154,13 +154,13 @@ static void set_prefix(Page *page, size_t position) {
     page->index[position] = prefix << 32 | (page->index[position] & OFFSET_BITS);
 }
 
-/* Set `skip` to the length of the common prefix of all keys, and set the key prefixes. */
+/* Sets `skip` to the length of the common prefix of all keys, and sets the key prefixes. */
 static void set_prefixes(Page *page) {
     page->skip = page->count ? common(key_at(page, 0), key_at(page, page->count - 1)) : 0;
     for (size_t i = 0; i < page->count; i++) set_prefix(page, i);
 }
 
-/* Return the position of a key, or of the first greater key if the key is not found. */
+/* Returns the position of a key, or of the first greater key if the key is not found. */
 static size_t find_in_page(const Page *page, Slice key, int *is_found) {
     *is_found = 0;
     if (!page->count) return 0;
@@ -190,7 +190,7 @@ static size_t find_in_page(const Page *page, Slice key, int *is_found) {
     return order < 0 ? 0 : order > 0 ? page->count : low;
 }
 
-/* Return the position of the first key that is not less than `key`. */
+/* Returns the position of the first key that is not less than `key`. */
 static size_t find_not_less(const Page *page, Slice key) {
     int is_found;
     return find_in_page(page, key, &is_found);
@@ -210,12 +210,12 @@ static void free_page(Page *page) {
     PyMem_Free(page);
 }
 
-/* Set the first key of a page; return -1 and set an error if memory cannot be allocated. */
+/* Sets the first key of a page; returns -1 on error. */
 static int set_first_key(Page *page, Slice key) {
     uint8_t *copy = NULL;
     if (key.size) {
         copy = PyMem_Malloc(key.size);
-        if (!copy) {
+        if (copy == NULL) {
             PyErr_NoMemory();
             return -1;
         }
@@ -229,7 +229,7 @@ static int set_first_key(Page *page, Slice key) {
 
 static Page *new_page(int64_t id, Slice first_key) {
     Page *page = PyMem_Calloc(1, sizeof(Page));
-    if (!page) {
+    if (page == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
@@ -241,7 +241,7 @@ static Page *new_page(int64_t id, Slice first_key) {
     return page;
 }
 
-/* Append entries `from` to `to` (exclusive) to the arena of a page that has room for them. Prefixes are not set. */
+/* Appends entries `from` to `to` (exclusive) to the arena of a page that has room for them. Prefixes are not set. */
 static void copy_entries(Page *page, const Page *source, size_t from, size_t to) {
     for (size_t i = from; i < to; i++) {
         const uint8_t *entry = entry_at(source, i);
@@ -253,7 +253,7 @@ static void copy_entries(Page *page, const Page *source, size_t from, size_t to)
     page->live = page->used;
 }
 
-/* Allocate an empty arena and index; return -1 and set an error on failure. */
+/* Allocates an empty arena and index; returns -1 on error. */
 static int allocate(Page *page, size_t bytes, size_t entries) {
     memset(page, 0, sizeof(*page));
     if (bytes > UINT32_MAX) {
@@ -263,7 +263,7 @@ static int allocate(Page *page, size_t bytes, size_t entries) {
     if (!entries) return 0;
     page->arena = PyMem_Malloc(bytes);
     page->index = PyMem_Malloc(entries * sizeof(uint64_t));
-    if (!page->arena || !page->index) {
+    if (page->arena == NULL || page->index == NULL) {
         free_entries(page);
         PyErr_NoMemory();
         return -1;
@@ -273,7 +273,7 @@ static int allocate(Page *page, size_t bytes, size_t entries) {
     return 0;
 }
 
-/* Replace the arena and index with the arena and index of another page. */
+/* Replaces the arena and index with the arena and index of another page. */
 static void take_entries(Page *page, const Page *other) {
     PyMem_Free(page->arena);
     PyMem_Free(page->index);
@@ -287,7 +287,7 @@ static void take_entries(Page *page, const Page *other) {
     set_prefixes(page);
 }
 
-/* Copy the entries to an arena and index of the given sizes, without replaced entries. */
+/* Copies the entries to an arena and index of the given sizes, without replaced entries. */
 static int resize(Page *page, size_t bytes, size_t entries) {
     Page copy;
     if (allocate(&copy, bytes, entries) < 0) return -1;
@@ -296,10 +296,10 @@ static int resize(Page *page, size_t bytes, size_t entries) {
     return 0;
 }
 
-/* Grow a size by a quarter, to amortize the cost of copying. */
+/* Grows a size by a quarter, to amortize the cost of copying. */
 static size_t enlarge(size_t n) { return n + n / 4 + 4; }
 
-/* Make room for an entry in the arena, and in the index if the entry is new. */
+/* Makes room for an entry in the arena, and in the index if the entry is new. */
 static int reserve(Page *page, size_t bytes, int is_new) {
     if (page->arena_room - page->used < bytes) {
         size_t needed = page->live + bytes, room = enlarge(needed);
@@ -308,7 +308,7 @@ static int reserve(Page *page, size_t bytes, int is_new) {
     if (page->index_room - page->count < (size_t)is_new) {
         size_t room = enlarge(page->count + 1);
         uint64_t *index = PyMem_Realloc(page->index, room * sizeof(uint64_t));
-        if (!index) {
+        if (index == NULL) {
             PyErr_NoMemory();
             return -1;
         }
@@ -318,7 +318,7 @@ static int reserve(Page *page, size_t bytes, int is_new) {
     return 0;
 }
 
-/* Free memory if more than a third of it is unused; called after entries were removed or became smaller. */
+/* Frees memory if more than a third of it is unused; called after entries were removed or became smaller. */
 static void trim(Page *page) {
     size_t needed = page->live + page->count * sizeof(uint64_t);
     if (page->arena_room + page->index_room * sizeof(uint64_t) <= needed + needed / 2 + 256) return;
@@ -334,7 +334,7 @@ static void write_value(uint8_t *at, const Encoded *value) {
 
 static size_t value_size(const Encoded *value) { return value->head_size + value->tail.size; }
 
-/* Append an entry to the arena, which must have room for it, and return its offset. */
+/* Appends an entry to the arena, which must have room for it, and returns its offset. */
 static size_t append_entry(Page *page, Slice key, const Encoded *value) {
     uint8_t *entry = page->arena + page->used;
     size_t offset = page->used;
@@ -346,7 +346,7 @@ static size_t append_entry(Page *page, Slice key, const Encoded *value) {
     return offset;
 }
 
-/* Set the value of the entry at a position. The arena must have room if the value is longer than the old value. */
+/* Sets the value of the entry at a position. The arena must have room if the value is longer than the old value. */
 static void replace_value(Page *page, size_t position, Slice key, const Encoded *value) {
     uint8_t *entry = page->arena + (page->index[position] & OFFSET_BITS);
     Slice old = value_of(entry);
@@ -360,7 +360,7 @@ static void replace_value(Page *page, size_t position, Slice key, const Encoded 
     page->index[position] = (page->index[position] & ~(uint64_t)OFFSET_BITS) | offset;
 }
 
-/* Insert an entry at a position. Arena and index must have room for it. */
+/* Inserts an entry at a position. Arena and index must have room for it. */
 static void insert_entry(Page *page, size_t position, Slice key, const Encoded *value) {
     memmove(page->index + position + 1, page->index + position, (page->count - position) * sizeof(uint64_t));
     page->index[position] = append_entry(page, key, value);
@@ -371,7 +371,7 @@ static void insert_entry(Page *page, size_t position, Slice key, const Encoded *
     else set_prefix(page, position);
 }
 
-/* Remove entries `from` to `to` (exclusive). */
+/* Removes entries `from` to `to` (exclusive). */
 static void remove_entries(Page *page, size_t from, size_t to) {
     for (size_t i = from; i < to; i++) page->live -= entry_size(entry_at(page, i));
     memmove(page->index + from, page->index + to, (page->count - to) * sizeof(uint64_t));
@@ -379,7 +379,7 @@ static void remove_entries(Page *page, size_t from, size_t to) {
     trim(page);
 }
 
-/* Return the position of the first entry in the second half of the data. */
+/* Returns the position of the first entry in the second half of the data. */
 static size_t find_middle(const Page *page) {
     size_t bytes = 0, position = 0;
     while (position < page->count) {
@@ -392,7 +392,7 @@ static size_t find_middle(const Page *page) {
 
 static PyObject *encode_page(const Page *page) {
     PyObject *data = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)page_size(page));
-    if (!data) return NULL;
+    if (data == NULL) return NULL;
     uint8_t *head = (uint8_t *)PyBytes_AsString(data), *sizes = head + HEAD_BYTES;
     uint8_t *at = sizes + LENGTHS_BYTES * page->count;
     head[0] = FORMAT;
@@ -414,15 +414,15 @@ static PyObject *encode_page(const Page *page) {
     return data;
 }
 
-/* Return whether the lengths in an encoded page add up to its size. */
+/* Returns whether the lengths in an encoded page add up to its size. */
 static int sizes_match(Slice data, size_t count) {
     uint64_t bytes = HEAD_BYTES + LENGTHS_BYTES * (uint64_t)count; /* cannot overflow: lengths have 32 bits */
     for (size_t i = 0; i < 2 * count; i++) bytes += load_little32(data.at + HEAD_BYTES + 4 * i);
     return bytes == data.size;
 }
 
-/* Decode a page whose keys must be less than `stop`, unless it is NULL. Return 1 if the page is valid, 0 if it is
- * corrupt, and -1 if an error was set. */
+/* Decodes a page whose keys must be less than `stop`, unless `stop` is NULL. Returns 1 if the page is valid, 0 if it is
+ * corrupt, and -1 on error. */
 static int decode_page(Page *page, Slice data, const Slice *stop) {
     if (data.size < HEAD_BYTES || data.at[0] != FORMAT) return 0;
     size_t count = load_little32(data.at + 1);
@@ -444,7 +444,7 @@ static int decode_page(Page *page, Slice data, const Slice *stop) {
         key += slice.size;
         value += content.tail.size;
     }
-    if (!is_valid || (stop && count && compare(before, *stop) >= 0)) {
+    if (!is_valid || (stop != NULL && count && compare(before, *stop) >= 0)) {
         free_entries(&decoded);
         return 0;
     }
@@ -473,12 +473,12 @@ typedef struct {
     PyObject *encoded_directory;              /* directory.EncodedDirectory */
     PyObject *closed_pages, *default_limits;  /* in pages.py */
     PyTypeObject *value_and_timestamp;        /* key_value_store.ValueAndTimestamp; NULL before its first use */
-} State;
+} Module;
 
-/* Raise the error that `function` returns for a store name; return -1. */
+/* Raises the error that `function` returns for a store name; returns -1. */
 static int raise_error(PyObject *function, PyObject *store) {
     PyObject *error = PyObject_CallFunctionObjArgs(function, store, NULL);
-    if (error) {
+    if (error != NULL) {
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
         Py_DECREF(error);
     }
@@ -493,7 +493,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    State *state;
+    Module *module;
     PyObject *pages; /* page store; NULL if the entries are only in memory */
     PyObject *store, *layout;
     PyObject *undo;    /* committed values of changed keys; NULL if there is a page store */
@@ -522,9 +522,9 @@ typedef struct {
 } Place;
 
 static void unlink_page(List *list, Page *page) {
-    if (page->previous) page->previous->next = page->next;
+    if (page->previous != NULL) page->previous->next = page->next;
     else list->first = page->next;
-    if (page->next) page->next->previous = page->previous;
+    if (page->next != NULL) page->next->previous = page->previous;
     else list->last = page->previous;
     page->previous = page->next = NULL;
 }
@@ -532,7 +532,7 @@ static void unlink_page(List *list, Page *page) {
 static void append_page(List *list, Page *page, PageState state) {
     page->previous = list->last;
     page->next = NULL;
-    if (list->last) list->last->next = page;
+    if (list->last != NULL) list->last->next = page;
     else list->first = page;
     list->last = page;
     page->state = state;
@@ -556,7 +556,7 @@ static void add_unchanged(PagedMap *self, Page *page) {
     self->memory_bytes += page_size(page);
 }
 
-/* Remove a page from memory, if it is in memory. */
+/* Removes a page from memory, if it is in memory. */
 static void unload(PagedMap *self, Page *page) {
     if (page->state == NOT_IN_MEMORY) return;
     remove_from_list(self, page);
@@ -566,22 +566,22 @@ static void unload(PagedMap *self, Page *page) {
     if (self->hint_page == page) self->hint_page = NULL;
 }
 
-/* Evict unchanged pages, oldest first, until the memory limit is met. */
+/* Evicts unchanged pages, oldest first, until memory use is within the limit. */
 static void evict(PagedMap *self) {
-    while (self->memory_bytes > self->memory_limit && self->unchanged.first && self->pages)
+    while (self->memory_bytes > self->memory_limit && self->unchanged.first != NULL && self->pages != NULL)
         unload(self, self->unchanged.first);
 }
 
 static Slice first_key_at(const PagedMap *self, size_t index) { return first_key_of(self->directory[index]); }
 
-/* Set `skip` to the length of the common prefix of the first keys, and set the prefixes. */
+/* Sets `skip` to the length of the common prefix of the first keys, and sets the prefixes. */
 static void set_directory_prefixes(PagedMap *self) {
     self->skip = self->count > 1 ? common(first_key_at(self, 1), first_key_at(self, self->count - 1)) : 0;
     self->prefixes[0] = 0;
     for (size_t i = 1; i < self->count; i++) self->prefixes[i] = prefix64(first_key_at(self, i), self->skip);
 }
 
-/* Return the index of the page that contains a key. */
+/* Returns the index of the page that contains a key. */
 static size_t find_page(const PagedMap *self, Slice key) {
     size_t others = self->count - 1; /* all pages except the first, whose first key is empty */
     if (!others) return 0;
@@ -599,7 +599,7 @@ static size_t find_page(const PagedMap *self, Slice key) {
     return low;
 }
 
-/* Return the index of the first page whose first key is not less than `key`. */
+/* Returns the index of the first page whose first key is not less than `key`. */
 static size_t find_first_key(const PagedMap *self, Slice key) {
     size_t index = find_page(self, key);
     return equal(first_key_at(self, index), key) ? index : index + 1;
@@ -609,9 +609,9 @@ static int reserve_directory(PagedMap *self, size_t room) {
     if (room <= self->room) return 0;
     room = enlarge(room);
     Page **directory = PyMem_Realloc(self->directory, room * sizeof(Page *));
-    if (directory) self->directory = directory;
-    uint64_t *prefixes = directory ? PyMem_Realloc(self->prefixes, room * sizeof(uint64_t)) : NULL;
-    if (!prefixes) {
+    if (directory != NULL) self->directory = directory;
+    uint64_t *prefixes = directory != NULL ? PyMem_Realloc(self->prefixes, room * sizeof(uint64_t)) : NULL;
+    if (prefixes == NULL) {
         PyErr_NoMemory();
         return -1;
     }
@@ -620,7 +620,7 @@ static int reserve_directory(PagedMap *self, size_t room) {
     return 0;
 }
 
-/* Insert a page after the first page. The directory must have room for it. */
+/* Inserts a page after the first page. The directory must have room for it. */
 static void insert_page(PagedMap *self, size_t index, Page *page) {
     memmove(self->directory + index + 1, self->directory + index, (self->count - index) * sizeof(Page *));
     memmove(self->prefixes + index + 1, self->prefixes + index, (self->count - index) * sizeof(uint64_t));
@@ -633,12 +633,12 @@ static void insert_page(PagedMap *self, size_t index, Page *page) {
     else self->prefixes[index] = prefix64(first_key_of(page), self->skip);
 }
 
-/* Make room for the ids of `pages` pages to be removed. */
+/* Makes room for the ids of `pages` pages to be removed. */
 static int reserve_deleted(PagedMap *self, size_t pages) {
     if (self->deleted_room - self->n_deleted >= pages) return 0;
     size_t room = enlarge(self->n_deleted + pages);
     int64_t *deleted = PyMem_Realloc(self->deleted, room * sizeof(int64_t));
-    if (!deleted) {
+    if (deleted == NULL) {
         PyErr_NoMemory();
         return -1;
     }
@@ -647,7 +647,7 @@ static int reserve_deleted(PagedMap *self, size_t pages) {
     return 0;
 }
 
-/* Remove pages `from` to `to` (exclusive). One page must remain, and there must be room for the removed ids. */
+/* Removes pages `from` to `to` (exclusive). One page must remain, and there must be room for the removed ids. */
 static void remove_pages(PagedMap *self, size_t from, size_t to) {
     for (size_t i = from; i < to; i++) {
         Page *page = self->directory[i];
@@ -664,7 +664,7 @@ static void remove_pages(PagedMap *self, size_t from, size_t to) {
     if (!from) set_first_key(self->directory[0], empty); /* cannot fail */
 }
 
-/* Remove all pages except the first, which becomes the only page of a new directory. */
+/* Removes all pages except the first, which becomes the only page of a new directory. */
 static void reset_directory(PagedMap *self) {
     for (size_t i = 0; i < self->count; i++) unload(self, self->directory[i]);
     for (size_t i = 1; i < self->count; i++) free_page(self->directory[i]);
@@ -681,7 +681,7 @@ static void reset_directory(PagedMap *self) {
 
 /* ---- PagedMap: reading pages ------------------------------------------------------------------ */
 
-/* Decode a page that was read; `data` is None if the page does not exist. */
+/* Decodes a page that was read; `data` is None if the page does not exist. */
 static int add_page(PagedMap *self, size_t index, PyObject *data) {
     Page *page = self->directory[index];
     Slice first_key = first_key_of(page), stop = {NULL, 0};
@@ -695,42 +695,42 @@ static int add_page(PagedMap *self, size_t index, PyObject *data) {
     }
     /* Decode the page in Python, which raises an error that describes the problem. */
     PyObject *found = PyObject_CallFunction(
-        self->state->decode_page, "OOLOy#y#", self->pages, self->store, (long long)page->id, data,
+        self->module->decode_page, "OOLOy#y#", self->pages, self->store, (long long)page->id, data,
         first_key.size ? (const char *)first_key.at : "", (Py_ssize_t)first_key.size, (const char *)stop.at,
         (Py_ssize_t)stop.size);
-    if (found) {
+    if (found != NULL) {
         Py_DECREF(found);
         PyErr_SetString(PyExc_SystemError, "a valid page was rejected");
     }
     return -1;
 }
 
-/* Read the pages between `from` and `to` (exclusive) that are not in memory, with one call. */
+/* Reads the pages between `from` and `to` (exclusive) that are not in memory, with one call. */
 static int read_missing(PagedMap *self, size_t from, size_t to) {
     int result = -1;
     PyObject *ids = NULL, *found = NULL;
     self->busy = 1;
-    if (!self->pages) {
+    if (self->pages == NULL) {
         PyErr_SetString(PyExc_SystemError, "a page of an in-memory map is missing");
         goto done;
     }
     ids = PyList_New(0);
-    for (size_t i = from; ids && i < to; i++) {
+    for (size_t i = from; ids != NULL && i < to; i++) {
         if (self->directory[i]->state != NOT_IN_MEMORY) continue;
         PyObject *id = PyLong_FromLongLong(self->directory[i]->id);
-        int failed = !id || PyList_Append(ids, id) < 0;
+        int failed = id == NULL || PyList_Append(ids, id) < 0;
         Py_XDECREF(id);
         if (failed) goto done;
     }
-    if (!ids) goto done;
-    found = PyObject_CallFunctionObjArgs(self->state->read_entry_pages, self->pages, self->store, ids, NULL);
-    if (!found) goto done;
+    if (ids == NULL) goto done;
+    found = PyObject_CallFunctionObjArgs(self->module->read_entry_pages, self->pages, self->store, ids, NULL);
+    if (found == NULL) goto done;
     self->pages_read += PyList_Size(ids);
     Py_ssize_t next = 0;
     for (size_t i = from; i < to; i++) {
         if (self->directory[i]->state != NOT_IN_MEMORY) continue;
         PyObject *data = PyList_GetItem(found, next++); /* NULL if `found` is not a list or is too short */
-        if (!data || add_page(self, i, data) < 0) goto done;
+        if (data == NULL || add_page(self, i, data) < 0) goto done;
     }
     result = 0;
 done:
@@ -744,10 +744,10 @@ static int ensure_loaded(PagedMap *self, size_t index) {
     return self->directory[index]->state == NOT_IN_MEMORY ? read_missing(self, index, index + 1) : 0;
 }
 
-/* Find the place of a key. Its page is read if it is not in memory. */
+/* Finds the page and position of a key. The page is read if it is not in memory. */
 static int find_place(PagedMap *self, Slice key, Place *place) {
     Slice hint = {self->hint_key, self->hint_size};
-    if (self->hint_page && equal(key, hint)) {
+    if (self->hint_page != NULL && equal(key, hint)) {
         place->index = self->hint_index;
         place->position = self->hint_position;
         place->page = self->hint_page;
@@ -772,18 +772,18 @@ static int find_place(PagedMap *self, Slice key, Place *place) {
     return 0;
 }
 
-/* Set the directory from a Directory object that load_directory() returned. */
+/* Sets the directory from a Directory object that load_directory() returned. */
 static int set_directory(PagedMap *self, PyObject *directory) {
     int result = -1;
-    PyObject *const *names = self->state->names, *ids = NULL, *next_id = NULL, *encoded = NULL;
+    PyObject *const *names = self->module->names, *ids = NULL, *next_id = NULL, *encoded = NULL;
     PyObject *first_keys = PyObject_GetAttr(directory, names[FIRST_KEYS]);
-    if (!first_keys) goto done;
+    if (first_keys == NULL) goto done;
     ids = PyObject_GetAttr(directory, names[IDS]);
-    if (!ids) goto done;
+    if (ids == NULL) goto done;
     next_id = PyObject_GetAttr(directory, names[NEXT_ID]);
-    if (!next_id) goto done;
+    if (next_id == NULL) goto done;
     encoded = PyObject_GetAttr(directory, names[ENCODED]);
-    if (!encoded) goto done;
+    if (encoded == NULL) goto done;
     self->next_id = PyLong_AsLongLong(next_id);
     Py_ssize_t count = PyList_Size(first_keys);
     if (PyErr_Occurred() || reserve_directory(self, (size_t)count) < 0) goto done;
@@ -791,13 +791,13 @@ static int set_directory(PagedMap *self, PyObject *directory) {
         PyObject *key = PyList_GetItem(first_keys, i), *id = PyList_GetItem(ids, i);
         char *at;
         Py_ssize_t size;
-        if (!key || !id || PyBytes_AsStringAndSize(key, &at, &size) < 0) goto done;
+        if (key == NULL || id == NULL || PyBytes_AsStringAndSize(key, &at, &size) < 0) goto done;
         Slice slice = {(const uint8_t *)at, (size_t)size};
         long long number = PyLong_AsLongLong(id);
         if (PyErr_Occurred()) goto done;
         if (i) {
             Page *page = new_page(number, slice);
-            if (!page) goto done;
+            if (page == NULL) goto done;
             self->directory[self->count++] = page;
         } else {
             self->directory[0]->id = number;
@@ -817,25 +817,26 @@ done:
     return result;
 }
 
-/* Load the directory of the last commit, or create a new directory. */
+/* Loads the directory of the last commit, or creates a new directory. */
 static int load(PagedMap *self) {
     int result = -1;
     PyObject *found = NULL, *empty = NULL;
     self->busy = 1;
     reset_directory(self);
-    if (self->pages) {
-        found = PyObject_CallFunctionObjArgs(self->state->load_directory, self->pages, self->store, self->layout, NULL);
-        if (!found) goto done;
+    if (self->pages != NULL) {
+        found = PyObject_CallFunctionObjArgs(self->module->load_directory, self->pages, self->store, self->layout, NULL);
+        if (found == NULL) goto done;
     }
-    if (found && found != Py_None) {
+    if (found != NULL && found != Py_None) {
         PyObject *directory;
         long long entries;
         if (!PyArg_ParseTuple(found, "OL", &directory, &entries) || set_directory(self, directory) < 0) goto done;
         self->entries = entries;
     } else {
         empty = PyList_New(0);
-        PyObject *encoded = empty ? PyObject_CallFunctionObjArgs(self->state->encoded_directory, empty, NULL) : NULL;
-        if (!encoded) goto done;
+        if (empty == NULL) goto done;
+        PyObject *encoded = PyObject_CallFunctionObjArgs(self->module->encoded_directory, empty, NULL);
+        if (encoded == NULL) goto done;
         PyObject *before = self->encoded;
         self->encoded = encoded;
         Py_XDECREF(before);
@@ -851,51 +852,31 @@ done:
 
 /* ---- PagedMap: entries ------------------------------------------------------------------------ */
 
-static PyObject *to_bytes(Slice slice) {
-    return PyBytes_FromStringAndSize((const char *)slice.at, (Py_ssize_t)slice.size);
-}
-
-/* Get the data of a bytes argument; return -1 and set an error if it has another type. */
-static int parse_bytes(PyObject *object, const char *name, Slice *slice) {
-    char *at;
-    Py_ssize_t size;
-    if (!PyBytes_Check(object)) {
-        PyObject *kind = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
-        if (kind) PyErr_Format(PyExc_TypeError, "%s must be bytes, got %U", name, kind);
-        Py_XDECREF(kind);
-        return -1;
-    }
-    if (PyBytes_AsStringAndSize(object, &at, &size) < 0) return -1;
-    slice->at = (const uint8_t *)at;
-    slice->size = (size_t)size;
-    return 0;
-}
-
 static int check_usable(PagedMap *self) {
-    return self->busy ? raise_error(self->state->reentrant_error, self->store) : 0;
+    return self->busy ? raise_error(self->module->reentrant_error, self->store) : 0;
 }
 
 static int check_writable(PagedMap *self) {
     if (check_usable(self) < 0) return -1;
-    return self->is_read_only ? raise_error(self->state->read_only_error, self->store) : 0;
+    return self->is_read_only ? raise_error(self->module->read_only_error, self->store) : 0;
 }
 
-/* Without a page store, keep the committed value of a key (NULL if it had none) for a rollback. */
+/* Without a page store, keeps the committed value of a key (NULL if it had none) for a rollback. */
 static int remember(PagedMap *self, Slice key, const Slice *value) {
-    if (!self->undo) return 0;
+    if (self->undo == NULL) return 0;
     PyObject *name = to_bytes(key), *old = NULL;
-    int done = name ? PyDict_Contains(self->undo, name) : -1;
+    int done = name != NULL ? PyDict_Contains(self->undo, name) : -1;
     if (done == 0) {
-        old = value ? to_bytes(*value) : Py_None;
-        done = old ? PyDict_SetItem(self->undo, name, old) : -1;
-        if (value) Py_XDECREF(old);
+        old = value != NULL ? to_bytes(*value) : Py_None;
+        done = old != NULL ? PyDict_SetItem(self->undo, name, old) : -1;
+        if (value != NULL) Py_XDECREF(old);
     }
     Py_XDECREF(name);
     return done < 0 ? -1 : 0;
 }
 
 static int remember_entries(PagedMap *self, const Page *page, size_t from, size_t to) {
-    for (size_t i = from; self->undo && i < to; i++) {
+    for (size_t i = from; self->undo != NULL && i < to; i++) {
         const uint8_t *entry = entry_at(page, i);
         Slice value = value_of(entry);
         if (remember(self, key_of(entry), &value) < 0) return -1;
@@ -903,14 +884,14 @@ static int remember_entries(PagedMap *self, const Page *page, size_t from, size_
     return 0;
 }
 
-/* Move the second half of a changed page to a new page. */
+/* Moves the second half of a changed page to a new page. */
 static int split_page(PagedMap *self, size_t index) {
     Page *page = self->directory[index], moved;
     size_t middle = find_middle(page), bytes = 0;
     for (size_t i = middle; i < page->count; i++) bytes += entry_size(entry_at(page, i));
     if (reserve_directory(self, self->count + 1) < 0) return -1;
     Page *right = new_page(self->next_id, key_at(page, middle));
-    if (!right) return -1;
+    if (right == NULL) return -1;
     if (allocate(&moved, enlarge(bytes), enlarge(page->count - middle)) < 0) {
         free_page(right);
         return -1;
@@ -928,7 +909,7 @@ static int split_page(PagedMap *self, size_t index) {
     return 0;
 }
 
-/* Set the value of a key. */
+/* Sets the value of a key. */
 static int put(PagedMap *self, Slice key, const Encoded *value) {
     Place place;
     size_t size = value_size(value), bytes = LENGTHS_BYTES + key.size + size;
@@ -960,7 +941,7 @@ static int put(PagedMap *self, Slice key, const Encoded *value) {
     return 0;
 }
 
-/* Delete a key; set *old to its value, or to NULL if there was none. */
+/* Deletes a key; sets *old to its value, or to NULL if there was none. */
 static int delete(PagedMap *self, Slice key, PyObject **old) {
     Place place;
     *old = NULL;
@@ -973,7 +954,7 @@ static int delete(PagedMap *self, Slice key, PyObject **old) {
     Page *page = place.page;
     Slice value = value_of(entry_at(page, place.position));
     *old = to_bytes(value);
-    if (!*old || reserve_deleted(self, 1) < 0 || remember(self, key, &value) < 0) {
+    if (*old == NULL || reserve_deleted(self, 1) < 0 || remember(self, key, &value) < 0) {
         Py_CLEAR(*old);
         return -1;
     }
@@ -988,7 +969,7 @@ static int delete(PagedMap *self, Slice key, PyObject **old) {
     return 0;
 }
 
-/* Remove the entries of one page whose keys are between `start` and `stop` (exclusive). */
+/* Removes the entries of one page whose keys are between `start` and `stop` (exclusive). */
 static int discard_entries(PagedMap *self, size_t index, Slice start, Slice stop) {
     if (ensure_loaded(self, index) < 0) return -1;
     Page *page = self->directory[index];
@@ -1004,7 +985,7 @@ static int discard_entries(PagedMap *self, size_t index, Slice start, Slice stop
     return 0;
 }
 
-/* Remove pages `from` to `to` (exclusive). The entry counts of pages that are not in memory are estimated. */
+/* Removes pages `from` to `to` (exclusive). The entry counts of pages that are not in memory are estimated. */
 static int discard_pages(PagedMap *self, size_t from, size_t to) {
     int64_t pages = (int64_t)self->count, average = self->entries / pages;
     if (self->entries % pages < 0) average--; /* rounded down, as in Python */
@@ -1019,7 +1000,7 @@ static int discard_pages(PagedMap *self, size_t from, size_t to) {
     return 0;
 }
 
-/* Remove a page if it has no entries, unless it is the only page. */
+/* Removes a page if it has no entries, unless it is the only page. */
 static int discard_empty(PagedMap *self, size_t index) {
     if (self->count == 1) return 0;
     if (ensure_loaded(self, index) < 0) return -1;
@@ -1045,15 +1026,15 @@ static int discard(PagedMap *self, Slice start, Slice stop) {
     return 0;
 }
 
-/* Append entries `from` to `to` (exclusive) of a page to a list of pairs. */
+/* Appends entries `from` to `to` (exclusive) of a page to a list of pairs. */
 static int append_pairs(PyObject *found, const Page *page, size_t from, size_t to) {
     for (size_t i = from; i < to; i++) {
         const uint8_t *entry = entry_at(page, i);
         PyObject *key = to_bytes(key_of(entry)), *value = to_bytes(value_of(entry));
-        PyObject *pair = key && value ? PyTuple_Pack(2, key, value) : NULL;
+        PyObject *pair = key != NULL && value != NULL ? PyTuple_Pack(2, key, value) : NULL;
         Py_XDECREF(key);
         Py_XDECREF(value);
-        if (!pair) return -1;
+        if (pair == NULL) return -1;
         PyObject_GC_UnTrack(pair); /* it cannot be part of a reference cycle */
         int done = PyList_Append(found, pair);
         Py_DECREF(pair);
@@ -1063,7 +1044,7 @@ static int append_pairs(PyObject *found, const Page *page, size_t from, size_t t
 }
 
 static int scan(PagedMap *self, PyObject *found, Slice start, const Slice *stop) {
-    size_t first = find_page(self, start), end = stop ? find_first_key(self, *stop) : self->count;
+    size_t first = find_page(self, start), end = stop != NULL ? find_first_key(self, *stop) : self->count;
     self->gets++;
     for (size_t low = first; low < end; low += SCAN_PAGES) {
         size_t high = least(low + SCAN_PAGES, end);
@@ -1073,7 +1054,7 @@ static int scan(PagedMap *self, PyObject *found, Slice start, const Slice *stop)
         self->busy = 1; /* the garbage collector may run when pairs are created */
         for (size_t i = low; i < high; i++) {
             const Page *page = self->directory[i];
-            size_t from = find_not_less(page, start), to = stop ? find_not_less(page, *stop) : page->count;
+            size_t from = find_not_less(page, start), to = stop != NULL ? find_not_less(page, *stop) : page->count;
             if (append_pairs(found, page, from, to) < 0) {
                 self->busy = 0;
                 return -1;
@@ -1087,7 +1068,7 @@ static int scan(PagedMap *self, PyObject *found, Slice start, const Slice *stop)
 
 /* ---- PagedMap: commits ------------------------------------------------------------------------ */
 
-/* Join a page with the next page if both are in memory and fit in one page; return whether they were joined. */
+/* Joins a page with the next page if both are in memory and fit in one page; returns whether they were joined. */
 static int join(PagedMap *self, size_t index) {
     if (index + 1 >= self->count) return 0;
     Page *left = self->directory[index], *right = self->directory[index + 1], joined;
@@ -1106,11 +1087,11 @@ static int join(PagedMap *self, size_t index) {
     return 1;
 }
 
-/* Join small changed pages with a neighbor that is in memory, in the order in which they changed. */
+/* Joins small changed pages with a neighbor that is in memory, in the order in which they changed. */
 static int join_small_pages(PagedMap *self) {
-    for (Page *page = self->changed.first; page; page = page->next) page->is_pending = 1;
+    for (Page *page = self->changed.first; page != NULL; page = page->next) page->is_pending = 1;
     self->next_to_join = self->changed.first;
-    while (self->next_to_join && self->next_to_join->is_pending) {
+    while (self->next_to_join != NULL && self->next_to_join->is_pending) {
         Page *page = self->next_to_join;
         self->next_to_join = page->next;
         page->is_pending = 0;
@@ -1127,16 +1108,16 @@ static int join_small_pages(PagedMap *self) {
     return 0;
 }
 
-/* Set a page in a dictionary of changes. The reference to `data` is released. */
+/* Sets a page in a dictionary of changes. The reference to `data` is released. */
 static int set_page(PyObject *changes, int64_t id, PyObject *data) {
-    PyObject *key = data ? PyLong_FromLongLong(id) : NULL;
-    int done = key ? PyDict_SetItem(changes, key, data) : -1;
+    PyObject *key = data != NULL ? PyLong_FromLongLong(id) : NULL;
+    int done = key != NULL ? PyDict_SetItem(changes, key, data) : -1;
     Py_XDECREF(key);
     Py_XDECREF(data);
     return done;
 }
 
-/* Add the changed directory pages to `changes`; return the number of directory pages, or -1 after an error. */
+/* Adds the changed directory pages to `changes`; returns the number of directory pages, or -1 on error. */
 static Py_ssize_t encode_directory(PagedMap *self, PyObject *changes) {
     Py_ssize_t pages = PyObject_Size(self->encoded);
     if (pages < 0 || (pages && !self->is_directory_changed)) return pages;
@@ -1144,17 +1125,17 @@ static Py_ssize_t encode_directory(PagedMap *self, PyObject *changes) {
     PyObject *first_keys = PyList_New((Py_ssize_t)self->count), *ids = PyList_New((Py_ssize_t)self->count);
     PyObject *limit = PyLong_FromLongLong(self->page_bytes), *result = NULL, *changed;
     for (size_t i = 0; i < self->count; i++) {
-        PyObject *key = first_keys && ids && limit ? to_bytes(first_key_at(self, i)) : NULL;
-        PyObject *id = key ? PyLong_FromLongLong(self->directory[i]->id) : NULL;
-        if (!id) {
+        PyObject *key = first_keys != NULL && ids != NULL && limit != NULL ? to_bytes(first_key_at(self, i)) : NULL;
+        PyObject *id = key != NULL ? PyLong_FromLongLong(self->directory[i]->id) : NULL;
+        if (id == NULL) {
             Py_XDECREF(key);
             goto done;
         }
         PyList_SetItem(first_keys, (Py_ssize_t)i, key);
         PyList_SetItem(ids, (Py_ssize_t)i, id);
     }
-    result = PyObject_CallMethodObjArgs(self->encoded, self->state->names[UPDATE], first_keys, ids, limit, NULL);
-    if (!result || !PyArg_ParseTuple(result, "nO", &pages, &changed)) goto done;
+    result = PyObject_CallMethodObjArgs(self->encoded, self->module->names[UPDATE], first_keys, ids, limit, NULL);
+    if (result == NULL || !PyArg_ParseTuple(result, "nO", &pages, &changed)) goto done;
     if (PyDict_Update(changes, changed) < 0) pages = -1;
 done:
     Py_XDECREF(first_keys);
@@ -1167,19 +1148,19 @@ done:
 static PyObject *encode_changes(PagedMap *self) {
     if (join_small_pages(self) < 0) return NULL;
     PyObject *changes = PyDict_New(), *header = NULL;
-    if (!changes) return NULL;
+    if (changes == NULL) return NULL;
     for (size_t i = 0; i < self->n_deleted; i++) {
         Py_INCREF(Py_None);
         if (set_page(changes, self->deleted[i], Py_None) < 0) goto failed;
     }
-    for (const Page *page = self->changed.first; page; page = page->next)
+    for (const Page *page = self->changed.first; page != NULL; page = page->next)
         if (set_page(changes, page->id, encode_page(page)) < 0) goto failed;
     Py_ssize_t pages = encode_directory(self, changes);
     if (pages < 0) goto failed;
-    header = PyObject_CallFunction(self->state->header, "LLnO", (long long)self->next_id, (long long)self->entries,
+    header = PyObject_CallFunction(self->module->header, "LLnO", (long long)self->next_id, (long long)self->entries,
                                    pages, self->layout);
-    if (!header) goto failed;
-    PyObject *data = PyObject_CallMethodObjArgs(header, self->state->names[ENCODE], NULL);
+    if (header == NULL) goto failed;
+    PyObject *data = PyObject_CallMethodObjArgs(header, self->module->names[ENCODE], NULL);
     if (set_page(changes, 0, data) < 0) goto failed;
     Py_DECREF(header);
     return changes;
@@ -1189,12 +1170,12 @@ failed:
     return NULL;
 }
 
-/* Discard all changes. Any later use raises an error. */
+/* Discards all changes. Any later use raises an error. */
 static int close_map(PagedMap *self) {
     self->busy = 1;
-    PyObject *closed = PyObject_CallFunctionObjArgs(self->state->closed_pages, self->store, NULL);
+    PyObject *closed = PyObject_CallFunctionObjArgs(self->module->closed_pages, self->store, NULL);
     self->busy = 0;
-    if (!closed) return -1;
+    if (closed == NULL) return -1;
     for (size_t i = 0; i < self->count; i++) unload(self, self->directory[i]);
     self->memory_bytes = 0;
     PyObject *pages = self->pages, *undo = self->undo;
@@ -1205,10 +1186,10 @@ static int close_map(PagedMap *self) {
     return 0;
 }
 
-/* Restore the committed values of all keys that changed since the last commit. */
+/* Restores the committed values of all keys that changed since the last commit. */
 static int undo_changes(PagedMap *self) {
     PyObject *fresh = PyDict_New(), *undo = self->undo, *key, *value, *old;
-    if (!fresh) return -1;
+    if (fresh == NULL) return -1;
     Py_ssize_t at = 0;
     int failed = 0;
     self->undo = NULL; /* so that remember() ignores the following changes */
@@ -1238,7 +1219,7 @@ static PyObject *map_get(PyObject *object, PyObject *name) {
     PagedMap *self = (PagedMap *)object;
     Slice key;
     Place place;
-    if (parse_bytes(name, "key", &key) < 0 || check_usable(self) < 0) return NULL;
+    if (view_bytes(name, "key", "bytes", &key) < 0 || check_usable(self) < 0) return NULL;
     self->gets++;
     if (find_place(self, key, &place) < 0) return NULL;
     PyObject *value = Py_None;
@@ -1258,8 +1239,8 @@ static PyObject *map_put(PyObject *object, PyObject *const *args, Py_ssize_t nar
     PagedMap *self = (PagedMap *)object;
     Slice key;
     Encoded value = {{0}, 0, {NULL, 0}, NULL};
-    if (count_arguments("put", 2, nargs) < 0 || parse_bytes(args[0], "key", &key) < 0 ||
-        parse_bytes(args[1], "value", &value.tail) < 0 || check_writable(self) < 0)
+    if (count_arguments("put", 2, nargs) < 0 || view_bytes(args[0], "key", "bytes", &key) < 0 ||
+        view_bytes(args[1], "value", "bytes", &value.tail) < 0 || check_writable(self) < 0)
         return NULL;
     return none_or_error(put(self, key, &value));
 }
@@ -1268,9 +1249,9 @@ static PyObject *map_delete(PyObject *object, PyObject *name) {
     PagedMap *self = (PagedMap *)object;
     Slice key;
     PyObject *old;
-    if (parse_bytes(name, "key", &key) < 0 || check_writable(self) < 0) return NULL;
+    if (view_bytes(name, "key", "bytes", &key) < 0 || check_writable(self) < 0) return NULL;
     if (delete(self, key, &old) < 0) return NULL;
-    if (!old) return Py_NewRef(Py_None);
+    if (old == NULL) return Py_NewRef(Py_None);
     return old;
 }
 
@@ -1281,11 +1262,11 @@ static PyObject *map_scan(PyObject *object, PyObject *args, PyObject *kwargs) {
     int is_reverse = 0;
     Slice first = {(const uint8_t *)"", 0}, end;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OOp:scan", names, &start, &stop, &is_reverse) ||
-        (start && parse_bytes(start, "start", &first) < 0) ||
-        (stop != Py_None && parse_bytes(stop, "stop", &end) < 0) || check_usable(self) < 0)
+        (start != NULL && view_bytes(start, "start", "bytes", &first) < 0) ||
+        (stop != Py_None && view_bytes(stop, "stop", "bytes", &end) < 0) || check_usable(self) < 0)
         return NULL;
     PyObject *found = PyList_New(0);
-    if (!found || (stop != Py_None && compare(end, first) <= 0)) return found;
+    if (found == NULL || (stop != Py_None && compare(end, first) <= 0)) return found;
     if (check_usable(self) < 0 || scan(self, found, first, stop == Py_None ? NULL : &end) < 0 ||
         (is_reverse && PyList_Reverse(found) < 0))
         Py_CLEAR(found);
@@ -1295,8 +1276,8 @@ static PyObject *map_scan(PyObject *object, PyObject *args, PyObject *kwargs) {
 static PyObject *map_discard(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
     PagedMap *self = (PagedMap *)object;
     Slice start, stop;
-    if (count_arguments("discard", 2, nargs) < 0 || parse_bytes(args[0], "start", &start) < 0 ||
-        parse_bytes(args[1], "stop", &stop) < 0 || check_writable(self) < 0)
+    if (count_arguments("discard", 2, nargs) < 0 || view_bytes(args[0], "start", "bytes", &start) < 0 ||
+        view_bytes(args[1], "stop", "bytes", &stop) < 0 || check_writable(self) < 0)
         return NULL;
     return none_or_error(discard(self, start, stop));
 }
@@ -1304,29 +1285,29 @@ static PyObject *map_discard(PyObject *object, PyObject *const *args, Py_ssize_t
 static PyObject *map_collect_changes(PyObject *object, PyObject *Py_UNUSED(unused)) {
     PagedMap *self = (PagedMap *)object;
     if (check_usable(self) < 0) return NULL;
-    if (!self->pages || !(self->changed.first || self->is_directory_changed)) return PyDict_New();
+    if (self->pages == NULL || (self->changed.first == NULL && !self->is_directory_changed)) return PyDict_New();
     self->busy = 1;
     PyObject *changes = encode_changes(self);
     self->busy = 0;
     return changes;
 }
 
-/* Call a method of the page store with `changes`, unless it is empty. */
+/* Calls a method of the page store with `changes`, unless it is empty. */
 static int call_pages(PagedMap *self, int method, PyObject *changes) {
-    if (!self->pages) return 0;
+    if (self->pages == NULL) return 0;
     self->busy = 1;
     int is_needed = PyObject_IsTrue(changes);
-    PyObject *name = self->state->names[method];
+    PyObject *name = self->module->names[method];
     PyObject *result = is_needed > 0 ? PyObject_CallMethodObjArgs(self->pages, name, changes, NULL) : NULL;
     self->busy = 0;
     Py_XDECREF(result);
-    return is_needed < 0 || (is_needed && !result) ? -1 : 0;
+    return is_needed < 0 || (is_needed && result == NULL) ? -1 : 0;
 }
 
 static PyObject *map_write(PyObject *object, PyObject *changes) {
     PagedMap *self = (PagedMap *)object;
     if (check_usable(self) < 0 || call_pages(self, WRITE, changes) < 0) return NULL;
-    Py_ssize_t pages = self->pages ? PyObject_Size(changes) : 0;
+    Py_ssize_t pages = self->pages != NULL ? PyObject_Size(changes) : 0;
     if (pages < 0) return NULL;
     self->pages_written += pages;
     return Py_NewRef(Py_None);
@@ -1336,15 +1317,15 @@ static PyObject *map_finish_commit(PyObject *object, PyObject *changes) {
     PagedMap *self = (PagedMap *)object;
     if (check_usable(self) < 0 || call_pages(self, FINISH_COMMIT, changes) < 0) return NULL;
     self->busy = 1;
-    PyObject *name = self->state->names[FINISH_COMMIT];
-    PyObject *result = self->undo ? PyDict_New() : PyObject_CallMethodObjArgs(self->encoded, name, NULL);
+    PyObject *name = self->module->names[FINISH_COMMIT];
+    PyObject *result = self->undo != NULL ? PyDict_New() : PyObject_CallMethodObjArgs(self->encoded, name, NULL);
     self->busy = 0;
-    if (!result) return NULL;
+    if (result == NULL) return NULL;
     PyObject *before = self->undo;
-    if (self->undo) self->undo = result;
+    if (self->undo != NULL) self->undo = result;
     else before = result;
     Py_DECREF(before);
-    while (self->changed.first) {
+    while (self->changed.first != NULL) {
         Page *page = self->changed.first;
         unlink_page(&self->changed, page);
         append_page(&self->unchanged, page, UNCHANGED);
@@ -1358,7 +1339,7 @@ static PyObject *map_finish_commit(PyObject *object, PyObject *changes) {
 static PyObject *map_rollback(PyObject *object, PyObject *Py_UNUSED(unused)) {
     PagedMap *self = (PagedMap *)object;
     if (check_usable(self) < 0) return NULL;
-    if (self->undo) return none_or_error(undo_changes(self));
+    if (self->undo != NULL) return none_or_error(undo_changes(self));
     if (load(self) < 0) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
@@ -1399,7 +1380,7 @@ static PyObject *map_memory_bytes(PyObject *object, void *Py_UNUSED(unused)) {
     return PyLong_FromLongLong(((PagedMap *)object)->memory_bytes);
 }
 
-/* Return the counter at the given offset in the PagedMap struct. */
+/* Returns the counter at the given offset in the PagedMap struct. */
 static PyObject *map_counter(PyObject *object, void *offset) {
     int64_t number;
     memcpy(&number, (const char *)object + (uintptr_t)offset, sizeof number);
@@ -1411,17 +1392,17 @@ static PyObject *map_is_read_only(PyObject *object, void *Py_UNUSED(unused)) {
 }
 
 static int map_set_read_only(PyObject *object, PyObject *value, void *Py_UNUSED(unused)) {
-    int is_true = value ? PyObject_IsTrue(value) : -1;
-    if (!value) PyErr_SetString(PyExc_AttributeError, "is_read_only cannot be deleted");
+    int is_true = value != NULL ? PyObject_IsTrue(value) : -1;
+    if (value == NULL) PyErr_SetString(PyExc_AttributeError, "is_read_only cannot be deleted");
     if (is_true >= 0) ((PagedMap *)object)->is_read_only = is_true;
     return is_true < 0 ? -1 : 0;
 }
 
-/* Get an attribute of the limits. A value greater than `maximum` is reduced to it. */
+/* Gets an attribute of the limits. A value greater than `maximum` is reduced to it. */
 static int parse_limit(PyObject *limits, PyObject *name, int64_t maximum, int64_t *limit) {
     int overflow;
     PyObject *number = PyObject_GetAttr(limits, name);
-    if (!number) return -1;
+    if (number == NULL) return -1;
     long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
     Py_DECREF(number);
     if (value == -1 && PyErr_Occurred()) return -1;
@@ -1433,32 +1414,32 @@ static int parse_limit(PyObject *limits, PyObject *name, int64_t maximum, int64_
 static PyObject *map_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"pages", "store", "layout", "limits", NULL};
     PyObject *pages, *store = NULL, *layout = NULL, *limits = NULL;
-    State *state = PyType_GetModuleState(type);
-    if (!state || !PyArg_ParseTupleAndKeywords(args, kwargs, "O|UUO:PagedMap", names, &pages, &store, &layout, &limits))
+    Module *module = PyType_GetModuleState(type);
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|UUO:PagedMap", names, &pages, &store, &layout, &limits))
         return NULL;
     PagedMap *self = (PagedMap *)PyType_GenericAlloc(type, 0);
-    if (!self) return NULL;
+    if (self == NULL) return NULL;
     Slice empty = {NULL, 0};
     self->busy = 1;
-    self->state = state;
-    if (store) Py_INCREF(store);
-    if (layout) Py_INCREF(layout);
-    self->store = store ? store : PyUnicode_FromString("");
-    self->layout = layout ? layout : PyUnicode_FromString("");
-    if (!self->store || !self->layout || reserve_directory(self, 1) < 0) goto failed;
+    self->module = module;
+    if (store != NULL) Py_INCREF(store);
+    if (layout != NULL) Py_INCREF(layout);
+    self->store = store != NULL ? store : PyUnicode_FromString("");
+    self->layout = layout != NULL ? layout : PyUnicode_FromString("");
+    if (self->store == NULL || self->layout == NULL || reserve_directory(self, 1) < 0) goto failed;
     self->directory[0] = new_page(1, empty);
-    if (!self->directory[0]) goto failed;
+    if (self->directory[0] == NULL) goto failed;
     self->count = 1;
     set_directory_prefixes(self);
-    if (!limits) limits = state->default_limits;
-    if (parse_limit(limits, state->names[PAGE_BYTES], MAX_PAGE_BYTES, &self->page_bytes) < 0 ||
-        parse_limit(limits, state->names[MEMORY_BYTES], INT64_MAX, &self->memory_limit) < 0)
+    if (limits == NULL) limits = module->default_limits;
+    if (parse_limit(limits, module->names[PAGE_BYTES], MAX_PAGE_BYTES, &self->page_bytes) < 0 ||
+        parse_limit(limits, module->names[MEMORY_BYTES], INT64_MAX, &self->memory_limit) < 0)
         goto failed;
     /* The empty page of a new map must fit in memory, because it cannot be read before it is written. */
     if (self->memory_limit < HEAD_BYTES) self->memory_limit = HEAD_BYTES;
     if (pages == Py_None) {
         self->undo = PyDict_New();
-        if (!self->undo) goto failed;
+        if (self->undo == NULL) goto failed;
     } else {
         Py_INCREF(pages);
         self->pages = pages;
@@ -1557,13 +1538,13 @@ static PyType_Spec map_spec = {
 
 typedef struct {
     PyObject_HEAD
-    State *state;
+    Module *module;
     PagedMap *entries; /* NULL after tp_clear */
     PyObject *serialize_key, *serialize_value, *deserialize_value;
     int key_codec, value_codec, result_codec;
 } SerdeMap;
 
-/* Encode an object with encode_object(), after the numbers that `encoded` already contains. */
+/* Encodes an object with encode_object(), after the numbers that `encoded` already contains. */
 static int encode(PyObject *object, int codec, Encoded *encoded) {
     uint8_t *number = encoded->head + encoded->head_size;
     Slice bytes;
@@ -1573,33 +1554,33 @@ static int encode(PyObject *object, int codec, Encoded *encoded) {
     return 1;
 }
 
-/* Encode a ValueAndTimestamp, like encode(). Return 2 if its value is None. */
-static int encode_timestamped(const State *state, PyObject *object, int codec, Encoded *encoded) {
+/* Encodes a ValueAndTimestamp, like encode(). Returns 2 if its value is None. */
+static int encode_timestamped(const Module *module, PyObject *object, int codec, Encoded *encoded) {
     PyObject *value;
     int64_t timestamp;
-    int found = split_timestamped(state->value_and_timestamp, object, &value, &timestamp);
+    int found = split_timestamped(module->value_and_timestamp, object, &value, &timestamp);
     if (found != 1) return found;
     store_big64(encoded->head, (uint64_t)timestamp);
     encoded->head_size = 8;
     return encode(value, codec, encoded);
 }
 
-/* Call a serializer for an object that encode() does not handle. Return 2 if it returned None. */
+/* Calls a serializer for an object that encode() does not handle. Returns 2 if it returned None. */
 static int call_serializer(PyObject *function, PyObject *object, Encoded *encoded) {
     PyObject *data = PyObject_CallFunctionObjArgs(function, object, NULL);
-    if (!data) return -1;
+    if (data == NULL) return -1;
     if (data == Py_None) {
         Py_DECREF(data);
         return 2;
     }
     memset(encoded, 0, sizeof(*encoded));
-    if (parse_bytes(data, "serialized data", &encoded->tail) == 0 && !PyBytes_CheckExact(data)) {
+    if (view_bytes(data, "serialized data", "bytes", &encoded->tail) == 0 && !PyBytes_CheckExact(data)) {
         /* The finalizer of an instance of a subclass could change the map when the reference is released. */
         PyObject *copy = to_bytes(encoded->tail);
         Py_DECREF(data);
         data = copy;
     }
-    if (!data || parse_bytes(data, "serialized data", &encoded->tail) < 0) {
+    if (data == NULL || view_bytes(data, "serialized data", "bytes", &encoded->tail) < 0) {
         Py_XDECREF(data);
         return -1;
     }
@@ -1607,7 +1588,7 @@ static int call_serializer(PyObject *function, PyObject *object, Encoded *encode
     return 1;
 }
 
-/* Serialize a key into `encoded`, and set `slice` to the serialized key. */
+/* Serializes a key into `encoded`, and sets `slice` to the serialized key. */
 static int serialize_key(SerdeMap *self, PyObject *object, Encoded *encoded, Slice *slice) {
     int done = encode(object, self->key_codec, encoded);
     if (!done) done = call_serializer(self->serialize_key, object, encoded);
@@ -1621,34 +1602,34 @@ static int serialize_key(SerdeMap *self, PyObject *object, Encoded *encoded, Sli
     return 0;
 }
 
-/* Serialize a value. Return 2 if it deletes the key. */
+/* Serializes a value. Returns 2 if it deletes the key. */
 static int serialize_value(SerdeMap *self, PyObject *object, Encoded *encoded) {
     if (object == Py_None) return 2;
     int done = self->value_codec < TIMESTAMPED
                    ? encode(object, self->value_codec, encoded)
-                   : encode_timestamped(self->state, object, self->value_codec - TIMESTAMPED, encoded);
+                   : encode_timestamped(self->module, object, self->value_codec - TIMESTAMPED, encoded);
     return done ? done : call_serializer(self->serialize_value, object, encoded);
 }
 
 static PyObject *decode_value(const SerdeMap *self, Slice data) {
     if (self->result_codec < TIMESTAMPED) return decode_object(self->result_codec, data);
-    return decode_timestamped(self->state->value_and_timestamp, self->result_codec - TIMESTAMPED, data);
+    return decode_timestamped(self->module->value_and_timestamp, self->result_codec - TIMESTAMPED, data);
 }
 
-/* Return the byte map, or NULL if the garbage collector cleared this object. */
+/* Returns the byte map, or NULL if the garbage collector cleared this object. */
 static PagedMap *entries_of(SerdeMap *self) {
-    if (!self->entries) PyErr_SetString(PyExc_RuntimeError, "the map was cleared by the garbage collector");
+    if (self->entries == NULL) PyErr_SetString(PyExc_RuntimeError, "the map was cleared by the garbage collector");
     return self->entries;
 }
 
-/* Deserialize data that decode_value() does not handle. The reference to `data` is released. */
+/* Deserializes data that decode_value() does not handle. The reference to `data` is released. */
 static PyObject *call_deserializer(SerdeMap *self, PyObject *data) {
     PyObject *value = PyObject_CallFunctionObjArgs(self->deserialize_value, data, NULL);
     Py_DECREF(data);
     return value;
 }
 
-/* Return the object stored under a key. `owner` can own the key data; it is released. */
+/* Returns the object stored under a key. `owner` is NULL or owns the key data; the reference is released. */
 static PyObject *get_object(SerdeMap *self, PagedMap *entries, Slice key, PyObject *owner) {
     Place place;
     int done = check_usable(entries) < 0 ? -1 : find_place(entries, key, &place);
@@ -1660,16 +1641,16 @@ static PyObject *get_object(SerdeMap *self, PagedMap *entries, Slice key, PyObje
         Slice slice = value_of(entry_at(place.page, place.position));
         entries->busy = 1; /* the garbage collector may run when objects are created */
         value = decode_value(self, slice);
-        if (!value && !PyErr_Occurred()) data = to_bytes(slice);
+        if (value == NULL && !PyErr_Occurred()) data = to_bytes(slice);
         entries->busy = 0;
     } else {
         Py_INCREF(value);
     }
     if (place.was_read) evict(entries);
-    return data ? call_deserializer(self, data) : value;
+    return data != NULL ? call_deserializer(self, data) : value;
 }
 
-/* Store an object under a key. */
+/* Stores an object under a key. */
 static int put_object(SerdeMap *self, PagedMap *entries, Slice key, PyObject *object) {
     Encoded value = {{0}, 0, {NULL, 0}, NULL};
     int done = serialize_value(self, object, &value);
@@ -1690,7 +1671,7 @@ static PyObject *serde_get(PyObject *object, PyObject *key) {
     Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
     Slice raw;
     PagedMap *entries = entries_of(self);
-    if (!entries || serialize_key(self, key, &encoded, &raw) < 0) return NULL;
+    if (entries == NULL || serialize_key(self, key, &encoded, &raw) < 0) return NULL;
     return get_object(self, entries, raw, encoded.owner);
 }
 
@@ -1699,7 +1680,8 @@ static PyObject *serde_put(PyObject *object, PyObject *const *args, Py_ssize_t n
     Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
     Slice key;
     PagedMap *entries = entries_of(self);
-    if (!entries || count_arguments("put", 2, nargs) < 0 || serialize_key(self, args[0], &encoded, &key) < 0) return NULL;
+    if (entries == NULL || count_arguments("put", 2, nargs) < 0 || serialize_key(self, args[0], &encoded, &key) < 0)
+        return NULL;
     int done = put_object(self, entries, key, args[1]);
     Py_XDECREF(encoded.owner);
     return none_or_error(done);
@@ -1711,48 +1693,30 @@ static PyObject *serde_delete(PyObject *object, PyObject *key) {
     Slice raw;
     PyObject *old = NULL;
     PagedMap *entries = entries_of(self);
-    if (!entries || serialize_key(self, key, &encoded, &raw) < 0) return NULL;
+    if (entries == NULL || serialize_key(self, key, &encoded, &raw) < 0) return NULL;
     int done = check_writable(entries) < 0 ? -1 : delete(entries, raw, &old);
     Py_XDECREF(encoded.owner);
     if (done < 0) return NULL;
-    if (!old) return Py_NewRef(Py_None);
+    if (old == NULL) return Py_NewRef(Py_None);
     Slice slice = {(const uint8_t *)PyBytes_AsString(old), (size_t)PyBytes_Size(old)};
     PyObject *value = decode_value(self, slice);
-    if (!value && !PyErr_Occurred()) return call_deserializer(self, old);
+    if (value == NULL && !PyErr_Occurred()) return call_deserializer(self, old);
     Py_DECREF(old);
     return value;
 }
 
-/* Import an attribute from a module of this package. */
-static int import_name(const char *module_name, const char *name, PyObject **target) {
-    PyObject *module = PyImport_ImportModule(module_name);
-    if (!module) return -1;
-    *target = PyObject_GetAttrString(module, name);
-    Py_DECREF(module);
-    return *target ? 0 : -1;
-}
-
-/* Set a class that is imported once; return -1 after an error. */
-static int set_type(PyTypeObject **target, PyTypeObject *found) {
-    PyObject *before = (PyObject *)*target;
-    if (!found) return -1;
-    *target = found;
-    Py_XDECREF(before);
-    return 0;
-}
-
-/* Set the fields of a SerdeMap; return -1 after an error. */
-static int set_conversions(SerdeMap *self, State *state, PyObject *entries, PyObject *conversions) {
+/* Sets the fields of a SerdeMap; returns -1 on error. */
+static int set_conversions(SerdeMap *self, Module *module, PyObject *entries, PyObject *conversions) {
     PyObject *serialize_key, *serialize_value, *deserialize_value;
     PyObject *fields = PySequence_Tuple(conversions);
     int done = -1;
-    self->state = state;
-    if (!fields || !PyArg_ParseTuple(fields, "OOO(iii)", &serialize_key, &serialize_value, &deserialize_value,
+    self->module = module;
+    if (fields == NULL || !PyArg_ParseTuple(fields, "OOO(iii)", &serialize_key, &serialize_value, &deserialize_value,
                                      &self->key_codec, &self->value_codec, &self->result_codec))
         goto done;
     /* Imported late, because the module that defines the class imports this module. */
-    if ((self->value_codec >= TIMESTAMPED || self->result_codec >= TIMESTAMPED) && !state->value_and_timestamp &&
-        set_type(&state->value_and_timestamp, import_value_and_timestamp()) < 0)
+    if ((self->value_codec >= TIMESTAMPED || self->result_codec >= TIMESTAMPED) && module->value_and_timestamp == NULL &&
+        import_value_and_timestamp(&module->value_and_timestamp) < 0)
         goto done;
     Py_INCREF(entries);
     Py_INCREF(serialize_key);
@@ -1771,12 +1735,11 @@ done:
 static PyObject *serde_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"entries", "conversions", NULL};
     PyObject *entries, *conversions;
-    State *state = PyType_GetModuleState(type);
-    if (!state || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!O:SerdeMap", names, state->paged_map, &entries,
-                                               &conversions))
+    Module *module = PyType_GetModuleState(type);
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O:SerdeMap", names, module->paged_map, &entries, &conversions))
         return NULL;
     SerdeMap *self = (SerdeMap *)PyType_GenericAlloc(type, 0);
-    if (self && set_conversions(self, state, entries, conversions) < 0) Py_CLEAR(self);
+    if (self != NULL && set_conversions(self, module, entries, conversions) < 0) Py_CLEAR(self);
     return (PyObject *)self;
 }
 
@@ -1851,7 +1814,7 @@ static void free_key(TimeKey *key) {
     if (key->at != key->room) PyMem_Free(key->at);
 }
 
-/* Get a non-negative number; return -1 after an error. */
+/* Gets a non-negative number; returns -1 on error. */
 static int parse_number(PyObject *object, uint64_t maximum, size_t bytes, uint64_t *number) {
     int overflow;
     long long parsed = PyLong_AsLongLongAndOverflow(object, &overflow);
@@ -1866,19 +1829,19 @@ static int parse_number(PyObject *object, uint64_t maximum, size_t bytes, uint64
 
 static uint64_t max_second(const TimeMap *self) { return self->second_bytes == 8 ? INT64_MAX : UINT32_MAX; }
 
-/* Encode a key, followed by `more` zero bytes; return -1 after an error. The caller must free the key. */
+/* Encodes a key, followed by `more` zero bytes; returns -1 on error. The caller must free the key. */
 static int encode_time_key(TimeMap *self, PyObject *const *args, uint64_t second, size_t more, TimeKey *key) {
     Encoded encoded = {{0}, 0, {NULL, 0}, NULL};
     Slice raw;
     uint64_t segment, time;
     key->at = key->room;
-    if (!entries_of(&self->serdes) || serialize_key(&self->serdes, args[1], &encoded, &raw) < 0) return -1;
+    if (entries_of(&self->serdes) == NULL || serialize_key(&self->serdes, args[1], &encoded, &raw) < 0) return -1;
     int done = parse_number(args[0], INT64_MAX, NUMBER_BYTES, &segment) < 0 ||
                        parse_number(args[2], INT64_MAX, NUMBER_BYTES, &time) < 0
                    ? -1
                    : 0;
     key->size = 2 * NUMBER_BYTES + raw.size + self->second_bytes;
-    if (done == 0 && key->size + more > SHORT_KEY && !(key->at = PyMem_Malloc(key->size + more))) {
+    if (done == 0 && key->size + more > SHORT_KEY && (key->at = PyMem_Malloc(key->size + more)) == NULL) {
         key->at = key->room;
         PyErr_NoMemory();
         done = -1;
@@ -1897,7 +1860,7 @@ static int encode_time_key(TimeMap *self, PyObject *const *args, uint64_t second
     return done;
 }
 
-/* Encode a key from the arguments: segment, key, time, and sequence number or session start. */
+/* Encodes a key from the arguments: segment, key, time, and sequence number or session start. */
 static int parse_time_key(TimeMap *self, PyObject *const *args, TimeKey *key) {
     uint64_t second;
     key->at = key->room;
@@ -1922,7 +1885,7 @@ static PyObject *time_get(PyObject *object, PyObject *const *args, Py_ssize_t na
     PyObject *value = NULL;
     PagedMap *entries = NULL;
     if (parse_time_key(self, args, &key) == 0) entries = entries_of(&self->serdes);
-    if (entries) {
+    if (entries != NULL) {
         Slice slice = {key.at, key.size};
         value = get_object(&self->serdes, entries, slice, NULL);
     }
@@ -1936,49 +1899,49 @@ static PyObject *time_put(PyObject *object, PyObject *const *args, Py_ssize_t na
     if (count_arguments("put", 5, nargs) < 0) return NULL;
     int done = parse_time_key(self, args, &key);
     PagedMap *entries = done == 0 ? entries_of(&self->serdes) : NULL;
-    if (entries) {
+    if (entries != NULL) {
         Slice slice = {key.at, key.size};
         done = put_object(&self->serdes, entries, slice, args[4]);
     }
     free_key(&key);
-    return entries ? none_or_error(done) : NULL;
+    return entries != NULL ? none_or_error(done) : NULL;
 }
 
-/* Return a session and its object, as a tuple. */
+/* Returns a session and its object, as a tuple. */
 static PyObject *create_session(TimeMap *self, Slice name, Slice data) {
     Slice raw = {name.at + NUMBER_BYTES, name.size - 3 * NUMBER_BYTES};
     PyObject *session = NULL, *value = decode_value(&self->serdes, data), *pair = NULL, *copy;
-    if (!value && !PyErr_Occurred() && (copy = to_bytes(data))) value = call_deserializer(&self->serdes, copy);
-    PyObject *key = value ? to_bytes(raw) : NULL;
-    if (key) {
+    if (value == NULL && !PyErr_Occurred() && (copy = to_bytes(data)) != NULL) value = call_deserializer(&self->serdes, copy);
+    PyObject *key = value != NULL ? to_bytes(raw) : NULL;
+    if (key != NULL) {
         copy = key;
         key = PyObject_CallFunctionObjArgs(self->deserialize_key, copy, NULL);
         Py_DECREF(copy);
     }
-    PyObject *end = key ? PyLong_FromLongLong((int64_t)load_big64(name.at + name.size - 2 * NUMBER_BYTES)) : NULL;
-    PyObject *start = end ? PyLong_FromLongLong((int64_t)load_big64(name.at + name.size - NUMBER_BYTES)) : NULL;
+    PyObject *end = key != NULL ? PyLong_FromLongLong((int64_t)load_big64(name.at + name.size - 2 * NUMBER_BYTES)) : NULL;
+    PyObject *start = end != NULL ? PyLong_FromLongLong((int64_t)load_big64(name.at + name.size - NUMBER_BYTES)) : NULL;
     PyObject *const items[] = {key, start, end};
-    session = create_tuple(self->serdes.state->windowed, items, 3);
-    if (session) pair = PyTuple_Pack(2, session, value);
+    session = create_tuple(self->serdes.module->windowed, items, 3);
+    if (session != NULL) pair = PyTuple_Pack(2, session, value);
     Py_XDECREF(session);
     Py_XDECREF(value);
     return pair;
 }
 
-/* Decode the sessions of one key from a range scan, like time_map.select_sessions(). */
+/* Decodes the sessions of one key from a range scan, like time_map.select_sessions(). */
 static PyObject *select_sessions(TimeMap *self, PyObject *found, size_t key_bytes, int64_t latest_start) {
     PyObject *sessions = PyList_New(0);
-    for (Py_ssize_t i = 0; sessions && i < PyList_Size(found); i++) {
+    for (Py_ssize_t i = 0; sessions != NULL && i < PyList_Size(found); i++) {
         PyObject *entry = PyList_GetItem(found, i);
         Slice name, data;
-        if (parse_bytes(PyTuple_GetItem(entry, 0), "key", &name) < 0 ||
-            parse_bytes(PyTuple_GetItem(entry, 1), "value", &data) < 0) {
+        if (view_bytes(PyTuple_GetItem(entry, 0), "key", "bytes", &name) < 0 ||
+            view_bytes(PyTuple_GetItem(entry, 1), "value", "bytes", &data) < 0) {
             Py_CLEAR(sessions);
             break;
         }
         if (name.size != key_bytes || (int64_t)load_big64(name.at + name.size - NUMBER_BYTES) > latest_start) continue;
         PyObject *pair = create_session(self, name, data);
-        if (!pair || PyList_Append(sessions, pair) < 0) Py_CLEAR(sessions);
+        if (pair == NULL || PyList_Append(sessions, pair) < 0) Py_CLEAR(sessions);
         Py_XDECREF(pair);
     }
     return sessions;
@@ -2002,8 +1965,8 @@ static PyObject *time_find_sessions(PyObject *object, PyObject *const *args, Py_
     last.at = last.room;
     if (encode_time_key(self, args, 0, 0, &first) == 0 && encode_time_key(self, to_last, INT64_MAX, 1, &last) == 0)
         entries = entries_of(&self->serdes);
-    if (entries && check_usable(entries) == 0) found = PyList_New(0);
-    if (found) {
+    if (entries != NULL && check_usable(entries) == 0) found = PyList_New(0);
+    if (found != NULL) {
         Slice start = {first.at, first.size}, stop = {last.at, last.size + 1};
         /* A finalizer may have used the map since the last check. */
         if (check_usable(entries) == 0 && (compare(stop, start) <= 0 || scan(entries, found, start, &stop) == 0) &&
@@ -2020,18 +1983,18 @@ static PyObject *time_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     static char *names[] = {"entries", "conversions", "deserialize_key", "second_bytes", NULL};
     PyObject *entries, *conversions, *deserialize_key;
     int second_bytes;
-    State *state = PyType_GetModuleState(type);
-    if (!state || !PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOi:TimeMap", names, state->paged_map, &entries,
-                                               &conversions, &deserialize_key, &second_bytes))
+    Module *module = PyType_GetModuleState(type);
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OOi:TimeMap", names, module->paged_map, &entries, &conversions,
+                                     &deserialize_key, &second_bytes))
         return NULL;
     if (second_bytes != 4 && second_bytes != 8)
         return PyErr_Format(PyExc_ValueError, "second_bytes must be 4 or 8, got %d", second_bytes);
     TimeMap *self = (TimeMap *)PyType_GenericAlloc(type, 0);
-    if (!self) return NULL;
+    if (self == NULL) return NULL;
     Py_INCREF(deserialize_key);
     self->deserialize_key = deserialize_key;
     self->second_bytes = (size_t)second_bytes;
-    if (set_conversions(&self->serdes, state, entries, conversions) < 0) Py_CLEAR(self);
+    if (set_conversions(&self->serdes, module, entries, conversions) < 0) Py_CLEAR(self);
     return (PyObject *)self;
 }
 
@@ -2081,93 +2044,80 @@ static PyType_Spec time_spec = {
     time_slots,
 };
 
-/* ---- module ----------------------------------------------------------------------------------- */
+/* ---- the module ------------------------------------------------------------------------------- */
 
-static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec) {
-    PyTypeObject *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
-    if (type && PyModule_AddType(module, type) < 0) Py_CLEAR(type);
-    return type;
-}
-
-static int module_exec(PyObject *module) {
-    State *state = PyModule_GetState(module);
+static int execute(PyObject *object) {
+    Module *module = PyModule_GetState(object);
     for (int i = 0; i < N_NAMES; i++) {
-        state->names[i] = PyUnicode_InternFromString(name_texts[i]);
-        if (!state->names[i]) return -1;
+        module->names[i] = PyUnicode_InternFromString(name_texts[i]);
+        if (module->names[i] == NULL) return -1;
     }
-    if (import_name(STORES "page_reads", "read_entry_pages", &state->read_entry_pages) < 0 ||
-        import_name(STORES "page_reads", "decode_page", &state->decode_page) < 0 ||
-        import_name(STORES "page_reads", "load_directory", &state->load_directory) < 0 ||
-        import_name(STORES "page_reads", "read_only_error", &state->read_only_error) < 0 ||
-        import_name(STORES "page_reads", "reentrant_error", &state->reentrant_error) < 0 ||
-        import_name(STORES "page_format", "MapHeader", &state->header) < 0 ||
-        import_name(STORES "directory", "EncodedDirectory", &state->encoded_directory) < 0 ||
-        import_name(STORES "pages", "ClosedPages", &state->closed_pages) < 0 ||
-        import_name(STORES "pages", "DEFAULT_LIMITS", &state->default_limits) < 0 ||
-        set_type(&state->windowed, import_tuple_type(STORES "time_map", "Windowed")) < 0)
+    if (import_name(STORES "page_reads", "read_entry_pages", &module->read_entry_pages) < 0 ||
+        import_name(STORES "page_reads", "decode_page", &module->decode_page) < 0 ||
+        import_name(STORES "page_reads", "load_directory", &module->load_directory) < 0 ||
+        import_name(STORES "page_reads", "read_only_error", &module->read_only_error) < 0 ||
+        import_name(STORES "page_reads", "reentrant_error", &module->reentrant_error) < 0 ||
+        import_name(STORES "page_format", "MapHeader", &module->header) < 0 ||
+        import_name(STORES "directory", "EncodedDirectory", &module->encoded_directory) < 0 ||
+        import_name(STORES "pages", "ClosedPages", &module->closed_pages) < 0 ||
+        import_name(STORES "pages", "DEFAULT_LIMITS", &module->default_limits) < 0 ||
+        import_tuple_type(STORES "time_map", "Windowed", &module->windowed) < 0 ||
+        add_type(object, &map_spec, &module->paged_map) < 0 || add_type(object, &serde_spec, &module->serde_map) < 0)
         return -1;
-    state->paged_map = add_type(module, &map_spec);
-    state->serde_map = state->paged_map ? add_type(module, &serde_spec) : NULL;
-    state->time_map = state->serde_map ? add_type(module, &time_spec) : NULL;
-    return state->time_map ? 0 : -1;
+    return add_type(object, &time_spec, &module->time_map);
 }
 
-static int module_traverse(PyObject *module, visitproc visit, void *arg) {
-    State *state = PyModule_GetState(module);
-    if (!state) return 0;
-    for (int i = 0; i < N_NAMES; i++) Py_VISIT(state->names[i]);
-    Py_VISIT(state->paged_map);
-    Py_VISIT(state->serde_map);
-    Py_VISIT(state->time_map);
-    Py_VISIT(state->windowed);
-    Py_VISIT(state->read_entry_pages);
-    Py_VISIT(state->decode_page);
-    Py_VISIT(state->load_directory);
-    Py_VISIT(state->read_only_error);
-    Py_VISIT(state->reentrant_error);
-    Py_VISIT(state->header);
-    Py_VISIT(state->encoded_directory);
-    Py_VISIT(state->closed_pages);
-    Py_VISIT(state->default_limits);
-    Py_VISIT(state->value_and_timestamp);
+static int module_traverse(PyObject *object, visitproc visit, void *arg) {
+    Module *module = PyModule_GetState(object);
+    for (int i = 0; i < N_NAMES; i++) Py_VISIT(module->names[i]);
+    Py_VISIT(module->paged_map);
+    Py_VISIT(module->serde_map);
+    Py_VISIT(module->time_map);
+    Py_VISIT(module->windowed);
+    Py_VISIT(module->read_entry_pages);
+    Py_VISIT(module->decode_page);
+    Py_VISIT(module->load_directory);
+    Py_VISIT(module->read_only_error);
+    Py_VISIT(module->reentrant_error);
+    Py_VISIT(module->header);
+    Py_VISIT(module->encoded_directory);
+    Py_VISIT(module->closed_pages);
+    Py_VISIT(module->default_limits);
+    Py_VISIT(module->value_and_timestamp);
     return 0;
 }
 
 /* After this, calls of cleared functions raise SystemError. */
-static int module_clear(PyObject *module) {
-    State *state = PyModule_GetState(module);
-    if (!state) return 0;
-    Py_CLEAR(state->paged_map);
-    Py_CLEAR(state->serde_map);
-    Py_CLEAR(state->time_map);
-    Py_CLEAR(state->windowed);
-    Py_CLEAR(state->read_entry_pages);
-    Py_CLEAR(state->decode_page);
-    Py_CLEAR(state->load_directory);
-    Py_CLEAR(state->read_only_error);
-    Py_CLEAR(state->reentrant_error);
-    Py_CLEAR(state->header);
-    Py_CLEAR(state->encoded_directory);
-    Py_CLEAR(state->closed_pages);
-    Py_CLEAR(state->default_limits);
-    Py_CLEAR(state->value_and_timestamp);
+static int module_clear(PyObject *object) {
+    Module *module = PyModule_GetState(object);
+    Py_CLEAR(module->paged_map);
+    Py_CLEAR(module->serde_map);
+    Py_CLEAR(module->time_map);
+    Py_CLEAR(module->windowed);
+    Py_CLEAR(module->read_entry_pages);
+    Py_CLEAR(module->decode_page);
+    Py_CLEAR(module->load_directory);
+    Py_CLEAR(module->read_only_error);
+    Py_CLEAR(module->reentrant_error);
+    Py_CLEAR(module->header);
+    Py_CLEAR(module->encoded_directory);
+    Py_CLEAR(module->closed_pages);
+    Py_CLEAR(module->default_limits);
+    Py_CLEAR(module->value_and_timestamp);
     return 0;
 }
 
-static void module_free(void *module) {
-    State *state = PyModule_GetState(module);
-    module_clear((PyObject *)module);
-    for (int i = 0; state && i < N_NAMES; i++) Py_CLEAR(state->names[i]);
+static void module_free(void *object) {
+    Module *module = PyModule_GetState(object);
+    module_clear(object);
+    for (int i = 0; i < N_NAMES; i++) Py_CLEAR(module->names[i]);
 }
 
-static PyModuleDef_Slot module_slots[] = {
-    {Py_mod_exec, module_exec},
-    {0, NULL},
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, execute}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_pages", "Compiled maps; see pages, serde_map and time_map.", sizeof(Module), NULL, slots,
+    module_traverse, module_clear, module_free,
 };
 
-static struct PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT, STORES "_pages", "Compiled maps; see pages, serde_map and time_map.",
-    sizeof(State), NULL, module_slots, module_traverse, module_clear, module_free,
-};
-
-PyMODINIT_FUNC PyInit__pages(void) { return PyModuleDef_Init(&module_def); }
+PyMODINIT_FUNC PyInit__pages(void) { return PyModuleDef_Init(&definition); }
