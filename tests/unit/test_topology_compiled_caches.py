@@ -76,6 +76,30 @@ def test_finalizer_can_remove_entries_that_are_being_returned(call: str) -> None
         assert found is None or found[0] in (b"key 0" + b"x" * 50, b"key 1" + b"x" * 50)
 
 
+def test_failed_allocation_loses_no_change() -> None:
+    capi = pytest.importorskip("_testcapi")
+    conversions = Conversions(bytes, bytes, bytes, (1, 1, 1))
+    for number in range(1_000):
+        entries: Any = loop.CacheEntries(
+            loop.RecordCache(10**9), loop.RunState(), conversions, lambda _: None, lambda: None
+        )
+        keys = [b"key %d" % key for key in range(20)]
+        for key in keys:
+            entries.put_raw(key, b"value")
+        changes = None
+        capi.set_nomemory(number, number + 1)
+        try:
+            changes = entries.take_dirty()
+        except MemoryError:
+            pass
+        finally:
+            capi.remove_mem_hooks()
+        if changes is not None:
+            break
+        assert [change.key for change in entries.take_dirty()] == keys
+    assert 20 < number < 999
+
+
 @contextlib.contextmanager
 def collecting(garbage: type) -> Iterator[None]:
     """Collect an object of a class at the next allocation of a tuple."""

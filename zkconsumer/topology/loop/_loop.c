@@ -721,10 +721,10 @@ static PyObject *columns_create(PyTypeObject *type) {
     Columns *self = PyObject_GC_New(Columns, type);
     if (self == NULL) return NULL;
     memset((char *)self + offsetof(Columns, topics), 0, sizeof(Columns) - offsetof(Columns, topics));
-    PyObject_GC_Track(self);
     self->topics = PyDict_New();
     self->headers = PyDict_New();
     if (self->topics == NULL || self->headers == NULL) Py_CLEAR(self);
+    else PyObject_GC_Track(self);
     return (PyObject *)self;
 }
 
@@ -1235,7 +1235,10 @@ static PyType_Slot budget_slots[] = {
 static PyType_Spec budget_spec = {
     "zkconsumer.topology.loop._loop.RecordCache", sizeof(Budget), 0, Py_TPFLAGS_DEFAULT, budget_slots};
 
-/* A cache entry, owned by the dictionary. It is linked in the LRU list and, while it is dirty, in the list of dirty entries. */
+/* A cache entry, owned by the dictionary. It is linked in the LRU list and, while it is dirty, in the list of dirty entries.
+ *
+ * The type does not support garbage collection, because an entry is never part of a reference cycle. Keys and data are bytes,
+ * sources are input columns, and headers consist of str and bytes. None of them refers to a cache or to an entry. */
 typedef struct Node Node;
 struct Node {
     PyObject_HEAD PyObject *key, *data, *source, *headers; /* data, source and headers are NULL for None */
@@ -1658,13 +1661,14 @@ static void forget_change(Entries *self, Node *node) {
 static PyObject *entries_take_dirty(PyObject *object, PyObject *Py_UNUSED(unused)) {
     Entries *self = (Entries *)object;
     PyObject *found = PyList_New(0);
-    while (found != NULL && self->first_dirty != NULL) {
-        Node *node = self->first_dirty;
+    for (Node *node = self->first_dirty; found != NULL && node != NULL; node = node->after) {
         PyObject *change = change_of(node);
         if (change == NULL || PyList_Append(found, change) < 0) Py_CLEAR(found);
         Py_XDECREF(change);
-        if (found != NULL) forget_change(self, node);
     }
+    /* All changes are copied before any is forgotten, so that a failed allocation loses none. `found` owns their sources
+     * and headers, so no finalizer runs in this loop. */
+    while (found != NULL && self->first_dirty != NULL) forget_change(self, self->first_dirty);
     PyObject *source = self->last_source;
     self->last_source = NULL;
     Py_XDECREF(source);
