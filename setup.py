@@ -6,7 +6,9 @@ executor tens of times slower. ``ZKCONSUMER_PURE=1`` builds without them, for pl
 
 import os
 import re
+import sysconfig
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
 
@@ -43,9 +45,26 @@ def long_description() -> str:
     return re.sub(r"`([^`<]+?)\s+<(?!https?:)([^>]+)>`__", link, text)
 
 
-setup(
-    long_description=long_description(),
-    long_description_content_type="text/x-rst",
-    ext_modules=[] if PURE else list(map(extension, MODULES)),
-    options={} if PURE else {"bdist_wheel": {"py_limited_api": "cp311"}},
-)
+def compiled_options(gil_disabled: int | None) -> dict[str, Any]:
+    """Return the arguments of ``setup()`` for the compiled modules.
+
+    Args:
+        gil_disabled: value of the configuration variable ``Py_GIL_DISABLED`` of CPython.
+
+    Raises:
+        SystemExit: CPython is a free-threaded build, whose headers reject the limited API with a less clear error.
+    """
+    if gil_disabled:
+        raise SystemExit("zkconsumer does not support free-threaded builds of CPython; use a build with the GIL")
+    return {
+        "ext_modules": [extension(module) for module in MODULES],
+        "options": {"bdist_wheel": {"py_limited_api": "cp311"}},
+    }
+
+
+if __name__ == "__main__":
+    setup(
+        long_description=long_description(),
+        long_description_content_type="text/x-rst",
+        **({} if PURE else compiled_options(sysconfig.get_config_var("Py_GIL_DISABLED"))),
+    )
