@@ -31,9 +31,33 @@ def load() -> dict[str, Any]:
 def save(results: dict[str, Any]) -> None:
     """Write the results as JSON, tables and a plot."""
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (FOLDER / "results.json").write_text(to_json(results) + "\n")
     (FOLDER / "results.rst").write_text(table(results))
     plot(results)
+
+
+def to_json(value: Any, levels: int = 2, indent: str = "") -> str:
+    """Return benchmark results as JSON. Each row of a part, or each of its ``runs``, is written on one line.
+
+    Args:
+        value: the results, or a value in them. Keys keep their order.
+        levels: number of levels of lists and objects that are split into lines.
+        indent: indentation of the line on which the value begins.
+    """
+    levels = max(levels, 1) if isinstance(value, dict) and "runs" in value else levels
+    if not levels or not value or not isinstance(value, dict | list):
+        return json.dumps(value)
+    inner = f"{indent} "
+    if isinstance(value, list):
+        items = [to_json(item, levels - 1, inner) for item in value]
+        opening, closing = "[", "]"
+    else:
+        # Runs are a list, or an object with one list per client.
+        depths = {key: 1 + isinstance(item, dict) if key == "runs" else levels - 1 for key, item in value.items()}
+        items = [f"{json.dumps(key)}: {to_json(item, depths[key], inner)}" for key, item in value.items()]
+        opening, closing = "{", "}"
+    lines = f",\n{inner}".join(items)
+    return f"{opening}\n{inner}{lines}\n{indent}{closing}"
 
 
 def grid(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.__main__ import machine
 from bench.child_processes import stopping_children
-from bench.report import FOLDER
+from bench.report import FOLDER, to_json
 from bench.streams import count, latency, restore, stages, words
 from bench.streams.applications import APPLICATIONS
 from zkconsumer.devcluster import DevCluster
@@ -34,7 +34,7 @@ def load() -> dict[str, Any]:
 
 def save(results: dict[str, Any]) -> None:
     """Write the results as JSON and tables."""
-    (FOLDER / "streams.json").write_text(json.dumps(results, indent=1) + "\n")
+    (FOLDER / "streams.json").write_text(to_json(results) + "\n")
     (FOLDER / "streams.rst").write_text(table(results))
 
 
