@@ -153,6 +153,8 @@ class DefaultHandler(logging.Handler):
     This is checked for each event, so an application may configure logging before or after it imports this package. A
     repeated event is shown if its error is new, and otherwise at most once a minute, with a repeat count.
 
+    See docs/decisions/23-warnings-on-standard-error.rst.
+
     Args:
         clock: monotonic clock, in seconds.
     """

@@ -7,6 +7,8 @@ rejected.
 Any group member can register any expression. Therefore, the size of expressions and the CPU time for matching them are
 limited. The package ``regex`` supports timeouts and releases the global interpreter lock; ``re`` does neither.
 
+See docs/decisions/03-java-regular-expressions.rst.
+
 Source: Kafka 1.1 kafka.consumer.TopicFilter, Whitelist, Blacklist; java.util.regex.Pattern.
 """
 

@@ -20,6 +20,12 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.rst"), *DOCS.glob("*.rst"), *DOCS.glob("decisions/*.rst"), *ROOT.glob("examples/*.rst")])
 
+#: Files in which decisions are implemented.
+SOURCES = sorted(
+    [path for path in (ROOT / "zkconsumer").rglob("*") if path.suffix in (".py", ".c", ".h")]
+    + [ROOT / name for name in ("Makefile", "pyproject.toml", "setup.cfg", "setup.py")]
+)
+
 #: Labels of generated sections.
 GENERATED = ("property-", "option-")
 
@@ -113,6 +119,15 @@ def test_commands_have_valid_arguments(path: Path) -> None:
 def test_every_page_is_in_the_index() -> None:
     listed = set(re.findall(r"^   ([\w/-]+)$", (DOCS / "index.rst").read_text(), re.MULTILINE))
     assert {path.stem for path in DOCS.glob("*.rst")} - {"index"} <= listed
+
+
+def test_each_decision_is_named_where_it_is_implemented() -> None:
+    texts = {relative(path): path.read_text() for path in SOURCES}
+    named = {name: re.findall(r"See (docs/decisions/[\w-]+\.rst)\.", text) for name, text in texts.items()}
+    pages = {relative(path) for path in DOCS.glob("decisions/[0-9]*.rst")}
+    assert {page for found in named.values() for page in found} == pages
+    others = {name for name, text in texts.items() if text.count("docs/decisions") != len(named[name])}
+    assert not others, f"write 'See docs/decisions/<page>.rst.' on one line in {', '.join(others)}"
 
 
 def test_blocks_and_commands_are_found() -> None:

@@ -2,6 +2,8 @@
 
 One thread fills a buffer and another thread releases it, thousands of times per second. With this pattern,
 general-purpose allocators retain tens of megabytes per allocating thread. The pool retains a bounded amount of memory.
+
+See docs/decisions/12-buffer-per-chunk.rst.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ As in the Scala consumer, one thread owns one socket, with one request in flight
 field: the records of each partition are received directly into a separate buffer, which can be freed once they have
 been consumed.
 
+See docs/decisions/17-own-broker-channel.rst.
+
 Source: Kafka 1.1 kafka.network.BlockingChannel.
 """
 
@@ -142,6 +144,8 @@ class BrokerChannel:
     @contextlib.contextmanager
     def _use(self, timeout_s: float) -> Iterator[None]:
         """Context manager for a call: a concurrent ``close()`` closes the file descriptor only when the call ends.
+
+        See docs/decisions/05-requests-to-brokers-have-deadlines.rst.
 
         Args:
             timeout_s: maximum seconds for the call, including nested calls.
@@ -321,6 +325,8 @@ class BrokerChannel:
         Brokers before 0.10 do not support ApiVersions requests: 0.8 closes the connection, 0.9 does not respond. The
         request is not sent to brokers that are known to be older than 0.10. If the broker version is unknown, an old
         broker is recognized by this behavior, and by its response to a request that all old brokers support.
+
+        See docs/decisions/06-versions-of-old-brokers.rst.
         """
         if self.endpoint.has_api_versions is False:
             return BEFORE_API_VERSIONS

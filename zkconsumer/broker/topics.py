@@ -5,6 +5,8 @@ if one broker does so for ``GRACE_S`` seconds while no second broker is availabl
 the topic exists. Neither does its absence from a list of all topics, because brokers omit topics that the client is not
 authorized to describe.
 
+See docs/decisions/27-confirm-deleted-topics.rst.
+
 Source: Kafka 4.3 kafka.server.KafkaApis.handleTopicMetadataRequest.
 """
 

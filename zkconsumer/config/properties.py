@@ -114,6 +114,7 @@ PROPERTIES = (
         30_000,
         "Maximum time to wait for a broker's response, in milliseconds. Must be at least ``fetch.wait.max.ms``.",
     ),
+    # See docs/decisions/15-receive-buffer-size.rst.
     _declare_old(
         "socket.receive.buffer.bytes",
         Integer(-1),

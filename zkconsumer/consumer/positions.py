@@ -61,6 +61,8 @@ class StreamPositions:
     def offsets(self, *, include_current: bool) -> dict[TopicPartition, int]:
         """Return the next offset to consume from each partition; -1 if it is not known yet.
 
+        See docs/decisions/09-consumed-when-next-is-requested.rst.
+
         Args:
             include_current: whether to treat the last delivered item as consumed.
         """

@@ -2,6 +2,8 @@
 
 The jars are stored in the user's cache directory. The versions used by this project are pinned: a jar is rejected if
 its checksum differs from the one in ``pins.json``.
+
+See docs/decisions/19-servers-without-docker.rst.
 """
 
 from __future__ import annotations

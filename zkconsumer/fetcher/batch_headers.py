@@ -2,6 +2,8 @@
 
 ``native.next_offset`` compares the headers with each other. This module decides what to do if two headers contradict
 each other, and where reading resumes after a corrupt batch.
+
+See docs/decisions/22-check-batch-headers.rst.
 """
 
 from __future__ import annotations

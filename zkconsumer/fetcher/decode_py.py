@@ -3,6 +3,8 @@
 The tests compare ``_decode.c`` with this module, and the docstrings here document both. This module is used instead of
 the compiled decoder if ``ZKCONSUMER_PURE=1`` is set. ``column_writer`` describes the layout of the column buffers.
 
+See docs/decisions/18-compiled-decoder.rst.
+
 Source: Kafka 3.9 DefaultRecordBatch, DefaultRecord, LegacyRecord, AbstractLegacyRecordBatch.
 """
 

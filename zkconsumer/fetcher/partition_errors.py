@@ -115,6 +115,8 @@ class PartitionErrors:
     ) -> bool:
         """Handle data without a complete batch: the batch exceeds the fetch size, or its header is corrupt.
 
+        See docs/decisions/07-records-larger-than-a-fetch.rst.
+
         Args:
             fetch_size: maximum bytes requested for the partition.
             is_truncated: whether the broker truncates batches that are larger than ``fetch_size``.

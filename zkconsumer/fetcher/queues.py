@@ -3,6 +3,8 @@
 A partition whose queue is full is left out of the next fetch request, so a fetcher never blocks on a full queue. A
 stream takes chunks from its non-empty queues round-robin.
 
+See docs/decisions/11-queue-per-partition.rst.
+
 Source: Kafka 1.1 PartitionTopicInfo.enqueue. The Scala consumer has one queue per stream, and a full queue blocks the
 fetcher (KAFKA-832).
 """

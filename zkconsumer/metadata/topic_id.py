@@ -13,6 +13,8 @@ def is_same_topic(before: str, now: str) -> bool:
     Only the parts present in both ids are compared, because ZooKeeper and the brokers report different parts. The zxid
     takes precedence, because Kafka before 2.8 drops the topic id when it rewrites the topic's znode, and a new id is
     assigned later. If the ids share no part, the topics are assumed to be the same.
+
+    See docs/decisions/14-compare-common-parts-of-topic-ids.rst.
     """
     old_parts, new_parts = _parts(before), _parts(now)
     common = ["zk"] if "zk" in old_parts.keys() & new_parts.keys() else old_parts.keys() & new_parts.keys()

@@ -9,6 +9,7 @@ from zkconsumer.log import Logger
 from zkconsumer.message import TopicPartition
 
 #: Result of ``Offsets.fetch`` for a partition whose offset was committed for a deleted topic with the same name.
+#: See docs/decisions/25-offsets-of-deleted-topics.rst.
 OF_DELETED_TOPIC = -2
 
 

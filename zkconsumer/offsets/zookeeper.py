@@ -28,6 +28,8 @@ class ZooKeeperOffsets:
     same transaction. That znode is ignored unless both znodes have the same ``mzxid``, because JVM members and tools
     write only the offset.
 
+    See docs/decisions/25-offsets-of-deleted-topics.rst.
+
     Args:
         session: ZooKeeper session.
         group: group id.

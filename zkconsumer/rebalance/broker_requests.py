@@ -2,6 +2,8 @@
 
 The member thread registers the member, and claims and releases partitions. If it waited for a broker, the whole group
 would wait.
+
+See docs/decisions/05-requests-to-brokers-have-deadlines.rst.
 """
 
 from __future__ import annotations

@@ -52,6 +52,8 @@ class CallbackRunner:
 
     Used by the member thread.
 
+    See docs/decisions/08-rebalance-listener-thread.rst.
+
     Args:
         listener: the application's rebalance listener, or None.
         watch: session watch, which processes events during a callback and holds the membership.

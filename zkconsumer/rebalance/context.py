@@ -119,6 +119,8 @@ class AssignmentContext:
         rebalance, and the check reads all registrations and owner znodes. Therefore, the check is done only if the same
         claim keeps failing, and then at long intervals; in between, the last result is returned.
 
+        See docs/decisions/04-detect-assignment-order.rst.
+
         Args:
             path: path of the partition's owner znode.
         """

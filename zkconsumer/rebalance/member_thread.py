@@ -21,6 +21,8 @@ class MemberThread:
     It processes calls and events, runs rebalances, and starts periodic commits when they are due. It modifies the state
     in ``Membership``, ``ZKRebalancerListener``, ``RebalanceAttempts`` and ``OffsetCommitter``.
 
+    See docs/decisions/01-one-thread-per-member.rst.
+
     Args:
         watch: session watch, used to wait for calls and events.
         listener: rebalancer, used to leave the group.

@@ -4,6 +4,8 @@ Source: Kafka 1.1 ZookeeperConsumerConnector.ZKRebalancerListener, ZKSessionExpi
 ZKTopicPartitionChangeListener. Deliberate differences: partitions that remain assigned are kept, partitions are claimed
 before their offsets are fetched, a failed claim waits until the owner znode is deleted, and rebalances are retried
 indefinitely.
+
+See docs/decisions/02-claim-before-fetching-offsets.rst.
 """
 
 from __future__ import annotations

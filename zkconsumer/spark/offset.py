@@ -36,6 +36,8 @@ INITIAL: dict[str, Any] = {"version": FORMAT_VERSION, "sequence": 0, "generation
 class BatchOffset:
     """The ranges of a batch, and the state that planning needs after a restart.
 
+    See docs/decisions/13-spark-offsets-carry-ranges.rst.
+
     Attributes:
         ranges: start offset (inclusive) and stop offset (exclusive) of the batch, by partition.
         generation: number of rebalances that the member had completed when the batch was planned.

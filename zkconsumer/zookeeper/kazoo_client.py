@@ -196,6 +196,8 @@ class Client(KazooClient):  # type: ignore[misc]
     ZooKeeper deletes its ephemeral znodes. It also abandons the session if servers reject it after that time, but grant
     new sessions.
 
+    See docs/decisions/24-repeat-later-logins.rst.
+
     Args:
         hosts: value of ``zookeeper.connect``.
         session_timeout_s: requested session timeout in seconds.

@@ -3,6 +3,8 @@
 Only the ensemble's leader expires sessions. A follower responds to pings and reads without the leader, even for some
 time after it has lost its connection to the leader, but it forwards each ``sync`` to the leader. Therefore, a response
 to a ``sync``, unlike a response to a ping or read, proves that the session had not expired when the request was sent.
+
+See docs/decisions/10-session-lease.rst.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from zkconsumer.log import get_logger
 from zkconsumer.zookeeper.connection import BadVersion, Connection, NodeExists, NodeMissing
 
 #: Maximum number of operations per transaction, so that requests do not exceed ZooKeeper's ``jute.maxbuffer`` of 1 MB.
+#: See docs/decisions/16-zookeeper-transactions.rst.
 TRANSACTION_LIMIT = 1000
 
 #: The ACL set by authenticated JVM members: full access for the creator, read access for everyone.

@@ -1,4 +1,7 @@
-"""Sends records with librdkafka's producer, and returns the records that were not written."""
+"""Sends records with librdkafka's producer, and returns the records that were not written.
+
+See docs/decisions/30-librdkafka-producer.rst.
+"""
 
 from __future__ import annotations
 

@@ -24,6 +24,8 @@ class StatePages:
 
     Spark discards all changes of a failed batch, so pages are written immediately.
 
+    See docs/decisions/32-no-copies-of-pages.rst.
+
     Args:
         state: the operator's state for a task.
         number: store number.

@@ -1,6 +1,8 @@
 """A source that emits one row per task and trigger, so that punctuators also run in tasks without records.
 
 With global stores, a tick also contains the end offsets of the global store topics, and the current brokers.
+
+See docs/decisions/31-own-tick-source.rst.
 """
 
 from __future__ import annotations

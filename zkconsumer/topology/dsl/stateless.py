@@ -1,5 +1,7 @@
 """Stateless processors.
 
+See docs/decisions/33-steps-by-record.rst.
+
 Source: Kafka 3.9 KStreamFilter, KStreamMap, KStreamFlatMap, KStreamMapValues, KStreamFlatMapValues, KStreamBranch,
 KStreamPeek, ForeachProcessor and PassThrough.
 """

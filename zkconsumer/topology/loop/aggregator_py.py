@@ -1,5 +1,7 @@
 """Pure-Python version of the class ``RecordAggregator`` in ``_loop.c``.
 
+See docs/decisions/33-steps-by-record.rst.
+
 Source: Kafka 3.9 KStreamAggregate and KStreamReduce.
 """
 

@@ -1,4 +1,7 @@
-"""Record processing of a task: compiled, or in Python if ``ZKCONSUMER_PURE=1`` is set; see ``loop_py``."""
+"""Record processing of a task: compiled, or in Python if ``ZKCONSUMER_PURE=1`` is set; see ``loop_py``.
+
+See docs/decisions/29-compiled-loop.rst.
+"""
 
 from __future__ import annotations
 

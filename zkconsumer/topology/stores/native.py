@@ -1,4 +1,7 @@
-"""Imports the compiled map classes from ``_pages``, or the pure-Python versions if ``ZKCONSUMER_PURE=1`` is set."""
+"""Imports the compiled map classes from ``_pages``, or the pure-Python versions if ``ZKCONSUMER_PURE=1`` is set.
+
+See docs/decisions/28-compiled-maps.rst.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Each store has one ``PagedMap``. It reads a page when a key in the page is accessed, and writes the changed pages on
 commit. A page is therefore read and written at most once between two commits, unless the pages exceed their memory
 limit. An entry can be larger than the maximum page size.
+
+See docs/decisions/26-ordered-pages.rst.
 """
 
 from __future__ import annotations
