@@ -194,7 +194,7 @@ _MODULES = {
     "AllowedChange": "spark.streams.changes",
     "ApplicationConfig": "topology.config",
     "Emit": "topology.dsl.window_aggregates",
-    "GlobalKTable": "topology.dsl.global_table",
+    "GlobalKTable": "topology.dsl.table",
     "JoinWindows": "topology.windows",
     "KGroupedStream": "topology.dsl.grouped_stream",
     "KStream": "topology.dsl.stream",

@@ -41,7 +41,7 @@ TESTS = {
     "spark/planning/alignment.py": ["alignment"],
     "spark/planning/partition_state.py": ["partition_record", "partition_tracker"],
     "spark/planning/partition_tracker.py": ["partition_tracker", "planner"],
-    "spark/planning/checkpoint_checks.py": ["restore"],
+    "spark/planning/query_member.py": ["restore", "early_join", "planner"],
     "spark/planning/skipped_records.py": ["skipped_records"],
     "spark/planning/splitting.py": ["spark_offset"],
     "spark/planning/topic_ids.py": ["topic_changes"],

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import zkconsumer
-from zkconsumer import TopicPartition
+from zkconsumer import TopicPartition, checked_arguments
 from zkconsumer.argument_checks import check_attribute, check_flag, check_integer, check_offsets, describe
 from zkconsumer.checked_arguments import check_values
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
@@ -210,3 +210,8 @@ def test_iterator_of_allowed_changes_is_named() -> None:
     """An iterator could be read only once."""
     with pytest.raises(ZkConsumerError, match="allow must be a collection of .*, got a value of type list_iterator"):
         check_values("StreamsApp", {"allow": "Collection[AllowedChange]"}, {"allow": iter([])})
+
+
+@pytest.mark.parametrize("name", checked_arguments._MODULES)
+def test_class_of_each_rule_is_found(name: str) -> None:
+    assert checked_arguments._load(name).__name__ == name

@@ -26,9 +26,9 @@ from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.leaders import LeaderLookup
-from zkconsumer.broker.throttle import Throttle
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBrokerError, ZkConsumerError
+from zkconsumer.fetcher.requests import Throttle
 from zkconsumer.message import Endpoint
 
 #: Takes API key, version and correlation id of a request; returns the response with its size, None to disconnect.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zkconsumer.consumer.corrupt_batches import CorruptBatchAction, CorruptBatches
+from zkconsumer.consumer.stream import CorruptBatchAction, CorruptBatches
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.message import TopicPartition
 

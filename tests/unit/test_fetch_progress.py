@@ -7,7 +7,7 @@ import time
 import pytest
 from helpers.clocks import Clock
 
-from zkconsumer.consumer.fetch_progress import FetchProgress
+from zkconsumer.consumer.runtime import FetchProgress
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.health import Problem

@@ -10,7 +10,7 @@ from helpers.batch_offsets import offset_json
 from zkconsumer import TopicPartition
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.options.source_options import SourceOptions
-from zkconsumer.spark.planning.checkpoint_checks import restored_subscription
+from zkconsumer.spark.planning.query_member import restored_subscription
 
 OFFSET = offset_json({TopicPartition("t", number): (0, 10) for number in range(2)}, group="g")
 

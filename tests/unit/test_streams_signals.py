@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from zkconsumer.signals import END_SIGNALS
-from zkconsumer.spark.streams.signals import handling_signals
+from zkconsumer.spark.streams.app import handling_signals
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,11 @@ Source: Kafka 1.1 ZookeeperConsumerConnector, with its topicThreadIdAndQueues an
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Set
+import time
+from collections.abc import Collection, Iterable, Mapping, Set
 
 from zkconsumer.argument_checks import check_offsets
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.consumer.fetch_progress import FetchProgress
 from zkconsumer.consumer.metrics import ConsumerMetrics
 from zkconsumer.consumer.stream import StreamSettings
 from zkconsumer.consumer.streams import ConsumerStreams
@@ -19,7 +19,15 @@ from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue
-from zkconsumer.health import Health, HealthListener, HealthMonitor, HealthState, stalled_partitions
+from zkconsumer.health import (
+    Health,
+    HealthListener,
+    HealthMonitor,
+    HealthState,
+    Problem,
+    ProgressWatch,
+    stalled_partitions,
+)
 from zkconsumer.log import get_logger
 from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
 from zkconsumer.metrics import Metrics
@@ -28,6 +36,44 @@ from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.rebalance.member_factory import create_member
 from zkconsumer.threads import WAKE_INTERVAL_S, ThreadCall, WakeUp, run_protected
 from zkconsumer.zookeeper.registry import OFFSET_MAX, Registration
+
+
+class FetchProgress:
+    """Watches the fetch offsets of a consumer's partitions. Any thread may call ``find_stalled``.
+
+    Args:
+        interval_s: maximum seconds that a broker waits before it responds to a fetch request.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._lock = threading.Lock()  # guards _watches
+        self._watches: dict[TopicPartition, ProgressWatch] = {}
+
+    def find_stalled(self, infos: Collection[PartitionTopicInfo]) -> list[tuple[TopicPartition, Problem]]:
+        """Return the partitions whose fetch offset has not changed for too long, with the problem.
+
+        A partition whose queue is full is not fetched, because the application has not requested its records yet.
+        """
+        with self._lock:
+            known, self._watches = self._watches, {}
+            for info in infos:
+                watch = self._watches[info.partition] = known.get(info.partition) or ProgressWatch(self._interval_s)
+                has_work = info.lag > 0 and info.problem is None and info.queue.has_room
+                watch.update(info.fetch_offset, has_work=has_work)
+            return [
+                (info.partition, _describe(info, waited_s))
+                for info in infos
+                if (waited_s := self._watches[info.partition].find_stall()) is not None
+            ]
+
+
+def _describe(info: PartitionTopicInfo, waited_s: float) -> Problem:
+    message = (
+        f"no records were fetched for {waited_s:.0f} s, although {info.lag} records after offset {info.fetch_offset} "
+        "are unread; with isolation.level=read_committed, check for open transactions"
+    )
+    return Problem("fetch_stalled", message, time.time() - waited_s)
 
 
 class ConsumerRuntime:

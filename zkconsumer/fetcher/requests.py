@@ -1,4 +1,4 @@
-"""FetchRequests: sends a fetcher's requests to its broker."""
+"""FetchRequests: sends a fetcher's requests to its broker, measures them, and waits if the broker throttles them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.error_codes import broker_error
-from zkconsumer.broker.throttle import Throttle
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
 from zkconsumer.fetcher.channel_pool import ChannelPool
 from zkconsumer.fetcher.fetch_session import (
@@ -20,10 +19,9 @@ from zkconsumer.fetcher.fetch_session import (
     Position,
 )
 from zkconsumer.fetcher.fetch_settings import FetchSettings
-from zkconsumer.fetcher.fetcher_metrics import FetcherMetrics
 from zkconsumer.fetcher.queues import ByteBudget
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.metrics import Metrics
+from zkconsumer.metrics import Kind, Metrics, declare
 
 #: First Fetch version whose responses contain at least one whole batch of any size (KIP-74, Kafka 0.10.1).
 _FIRST_WITH_WHOLE_BATCH = 3
@@ -34,6 +32,80 @@ _FAST_SHARE = 0.25
 
 #: Error code and offset for a partition that is missing from a ListOffsets response.
 _MISSING = protocol.UNKNOWN_SERVER_ERROR, -1
+
+_BROKER = "clientId, brokerHost, brokerPort"
+_FETCHES = "kafka.consumer", "FetchRequestAndResponseMetrics"
+_FETCH_TAGS = "clientId, [brokerHost, brokerPort]"
+
+_REQUESTS = declare("kafka.server", "FetcherStats", "RequestsPerSec", Kind.METER, _BROKER, "Fetch requests.")
+_BYTES = declare("kafka.server", "FetcherStats", "BytesPerSec", Kind.METER, _BROKER, "Bytes received.")
+_TIMES = declare(*_FETCHES, "FetchRequestRateAndTimeMs", Kind.TIMER, _FETCH_TAGS, "Fetch request latency.")
+_SIZES = declare(*_FETCHES, "FetchResponseSize", Kind.HISTOGRAM, _FETCH_TAGS, "Fetch response size, in bytes.")
+_THROTTLES = declare(
+    *_FETCHES,
+    "FetchRequestThrottleRateAndTimeMs",
+    Kind.TIMER,
+    _FETCH_TAGS,
+    "Fetch throttle time.",
+)
+_ENQUEUED = declare(
+    "kafka.consumer",
+    "ConsumerTopicMetrics",
+    "BytesPerSec",
+    Kind.METER,
+    "clientId, [topic]",
+    "Bytes added to the queues.",
+)
+
+
+class Throttle:
+    """Delay requested by a broker through ``throttle_time_ms``; as of Kafka 2.0, clients must apply it (KIP-219).
+
+    Args:
+        max_delay_s: maximum delay in seconds, so that a corrupt value cannot stop the client for days. If the requested
+            delay is longer, the broker mutes the connection anyway.
+    """
+
+    def __init__(self, max_delay_s: float) -> None:
+        self._max_delay_s = max_delay_s
+        self._until = 0.0
+
+    def update(self, throttle_time_ms: int) -> None:
+        """Apply the throttle time of a response."""
+        if throttle_time_ms > 0:
+            self._until = time.monotonic() + min(self._max_delay_s, throttle_time_ms / 1000)
+
+    def remaining(self) -> float:
+        """Return the seconds to wait before the next request."""
+        return max(0.0, self._until - time.monotonic())
+
+
+class FetcherMetrics:
+    """Rates, sizes and latencies of the fetch requests to one broker."""
+
+    def __init__(self, metrics: Metrics, client_id: str, endpoint: Endpoint) -> None:
+        broker = {"clientId": client_id, "brokerHost": endpoint.host, "brokerPort": endpoint.port}
+        all_tags = ({"clientId": client_id}, broker)
+        self._metrics, self._client_id = metrics, client_id
+        self.requests = metrics.meter(_REQUESTS, **broker)
+        self._bytes = metrics.meter(_BYTES, **broker)
+        self._times = [metrics.timer(_TIMES, **tags) for tags in all_tags]
+        self._sizes = [metrics.histogram(_SIZES, **tags) for tags in all_tags]
+        self._throttles = [metrics.timer(_THROTTLES, **tags) for tags in all_tags]
+
+    def record_response(self, duration_s: float, size: int, throttle_s: float) -> None:
+        """Record a fetch response of ``size`` bytes."""
+        self.requests.mark()
+        self._bytes.mark(size)
+        for times, sizes, throttles in zip(self._times, self._sizes, self._throttles, strict=True):
+            times.update(duration_s)
+            sizes.update(size)
+            throttles.update(throttle_s)
+
+    def record_enqueued(self, topic: str, size: int) -> None:
+        """Record that ``size`` bytes of records were added to a queue."""
+        for tags in ({}, {"topic": topic}):
+            self._metrics.meter(_ENQUEUED, clientId=self._client_id, **tags).mark(size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ It is used by unbounded streams, and by Spark tasks, which read up to given stop
 Until it is closed, the thread repeats four steps:
 
 - ``build_fetch_request`` selects the partitions whose queues have room;
-- ``fetch`` sends the request with ``FetchRequests``, after ``resolve_offsets`` has looked up unknown offsets;
+- ``fetch`` sends the request with ``FetchRequests``, after unknown offsets were looked up;
 - ``process_partition_data`` puts the records of each partition into its queue, or passes errors to
   ``PartitionErrors``;
 - ``handle_partitions_with_errors`` returns partitions that could not be fetched to the leader finder.
@@ -22,18 +22,18 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from zkconsumer.broker import protocol
+from zkconsumer.broker.error_codes import error_name
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
 from zkconsumer.fetcher.batch_headers import DamagedBatch, make_checked_chunk
-from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.chunk import Chunk, PositionChanged
 from zkconsumer.fetcher.damage import DamageKind
 from zkconsumer.fetcher.fetch_settings import FATAL_ERROR_BACKOFF_S, FetchSettings
-from zkconsumer.fetcher.offset_lookup import resolve_offsets
-from zkconsumer.fetcher.partition import MIN_FETCH_BYTES, PartitionTopicInfo
+from zkconsumer.fetcher.partition import MIN_FETCH_BYTES, RESET_TIMESTAMPS, PartitionTopicInfo
 from zkconsumer.fetcher.partition_errors import PartitionErrors
 from zkconsumer.fetcher.partition_map import PartitionMap
 from zkconsumer.fetcher.queues import ByteBudget
 from zkconsumer.fetcher.requests import FetchAnswer, FetchRequests
-from zkconsumer.log import get_logger
+from zkconsumer.log import Logger, get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.threads import OwnedThread
 
@@ -187,7 +187,7 @@ class ConsumerFetcherThread:
 
     def _fetch_and_process(self, requested: Sequence[PartitionTopicInfo]) -> list[PartitionTopicInfo]:
         """Fetch partitions and fill their queues; return those whose leaders must be looked up again."""
-        failed = resolve_offsets(self._requests, requested, self._log)
+        failed = _resolve_offsets(self._requests, requested, self._log)
         by_partition = {info.partition: info for info in requested if info not in failed}
         if not by_partition:
             return failed
@@ -311,3 +311,42 @@ def _reduce_fetch_sizes(infos: Sequence[PartitionTopicInfo], settings: FetchSett
     share = _compute_response_size(infos, settings) // len(infos)
     for info in infos:
         info.reduce_fetch_size(min(info.fetch_size(settings.fetch_message_max_bytes), share) // 2)
+
+
+def _resolve_offsets(
+    requests: FetchRequests, infos: Iterable[PartitionTopicInfo], log: Logger
+) -> list[PartitionTopicInfo]:
+    """Look up unknown fetch offsets according to ``auto.offset.reset``; return the partitions that failed.
+
+    The partitions' readers receive the offsets as ``PositionChanged``.
+    """
+    unknown: dict[str, list[PartitionTopicInfo]] = {}
+    for info in infos:
+        if info.fetch_offset < 0:
+            unknown.setdefault(info.auto_offset_reset or "largest", []).append(info)
+    failed = []
+    for reset, infos_to_reset in unknown.items():
+        offsets = requests.list_offsets([info.partition for info in infos_to_reset], RESET_TIMESTAMPS[reset])
+        for info in infos_to_reset:
+            topic, partition = info.partition
+            error, offset = offsets[info.partition]
+            if error or offset < 0:
+                log.warning(
+                    "offset_lookup_failed",
+                    topic=topic,
+                    partition=partition,
+                    error=error_name(error),
+                    error_code=error,
+                )
+                failed.append(info)
+                continue
+            info.fetch_offset = offset
+            if offset == info.reset_offset:
+                continue  # the reader already received this offset
+            log.info("offset_reset", topic=topic, partition=partition, offset=offset, auto_offset_reset=reset)
+            if info.start_offset < 0:
+                info.start_offset = offset
+            info.reset_offset = offset
+            info.starts_at_batch = False
+            info.queue.put(PositionChanged(info.partition, offset))
+    return failed

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import socket
 import threading
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
+from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ClosedError, ConfigurationError, ZkConsumerError
 from zkconsumer.log import get_logger
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.handler import AssignedPartition, PartitionHandler
 from zkconsumer.rebalance.member_factory import create_member
-from zkconsumer.spark.offset import total
+from zkconsumer.spark.offset import BatchOffset, check_format, total
 from zkconsumer.spark.options.check_existence import check_brokers, check_offsets
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.options.subscription import Subscription
-from zkconsumer.spark.planning.application_id import other_members_of_application, with_application
-from zkconsumer.spark.planning.checkpoint_checks import restored_subscription
 from zkconsumer.spark.planning.member import Member
 from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.standalone_member import StandaloneMember
+from zkconsumer.zookeeper.registry import consumer_of, new_consumer_id
 
 
 class QueryMember(PartitionHandler):
@@ -51,7 +53,9 @@ class QueryMember(PartitionHandler):
         self, options: SourceOptions, seen: Mapping[str, Any] | None, *, application: int | None = None
     ) -> None:
         self.release_timeout_s = options.revoke_timeout_s
-        self._options = options = dataclasses.replace(options, consumer=with_application(options.consumer, application))
+        self._options = options = dataclasses.replace(
+            options, consumer=_with_application(options.consumer, application)
+        )
         self._application = application
         self._subscription = options.subscription if seen is None else restored_subscription(options, seen)
         self._has_joined = False
@@ -137,7 +141,7 @@ class QueryMember(PartitionHandler):
         if self._application is None:
             return
         threads = self.group_member.group_assignment.values()
-        members = other_members_of_application(
+        members = _other_members_of_application(
             self.group_member.consumer_id, self.config.group_id, self._application, threads
         )
         if members:
@@ -276,3 +280,68 @@ def _new_member(options: SourceOptions, subscription: Subscription, handler: Par
         has_offsets=options.has_zookeeper,
         unavailable_timeout_s=options.unavailable_timeout_s,
     )
+
+
+def _with_application(config: ConsumerConfig, application: int | None) -> ConsumerConfig:
+    """Return ``config`` with a new consumer id that ends in ``-spark<application>``.
+
+    Args:
+        application: number of the Spark application, unique on this host; None to keep the consumer id.
+    """
+    if application is None:
+        return config
+    generated = new_consumer_id(config.group_id).removeprefix(f"{config.group_id}_")
+    return dataclasses.replace(config, consumer_id=f"{generated}-spark{application}")
+
+
+def _other_members_of_application(
+    consumer_id: str, group_id: str, application: int, thread_ids: Iterable[str]
+) -> set[str]:
+    """Return the consumer ids of the application's other queries on this host, given the group's thread ids."""
+    host = re.escape(socket.gethostname())
+    pattern = re.compile(rf"{re.escape(group_id)}_{host}-\d+-[0-9a-f]+-spark{application}")
+    return {other for thread in thread_ids if pattern.fullmatch(other := consumer_of(thread))} - {consumer_id}
+
+
+def restored_subscription(options: SourceOptions, offset: Mapping[str, Any]) -> Subscription:
+    """Return the subscription of a query that resumes from an offset in its checkpoint.
+
+    With ``ignoreUnsubscribedTopics=false``, all topics of the checkpoint are added to the subscription.
+
+    Raises:
+        ConfigurationError: the checkpoint was written for another group or other topics, by another data source, or by
+            a later release; or ``ignoreUnsubscribedTopics=false`` requires the option ``subscribe``.
+    """
+    check_format(offset)
+    subscription, last = options.subscription, BatchOffset.from_json(offset)
+    if (group := last.group) not in (None, options.consumer.group_id):
+        raise ConfigurationError(
+            f"the checkpoint belongs to group {group!r}, but group.id is {options.consumer.group_id!r}; to change the "
+            "group, use a new checkpointLocation"
+        )
+    topics = {partition.topic for partition in last.partitions}
+    exclude_internal = options.consumer.exclude_internal_topics
+    unsubscribed = sorted(topic for topic in topics if not subscription.wants(topic, exclude_internal))
+    if unsubscribed and options.keeps_unsubscribed:
+        if not subscription.topics:
+            raise ConfigurationError(
+                "option ignoreUnsubscribedTopics=false requires the option subscribe, because the checkpoint contains "
+                f"topics outside the subscription: {', '.join(unsubscribed)}"
+            )
+        return Subscription(topics=(*subscription.topics, *unsubscribed))
+    if unsubscribed and len(unsubscribed) == len(topics):
+        raise ConfigurationError(
+            f"the query subscribes to none of the topics in its checkpoint ({', '.join(unsubscribed)}); to read only "
+            "other topics, use a new checkpointLocation"
+        )
+    log = get_logger("zkconsumer.spark", group=options.consumer.group_id)
+    if unsubscribed:
+        log.warning("checkpoint_topics_ignored", topics=unsubscribed, reason="the query no longer subscribes to them")
+    unassigned = [p for p in sorted(last.partitions) if p.topic not in unsubscribed and p not in subscription.assigned]
+    if subscription.assigned and unassigned:
+        log.warning(
+            "checkpoint_partitions_ignored",
+            partitions=[str(partition) for partition in unassigned],
+            reason="option assign does not contain these partitions",
+        )
+    return subscription

@@ -5,9 +5,12 @@ Source: Kafka 3.9 org.apache.kafka.streams.KafkaStreams.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import signal
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from os import PathLike
+from types import FrameType
 from typing import Any
 
 from zkconsumer.argument_checks import check_attribute
@@ -16,12 +19,12 @@ from zkconsumer.errors import ConfigurationError, StreamsError
 from zkconsumer.health import Health
 from zkconsumer.log import get_logger
 from zkconsumer.metrics import Kind, MetricName, declare
+from zkconsumer.signals import END_SIGNALS, handle_end_signals
 from zkconsumer.spark.driver.failures import describe_error
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.progress import Progress
 from zkconsumer.spark.streams.query import TopologyQuery
 from zkconsumer.spark.streams.settings import QuerySettings
-from zkconsumer.spark.streams.signals import handling_signals
 from zkconsumer.spark.streams.supervisor import ExceptionHandler, Supervisor
 from zkconsumer.threads import run_protected
 from zkconsumer.topology.builder import Topology
@@ -246,3 +249,36 @@ class StreamsApp:
             listener(*arguments)
         except (Exception, SystemExit) as error:
             self._log.error("streams_listener_failed", group=self._name, error=repr(error), exc_info=error)
+
+
+class StopSignal:
+    """Signal handler that records that a signal arrived.
+
+    It sets an attribute, because ``threading.Event.set`` acquires a lock that the interrupted code may hold.
+
+    Attributes:
+        has_arrived: whether a signal arrived.
+    """
+
+    def __init__(self) -> None:
+        self.has_arrived = False
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        self.has_arrived = True
+
+
+@contextmanager
+def handling_signals() -> Iterator[StopSignal]:
+    """Record the signals that end a program, instead of calling the previous handlers.
+
+    Signals that are ignored stay ignored. Further signals have no effect.
+    """
+    before = {number: signal.getsignal(number) for number in END_SIGNALS}
+    stop = StopSignal()
+    try:
+        handle_end_signals(stop)
+        yield stop
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # None if it was not set by Python
+                signal.signal(number, handler)

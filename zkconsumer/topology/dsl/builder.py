@@ -12,7 +12,7 @@ from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology.builder import Topology
 from zkconsumer.topology.checks import check_text, to_tuple
-from zkconsumer.topology.declared.nodes import check_global_store, check_offset_reset, check_supplier
+from zkconsumer.topology.declared.nodes import SourceNode, check_global_store, check_offset_reset, check_supplier
 from zkconsumer.topology.declared.patterns import check_pattern
 from zkconsumer.topology.dsl.endpoints import (
     Consumed,
@@ -21,16 +21,15 @@ from zkconsumer.topology.dsl.endpoints import (
     SourceGraphNode,
     TableSourceGraphNode,
 )
-from zkconsumer.topology.dsl.global_table import GlobalKTable
-from zkconsumer.topology.dsl.graph import StateStoreGraphNode
+from zkconsumer.topology.dsl.graph import GraphNode, StateStoreGraphNode
 from zkconsumer.topology.dsl.materialized import StoreSettings, TableStoreSettings
 from zkconsumer.topology.dsl.operations import SourceOperation
 from zkconsumer.topology.dsl.optimizer import Optimization, optimize
 from zkconsumer.topology.dsl.step_graph import SOURCE, StepGraph
 from zkconsumer.topology.dsl.stream import KStream
-from zkconsumer.topology.dsl.table import KTable
+from zkconsumer.topology.dsl.table import GlobalKTable, KTable
 from zkconsumer.topology.dsl.tables import TableSource
-from zkconsumer.topology.dsl.writer import write
+from zkconsumer.topology.loop.java_order import PriorityQueue
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.serdes import Serde
 from zkconsumer.topology.stores.builder import StoreBuilder
@@ -218,8 +217,30 @@ class StreamsBuilder:
             TopologyError: the steps conflict; for example, two of them have the same name.
         """
         optimize(self._graph, optimization)
-        return write(self._graph)
+        return _write(self._graph)
 
     def _choose_names(self, name: str | None) -> tuple[str, str]:
         names = self._graph.names
         return names.choose(name, SOURCE, "-source"), names.choose(name, _TABLE_SOURCE)
+
+
+def _write(graph: StepGraph) -> Topology:
+    """Return a topology that contains all steps.
+
+    Steps are written in priority order, but parents are always written before their children.
+    """
+    topology, written = Topology(), {graph.root}
+    queue: PriorityQueue[GraphNode] = PriorityQueue(lambda node: node.priority)
+    for child in graph.root.children:
+        queue.add(child)
+    while (node := queue.poll()) is not None:
+        if node not in written and written.issuperset(node.parents):
+            node.write(topology)
+            written.add(node)
+        for child in node.children:
+            queue.add(child)
+    for names in graph.copartitioned:
+        sources = [name for name in topology.nodes if name in names and isinstance(topology.nodes[name], SourceNode)]
+        if len(sources) > 1:
+            topology.copartition(*sources)
+    return topology

@@ -13,7 +13,6 @@ from zkconsumer.checked_arguments import check_values
 from zkconsumer.errors import TopologyError
 from zkconsumer.topology.dropped_records import DropReason
 from zkconsumer.topology.dsl.endpoints import Serdes
-from zkconsumer.topology.dsl.global_table import GlobalKTable
 from zkconsumer.topology.dsl.graph import ProcessorGraphNode, StateStoreGraphNode
 from zkconsumer.topology.dsl.join_buffer import JoinBuffer, build_join_buffer
 from zkconsumer.topology.dsl.join_kinds import Joiner, JoinKind
@@ -25,7 +24,7 @@ from zkconsumer.topology.dsl.stream_stream_joins import (
     PutInWindow,
     StreamJoinGraphNode,
 )
-from zkconsumer.topology.dsl.table import KTable
+from zkconsumer.topology.dsl.table import GlobalKTable, KTable
 from zkconsumer.topology.dsl.views import View
 from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext

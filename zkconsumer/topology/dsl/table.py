@@ -1,4 +1,4 @@
-"""``KTable``: a table that contains the latest value of each key.
+"""``KTable``, a table that contains the latest value of each key, and ``GlobalKTable``.
 
 Source: Kafka 3.9 org.apache.kafka.streams.kstream.KTable and KTableImpl.
 """
@@ -6,6 +6,7 @@ Source: Kafka 3.9 org.apache.kafka.streams.kstream.KTable and KTableImpl.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from zkconsumer.topology.dsl.suppress import Suppressed, SuppressGraphNode, Supp
 from zkconsumer.topology.dsl.suppress_buffer import build_suppress_buffer
 from zkconsumer.topology.dsl.table_join_steps import JoinOperation, TableJoinGraphNode
 from zkconsumer.topology.dsl.table_store import TableChange
-from zkconsumer.topology.dsl.views import View
+from zkconsumer.topology.dsl.views import StoreView, View
 from zkconsumer.topology.serdes import Serde
 
 if TYPE_CHECKING:
@@ -319,3 +320,23 @@ def get_new_value(change: TableChange) -> Any:
 
 def _name_of(settings: TableStoreSettings | None) -> str | None:
     return None if settings is None else settings.name
+
+
+@dataclass(frozen=True)
+class GlobalKTable:
+    """A table with all partitions of a topic, which streams can join by any key in every task.
+
+    ``StreamsBuilder.global_table`` creates it. Source: Kafka 3.9 GlobalKTableImpl.
+
+    Attributes:
+        store: name of the table's global store.
+        graph: steps of the ``StreamsBuilder``.
+    """
+
+    store: str
+    graph: StepGraph = field(repr=False, compare=False)
+
+    @property
+    def view(self) -> StoreView:
+        """A view of the table. Processors need not be connected to its global store."""
+        return StoreView(self.store)
