@@ -1,6 +1,6 @@
 """Record processing of a task: compiled, or in Python if ``ZKCONSUMER_PURE=1`` is set; see ``loop_py``.
 
-See docs/decisions/29-compiled-loop.rst.
+See docs/decisions/29-compiled-loop.rst. See docs/decisions/34-c-instead-of-cython.rst.
 """
 
 from __future__ import annotations
