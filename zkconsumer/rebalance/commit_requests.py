@@ -13,13 +13,11 @@ from zkconsumer.errors import BrokerUnavailableError, ZkConsumerError
 from zkconsumer.message import TopicPartition
 from zkconsumer.rebalance.futures import complete_future, fail_future
 
-Offsets = dict[TopicPartition, int]
-
 
 class Commit(Protocol):
     """Function that commits offsets, and returns the committed offset of each partition."""
 
-    def __call__(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool) -> Offsets: ...
+    def __call__(self, offsets: Mapping[TopicPartition, int], *, allow_lower: bool) -> dict[TopicPartition, int]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,15 +29,15 @@ class CommitRequest:
     """
 
     offsets: Mapping[TopicPartition, int]
-    result: Future[Offsets]
+    result: Future[dict[TopicPartition, int]]
     allow_lower: bool = False
-    on_committed: Callable[[Offsets], None] | None = None
+    on_committed: Callable[[dict[TopicPartition, int]], None] | None = None
 
-    def complete(self, commit: Callable[[], Offsets]) -> None:
+    def complete(self, commit: Callable[[], dict[TopicPartition, int]]) -> None:
         """Run ``commit``, and complete the request with the result for its partitions, or with the exception."""
         complete_future(self.result, lambda: self._report(commit()))
 
-    def _report(self, committed: Offsets) -> Offsets:
+    def _report(self, committed: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         own = {partition: committed[partition] for partition in self.offsets}
         if self.on_committed is not None:
             self.on_committed(own)
@@ -62,7 +60,7 @@ class CommitRequests:
         self._requests.append(request)
 
     def commit_until(self, request: CommitRequest) -> None:
-        """Commit requests in order until ``request`` is complete. Every request that is removed is completed."""
+        """Commit requests in order until ``request`` is complete, and complete each of them."""
         while not request.result.done():
             group = [self._requests.popleft()]
             try:
@@ -71,7 +69,7 @@ class CommitRequests:
                 for merged in group:
                     fail_future(merged.result, error)
 
-    def _merge_waiting(self, group: list[CommitRequest]) -> Offsets:
+    def _merge_waiting(self, group: list[CommitRequest]) -> dict[TopicPartition, int]:
         """Move the oldest requests to ``group`` as long as they can be merged with it; return the offsets to commit."""
         offsets = dict(group[0].offsets)
         while self._requests:
@@ -83,7 +81,7 @@ class CommitRequests:
             group.append(self._requests.popleft())
         return offsets
 
-    def _commit_group(self, group: list[CommitRequest], offsets: Offsets) -> None:
+    def _commit_group(self, group: list[CommitRequest], offsets: dict[TopicPartition, int]) -> None:
         try:
             committed = self._commit(offsets, allow_lower=group[0].allow_lower)
         except ZkConsumerError as error:
