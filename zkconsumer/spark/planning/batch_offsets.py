@@ -16,7 +16,7 @@ from zkconsumer.spark.planning.query_topics import QueryTopics
 
 
 class BatchOffsets:
-    """Records planned batches in the tracker, and creates their offsets. Used by Spark's thread.
+    """Creates the Spark offset of each planned batch, and records the batch in the tracker. Used by Spark's thread.
 
     Args:
         group_id: consumer group of the query.
@@ -43,14 +43,16 @@ class BatchOffsets:
     def create(
         self, start: Mapping[str, Any], ranges: Ranges, ends: Mapping[TopicPartition, int]
     ) -> dict[str, Any] | None:
-        """Return the offset of a batch of ``ranges``; None if all of its partitions were revoked in the meantime.
+        """Return the offset of a batch of ``ranges``; None if all of its partitions were revoked after the
+        ranges were planned.
 
         Args:
             start: offset of the previous batch.
             ends: log end offsets, from which the lags are computed.
 
         Raises:
-            ZooKeeperUnavailableError: another member may own the partitions.
+            ZooKeeperUnavailableError: ZooKeeper did not confirm the session in time, so another member may own the
+                partitions.
         """
         # The member thread may be blocked, and may not have reported lost partitions yet.
         if not self._group_member.holds_lease:
@@ -58,7 +60,7 @@ class BatchOffsets:
         ranges, existing, earlier_ends = self._tracker.plan(ranges)
         if not ranges:
             return None
-        lags = {p: max(0, ends[p] - until) for p, (_, until) in ranges.items() if p in ends}
+        ends = ends if self._stores_lags else {}
         offset = BatchOffset(
             ranges=ranges,
             generation=self._group_member.rebalances,
@@ -67,8 +69,8 @@ class BatchOffsets:
             topic_ids=self._topics.ids,
             deleted_topics=tuple(self._topics.deleted),
             earlier_ends=earlier_ends,
-            planned_ms=time.time_ns() // 1_000_000 if self._stores_lags else 0,
-            lags=lags if self._stores_lags else {},
+            planned_ms=time.time_ns() // 1_000_000 if ends else 0,
+            lags={p: max(0, ends[p] - until) for p, (_, until) in ranges.items() if p in ends},
             idle=self._shares.idle,
             sequence=BatchOffset.from_json(start).sequence + 1,
         )
