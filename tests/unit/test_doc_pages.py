@@ -121,6 +121,13 @@ def test_every_page_is_in_the_index() -> None:
     assert {path.stem for path in DOCS.glob("*.rst")} - {"index"} <= listed
 
 
+def test_architecture_names_existing_modules() -> None:
+    named = set(re.findall(r"``([a-z_]+(?:/[a-z_]+)+)``", (DOCS / "architecture.rst").read_text()))
+    assert len(named) > 50
+    places = {name: [ROOT / "zkconsumer" / f"{name}.py", ROOT / "zkconsumer" / name, ROOT / name] for name in named}
+    assert [name for name, paths in places.items() if not any(path.exists() for path in paths)] == []
+
+
 def test_each_decision_is_named_where_it_is_implemented() -> None:
     texts = {relative(path): path.read_text() for path in SOURCES}
     named = {name: re.findall(r"See (docs/decisions/[\w-]+\.rst)\.", text) for name, text in texts.items()}

@@ -1,12 +1,12 @@
 """The Kafka Streams DSL: a ``StreamsBuilder`` builds a ``Topology`` from operations on streams and tables.
 
 Each method of the fluent classes, such as ``stream.KStream`` and ``table.KTable``, adds a step to the builder's graph
-(``step_graph``), and ``writer`` writes the steps to the topology. A step of a stream is a processor, for example in
-``stateless``. A step whose result is a table has three parts. The operation (``operations``) plans the step: whether
-the table has a store, and whether old values are forwarded, both of which downstream steps can require. The processor
-(``tables``) forwards the changes of the table, and updates its store if it has one. The view (``views``) declares how
-the processors of other steps read the table: from its store, or from the parent's view. The operation creates the view
-and the supplier of the processor. ``table_join_steps`` and ``suppress`` contain all three parts of their steps.
+(``step_graph``), and ``StreamsBuilder.build`` writes the steps to a topology. A step of a stream is a processor, for
+example in ``stateless``. A step whose result is a table has three parts. The operation (``operations``) decides whether
+the table has a store, and whether it forwards old values. Downstream steps can require both. The processor (``tables``)
+forwards the changes of the table, and updates its store if it has one. The view (``views``) declares how the processors
+of other steps read the table: from its store, or from the parent's view. The operation creates the view and the
+supplier of the processor. ``table_join_steps`` and ``suppress`` contain all three parts of their steps.
 """
 
 from __future__ import annotations
