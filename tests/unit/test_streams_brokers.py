@@ -167,6 +167,21 @@ def test_transactions_are_checked_on_running_brokers(fakes: FakeCluster) -> None
         cluster.check_transactions(cluster.brokers)
 
 
+def test_empty_broker_list_keeps_previous_brokers(fakes: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks could not write their output without brokers."""
+    cluster = ApplicationCluster({"bootstrap.servers": str(fakes.brokers[0].endpoint), "group.id": "g"})
+    cluster.describe()
+    before, file = cluster.brokers, cluster.open_servers_file()
+    try:
+        monkeypatch.setattr(BootstrapCluster, "brokers", lambda _: [])
+        with pytest.raises(BrokerUnavailableError, match="no broker is registered"):
+            cluster.describe()
+        assert cluster.brokers == before
+        assert read_servers(file) == ",".join(sorted(map(str, before)))
+    finally:
+        cluster.close()
+
+
 def test_admin_client_is_replaced_if_the_brokers_change() -> None:
     client = {"bootstrap.servers": "127.0.0.1:1"}
     topics = InternalTopics(lambda: client, "app", [], 0)

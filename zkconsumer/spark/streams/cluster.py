@@ -11,7 +11,7 @@ from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.known_brokers import KnownBrokers
 from zkconsumer.broker.leaders import BROKER_ERRORS
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.errors import ConfigurationError, UnsupportedBrokerError, ZkConsumerError
+from zkconsumer.errors import BrokerUnavailableError, ConfigurationError, UnsupportedBrokerError, ZkConsumerError
 from zkconsumer.message import Endpoint
 from zkconsumer.offsets.access import Access, open_access
 from zkconsumer.spark.streams.servers_file import ServersFile
@@ -97,11 +97,15 @@ class ApplicationCluster:
         """Return the topics and brokers, and update ``brokers`` and the file of ``open_servers_file``.
 
         Raises:
-            RetriableError: ZooKeeper or the brokers did not respond.
+            RetriableError: ZooKeeper or the brokers did not respond, or no broker is registered in ZooKeeper. Then
+                ``brokers`` is not changed, because tasks could not write their output without brokers.
         """
         with self.open() as access:
             topics = access.cluster.partitions(access.cluster.topics())
-            self.brokers = access.cluster.brokers()
+            brokers = access.cluster.brokers()
+        if not brokers:
+            raise BrokerUnavailableError("no broker is registered in ZooKeeper; check that the brokers are running")
+        self.brokers = brokers
         self._servers_file.write(self._servers)
         return ClusterState({topic: len(numbers) for topic, numbers in topics.items()}, self.brokers)
 
