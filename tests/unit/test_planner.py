@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from zkconsumer import TopicPartition
 from zkconsumer.broker.protocol import EARLIEST, LATEST
 from zkconsumer.errors import ClosedError, ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.message import Endpoint
 from zkconsumer.metadata.base import FoundTopics
 from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 from zkconsumer.rebalance.handler import AssignedPartition
@@ -39,6 +40,7 @@ SETTINGS = {"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t
 OPTIONS = SourceOptions.parse(SETTINGS)
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+UNREACHABLE = Endpoint("127.0.0.1", 1)
 
 
 @pytest.fixture
@@ -465,3 +467,29 @@ def test_delay_of_unread_records_is_reported_to_driver(
     monkeypatch.setattr(BatchPlanner, "plan", lambda *_, **__: PlanAgain())
     assert planner.plan(INITIAL) is INITIAL
     assert not planner.is_delayed, "planning did not determine whether there are records"
+
+
+def test_batch_waits_until_a_broker_is_registered(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that starts without brokers cannot find any, because it does not use ZooKeeper."""
+    registered: list[list[Endpoint]] = [[UNREACHABLE], [], []]
+    monkeypatch.setattr(ZooKeeperCluster, "brokers", lambda _: registered.pop() if registered else [UNREACHABLE])
+
+    assert alone.find_brokers({A: (0, 10)}) == ({}, (UNREACHABLE,))
+    assert registered == []
+
+
+def test_batch_without_brokers_fails_after_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = create_planner(SourceOptions.parse({**SETTINGS, "clusterUnavailableTimeout": "300ms"}))
+    monkeypatch.setattr(ZooKeeperCluster, "brokers", lambda _: [])
+
+    assert planner.find_brokers({}) == ({}, ())
+    with pytest.raises(ZkConsumerError, match=r"for 0\.3 s \(option clusterUnavailableTimeout\): no broker is known"):
+        planner.find_brokers({A: (0, 10)})
+
+
+def test_stopped_query_does_not_wait_for_brokers(alone: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ZooKeeperCluster, "brokers", lambda _: [])
+    alone.member.stopping.set()
+
+    with pytest.raises(ClosedError, match="the query was stopped"):
+        alone.find_brokers({A: (0, 10)})

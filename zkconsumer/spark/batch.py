@@ -68,8 +68,8 @@ class ZkConsumerBatchReader(DataSourceReader):
                 tasks(
                     options,
                     ranges,
-                    logs.find_leaders(ranges),
-                    cluster.brokers(),
+                    retry(logs.find_leaders, ranges),
+                    retry(logs.brokers),
                     self._cores,
                     options.row_schema(self._schema),
                 )

@@ -215,7 +215,7 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             return []
         planner = self._started_planner(end)
         ranges = planner.start_batch(end)
-        leaders, brokers = planner.find_leaders(ranges), planner.brokers()
+        leaders, brokers = planner.find_brokers(ranges)
         if self._link is not None:
             self._link.send(brokers=[broker[:2] for broker in brokers])
         found = list(

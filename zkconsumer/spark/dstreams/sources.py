@@ -286,10 +286,10 @@ class GroupSource(Source):
         )
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
-        """Return the tasks of a batch."""
+        """Return the tasks of a batch; see ``Planner.find_brokers`` for the errors."""
         planner = self._planner()
         cores = SparkContext.getOrCreate().defaultParallelism
-        return list(tasks_of(self._options(), ranges, planner.find_leaders(ranges), planner.brokers(), cores))
+        return list(tasks_of(self._options(), ranges, *planner.find_brokers(ranges), cores))
 
     def _plan(self) -> dict[str, Any] | None:
         planner = self._planner()

@@ -16,7 +16,13 @@ from typing import Any
 
 from zkconsumer.broker.known_brokers import KnownBrokers
 from zkconsumer.broker.log_offsets import LogOffsets
-from zkconsumer.errors import AuthorizationError, OwnershipLostError, RetriableError, ZkConsumerError
+from zkconsumer.errors import (
+    AuthorizationError,
+    BrokerUnavailableError,
+    OwnershipLostError,
+    RetriableError,
+    ZkConsumerError,
+)
 from zkconsumer.health import Problem
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.retry import polling
@@ -27,6 +33,9 @@ from zkconsumer.spark.planning.planner_commits import PlannerCommits
 from zkconsumer.spark.planning.planner_reports import PlannerReports
 from zkconsumer.spark.planning.query_member import QueryMember
 from zkconsumer.spark.planning.skipped_records import SkippedRecords
+
+#: Seconds between two lookups of brokers if none is known.
+_BROKER_INTERVAL_S = 1.0
 
 
 class Planner:
@@ -165,16 +174,34 @@ class Planner:
                 return start
             self.member.wait(IDLE_INTERVAL_S)  # returning ``start`` would end the query
 
-    def find_leaders(self, ranges: Ranges) -> dict[TopicPartition, tuple[int, Endpoint]]:
-        """Return the known leaders of partitions; tasks look up the missing ones."""
+    def find_brokers(self, ranges: Ranges) -> tuple[dict[TopicPartition, tuple[int, Endpoint]], tuple[Endpoint, ...]]:
+        """Return the known leaders of partitions, and the brokers to which tasks may send metadata requests.
+
+        Tasks look up missing leaders at these brokers. They do not use ZooKeeper, so a task without brokers could never
+        find a leader. Therefore, the method waits until a broker is known, for example while all registrations are
+        expired.
+
+        Raises:
+            ClosedError: the query was stopped while no broker was known.
+            ZkConsumerError: no broker became known within ``clusterUnavailableTimeout``, or the member failed.
+        """
+        while True:
+            self.member.check_failure()
+            leaders, brokers = self._find_leaders(ranges), self._find_known_brokers()
+            if brokers or not ranges:
+                self._failing_since = self._problem = None
+                return leaders, brokers
+            self._record_failure(BrokerUnavailableError("no broker is known from which the batch can be read"))
+            self.member.wait(_BROKER_INTERVAL_S)
+
+    def _find_leaders(self, ranges: Ranges) -> dict[TopicPartition, tuple[int, Endpoint]]:
         try:
             return self._logs.find_leaders(ranges)
         except RetriableError as error:
             self.member.log.warning("leader_lookup_failed", error=str(error), retriable=True)
             return {}
 
-    def brokers(self) -> tuple[Endpoint, ...]:
-        """Return the brokers to which tasks may send metadata requests."""
+    def _find_known_brokers(self) -> tuple[Endpoint, ...]:
         known = KnownBrokers()
         known.record(endpoint for _, endpoint in self._logs.leaders.values())
         brokers: list[Endpoint] = []
