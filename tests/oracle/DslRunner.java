@@ -80,6 +80,8 @@ import org.apache.kafka.streams.state.ValueAndTimestamp;
 @SuppressWarnings({"unchecked", "rawtypes"})
 public final class DslRunner {
     private static final ObjectMapper JSON = new ObjectMapper();
+    /** Maximum size of the keys and values of all outputs, in bytes: joins of joins can write more than fits in memory. */
+    private static final long MAX_OUTPUT = 1 << 22;
 
     private final Map<String, Object> outputs = new HashMap<>();
     private final StreamsBuilder builder = new StreamsBuilder();
@@ -124,6 +126,7 @@ public final class DslRunner {
             return answer;
         }
         final ArrayNode sent = answer.putArray("outputs");
+        long size = 0;
         try (TopologyTestDriver driver = new TopologyTestDriver(topology, config, Instant.ofEpochMilli(0))) {
             final Map<String, TestInputTopic<String, String>> topics = new HashMap<>();
             for (final JsonNode event : request.get("events")) {
@@ -140,6 +143,10 @@ public final class DslRunner {
                 for (final JsonNode topic : request.get("outputs")) {
                     for (ProducerRecord<byte[], byte[]> one : read(driver, topic.asText())) {
                         final ArrayNode record = records.addArray();
+                        size += sizeOf(one.key()) + sizeOf(one.value());
+                        if (size > MAX_OUTPUT) {
+                            throw new IllegalStateException("the outputs have more than " + MAX_OUTPUT + " bytes");
+                        }
                         record.add(one.topic()).add(hex(one.key())).add(hex(one.value())).add(one.timestamp());
                         final ArrayNode headers = record.addArray();
                         one.headers().forEach(header -> headers.addArray().add(header.key()).add(hex(header.value())));
@@ -202,6 +209,10 @@ public final class DslRunner {
         entries.close();
         java.util.Collections.sort(found);
         return found;
+    }
+
+    private static int sizeOf(final byte[] data) {
+        return data == null ? 0 : data.length;
     }
 
     private static String hex(final byte[] data) {

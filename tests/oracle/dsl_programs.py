@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Self
 
+from zkconsumer.errors import StreamsError
 from zkconsumer.topology import ApplicationConfig, Serde, Topology, TopologyTestDriver, serdes, stores
 from zkconsumer.topology.dsl import (
     Emit,
@@ -23,6 +24,9 @@ from zkconsumer.topology.dsl import (
 from zkconsumer.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 
 from . import dsl_functions as functions
+
+#: ``MAX_OUTPUT`` of ``DslRunner.java``.
+MAX_OUTPUT = 1 << 22
 
 Json = Any
 
@@ -241,6 +245,9 @@ def run(request: Json) -> Json:
     """Return what the runner answers.
 
     With ``reopen``, a new driver with another copy of the topology continues at the events of these numbers.
+
+    Raises:
+        StreamsError: a task failed, or the outputs are larger than ``MAX_OUTPUT``.
     """
     topology = build(request)
     answer: Json = {"describe": topology.describe()}
@@ -249,12 +256,17 @@ def run(request: Json) -> Json:
     config = create_config(request)
     events, reopen = request["events"], request.get("reopen", ())
     answer.update(outputs=[], dropped=0)
+    size = 0
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/state" if reopen else None
         for first, end in pairwise([0, *reopen, len(events)]):
             with PipelineDriver(build(request), config, state_file=path) as driver:
                 before = driver.metrics["dropped"]
-                answer["outputs"] += [driver.feed(event, request["outputs"]) for event in events[first:end]]
+                for event in events[first:end]:
+                    answer["outputs"].append(driver.feed(event, request["outputs"]))
+                    size += _measure(answer["outputs"][-1])
+                    if size > MAX_OUTPUT:
+                        raise StreamsError(f"the outputs have more than {MAX_OUTPUT} bytes")
                 answer["dropped"] += driver.metrics["dropped"] - before
                 answer["stores"] = {name: contents(driver.get_state_store(name)) for name in request["stores"]}
     return answer
@@ -292,6 +304,11 @@ class PipelineDriver(TopologyTestDriver):
             for topic in topics
             for record in self._outputs.pop(topic, ())
         ]
+
+
+def _measure(records: Json) -> int:
+    """Return the size of the keys and values of records, in bytes."""
+    return sum(len(data) // 2 for _, key, value, *_ in records for data in (key, value) if data is not None)
 
 
 def _hex(data: bytes | None) -> str | None:
