@@ -301,22 +301,11 @@ ENTRY_POINTS = {
 #: pickled by the path of their module. The nested functions that plan and read a batch are pickled as byte code, which
 #: calls the functions and methods in this table with the arguments they had when the checkpoint was written.
 PICKLED = {
-    "zkconsumer.config": [
+    "zkconsumer.config.consumer_config": [
         "ConsumerConfig",
     ],
     "zkconsumer.message": [
         "TopicPartition",
-    ],
-    "zkconsumer.spark.dstreams": [
-        "DirectSource",
-        "DirectSource.ranges_at",
-        "DirectSource.tasks",
-        "GroupSource",
-        "GroupSource.ranges_at",
-        "GroupSource.tasks",
-        "Ledger",
-        "fetch",
-        "follow",
     ],
     "zkconsumer.spark.dstreams.batches": [
         "ignore",
@@ -326,13 +315,8 @@ PICKLED = {
         "follow",
     ],
     "zkconsumer.spark.dstreams.kafka_utils": [
-        "KafkaMessageAndMetadata",
-        "KafkaMessageAndMetadata._set_key_decoder",
-        "KafkaMessageAndMetadata._set_value_decoder",
-        "OffsetRange",
         "_kafka_rdd",
         "_rdd",
-        "utf8_decoder",
     ],
     "zkconsumer.spark.dstreams.ledger": [
         "Ledger",
@@ -348,13 +332,11 @@ PICKLED = {
         "GroupSource.ranges_at",
         "GroupSource.tasks",
     ],
-    "zkconsumer.spark.kafka_utils": [
+    "zkconsumer.spark.dstreams.values": [
         "KafkaMessageAndMetadata",
         "KafkaMessageAndMetadata._set_key_decoder",
         "KafkaMessageAndMetadata._set_value_decoder",
         "OffsetRange",
-        "_kafka_rdd",
-        "_rdd",
         "utf8_decoder",
     ],
 }

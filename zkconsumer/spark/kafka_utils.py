@@ -1,4 +1,4 @@
-"""Public path of the module ``zkconsumer.spark.dstreams.kafka_utils``. Checkpoints contain this path."""
+"""Public path of the module ``zkconsumer.spark.dstreams.kafka_utils``."""
 
 from zkconsumer.spark.dstreams.kafka_utils import (
     Broker,
@@ -9,8 +9,6 @@ from zkconsumer.spark.dstreams.kafka_utils import (
     KafkaUtils,
     OffsetRange,
     TopicAndPartition,
-    _kafka_rdd,
-    _rdd,
     utf8_decoder,
 )
 
@@ -23,7 +21,5 @@ __all__ = [
     "KafkaUtils",
     "OffsetRange",
     "TopicAndPartition",
-    "_kafka_rdd",
-    "_rdd",
     "utf8_decoder",
 ]
