@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.aliases import Cluster, Consumers, Run, Topics
+from helpers.old_versions import VERSIONS, find_data
 from helpers.producing import numbers, produce
 from helpers.reading import take
 from helpers.topics import recreate_topic
@@ -105,6 +106,19 @@ def test_exported_offsets_can_be_imported(
     set_offsets(zk, group, name, {1: 99})
     assert run("import-offsets", "--zkconnect", at, "--input-file", file)[0] == 0
     assert stored(zk, group, name) == {0: "12", 1: "7"}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_offsets_exported_by_earlier_version_are_imported(
+    version: str, topic: Topics, zk: KazooClient, run: Run, at: str
+) -> None:
+    name = f"old-exported-{version}"  # of the group and the topic
+    topic(2, name=name)
+    try:
+        assert run("import-offsets", "--zkconnect", at, "--input-file", find_data(version) / "exported-offsets")[0] == 0
+        assert stored(zk, name, name) == {0: "50", 1: "50"}
+    finally:
+        zk.delete(f"/consumers/{name}", recursive=True)
 
 
 def test_import_with_invalid_line_writes_nothing(

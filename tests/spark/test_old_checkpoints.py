@@ -1,7 +1,8 @@
-"""Checkpoints that earlier versions wrote, recovered with the present code; see ``data/README.rst``.
+"""Checkpoints that earlier versions wrote, recovered with the current code; see ``data/README.rst``.
 
-A structured query is recovered as a whole. So is a ``StreamingContext``, by the versions of Spark and Python that wrote
-its checkpoint: no other Spark reads it, and no other Python runs the byte code in it.
+The tests recover complete checkpoints of a structured query and of a ``StreamsApp``. A ``StreamingContext`` is
+recovered only with the versions of Spark and Python that wrote its checkpoint, because the checkpoint contains Java
+objects and Python bytecode.
 
 Addresses, folders and ids of topics differ from those in the checkpoints, so they are changed in a copy (``Old``).
 """
@@ -13,15 +14,16 @@ import json
 import pickle
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import pytest
 from helpers.aliases import Cluster
+from helpers.old_versions import VERSIONS, find_data, import_topology
 from helpers.waiting import wait_for, wait_until_equal
-from helpers.znodes import stored
+from helpers.znodes import set_offsets, stored
 from kazoo.client import KazooClient
 from unit.test_public_names import PICKLED
 
@@ -31,17 +33,16 @@ from zkconsumer.devcluster import ExistingCluster
 from zkconsumer.devcluster.java import java_home
 from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.message import TopicPartition
+from zkconsumer.topology import TopologyTestDriver
 
-from .data.jobs import Job, find_topic_id
+from .data.jobs import Job, find_topic_id, produce
 from .queries import Query, Spans, check_union, planned
 from .stored_contexts import change_strings, pickles
+from .streams_output import Output
 
 pytestmark = pytest.mark.timeout(300)
 
 Queries = Callable[..., Query]
-
-DATA = Path(__file__).parent / "data"
-VERSIONS = sorted(folder.name.removeprefix("checkpoints-") for folder in DATA.glob("checkpoints-*"))
 
 #: Number of records per partition that are written after the application was killed.
 LATER = 10
@@ -52,18 +53,20 @@ class Old:
 
     Args:
         version: version of zkconsumer that wrote it.
-        kind: ``structured`` or ``dstreams``.
+        kind: ``structured``, ``dstreams`` or ``streams``.
     """
 
     def __init__(self, version: str, kind: str, folder: Path) -> None:
-        source = DATA / f"checkpoints-{version}"
+        source = find_data(version)
         written = json.loads((source / "written.json").read_text())
+        self.kind = kind
         self.pyspark: str = written["pyspark"]
         self.python: str = written["python"]
         self.about: dict[str, Any] = written[kind]
         self.topic: str = self.about["topic"]
         self.group: str = self.about["group"]
-        self.partitions: int = self.about["partitions"]
+        self.topics: dict[str, dict[str, Any]] = self.about["topics"]
+        self.partitions: int = max(one["partitions"] for one in self.topics.values())
         self.per_batch: int = self.about["records_per_partition_and_batch"]
         self.end: int = self.about["records_per_partition"] + LATER
         self.folder = folder / kind
@@ -84,36 +87,57 @@ class Old:
         """Return the values of the records in ranges."""
         return [f"{1000 * partition + n:08d}" for partition, start, until in ranges for n in range(start, until)]
 
-    def change_topic_id(self, topic_id: str) -> None:
-        """Replace the id of the topic in the offsets of a query.
+    def change_topic_ids(self, topic_ids: Mapping[str, str]) -> None:
+        """Replace the ids of the topics in the offsets of a query.
 
-        The topic of the test has another id than the one that the application has read. With the old id the query would
-        take it for a re-created topic.
+        The topics of the test have other ids than the stored ones, so the query would treat them as re-created.
         """
         for file in (self.checkpoint / "offsets").iterdir():
-            version, metadata, text = file.read_text().splitlines()
-            offset = json.loads(text)
-            assert offset["ids"] == {self.topic: self.about["topic_id"]}
-            offset["ids"] = {self.topic: self._with_old_parts(topic_id)}
-            file.write_text("\n".join([version, metadata, json.dumps(offset)]))
+            version, metadata, *sources = file.read_text().splitlines()
+            offsets = [json.loads(text) for text in sources]
+            for offset in offsets:
+                if "ids" in offset:
+                    offset["ids"] = self._replace_ids(offset["ids"], topic_ids)
+                if "ends" in offset:  # the tick of an application with a global store
+                    ends = json.loads(offset["ends"])
+                    offset["ends"] = json.dumps({**ends, "ids": self._replace_ids(ends["ids"], topic_ids)})
+            file.write_text("\n".join([version, metadata, *map(json.dumps, offsets)]))
 
-    def _with_old_parts(self, topic_id: str) -> str:
-        """Return an id with only the parts that the old one has.
+    def _replace_ids(self, stored: Mapping[str, str], topic_ids: Mapping[str, str]) -> dict[str, str]:
+        for topic, topic_id in stored.items():
+            assert set(topic_id.split(",")) <= set(self.topics[topic]["id"].split(","))
+        return {topic: _with_old_parts(topic_id, topic_ids[topic]) for topic, topic_id in stored.items()}
 
-        Without topics in ZooKeeper it is the old zxid, which is not compared with the ids of brokers.
-        """
-        old = self.about["topic_id"].split(",")
-        return ",".join(topic_id.split(",")[: len(old)]) or old[0]
-
-    def change_context(self, cluster: Cluster, topic_id: str) -> None:
-        """Replace folder, addresses and topic id in the checkpoint of a context; see ``change_topic_id``."""
+    def change_context(self, cluster: Cluster, topic_ids: Mapping[str, str]) -> None:
+        """Replace folder, addresses and topic id in the checkpoint of a context; see ``change_topic_ids``."""
+        before = self.topics[self.topic]["id"]
         whole = {
             self.about["zookeeper"]: cluster.zookeeper_connect,
             self.about["brokers"]: cluster.bootstrap_servers,
-            self.about["topic_id"]: self._with_old_parts(topic_id),
+            before: _with_old_parts(before, topic_ids[self.topic]),
         }
         for file in self.checkpoint.glob("checkpoint-*"):
             change_strings(file, lambda text: whole.get(text, text.replace(self.about["folder"], str(self.folder))))
+
+    def change_paths(self) -> None:
+        """Replace the folder in the metadata of Spark's state."""
+        for file in self.checkpoint.glob("state/*/_metadata/*/*"):
+            file.write_text(file.read_text().replace(self.about["folder"], str(self.folder)))
+
+
+def _with_old_parts(before: str, now: str) -> str:
+    """Return a topic id with only the kinds of parts that the old one has.
+
+    If ZooKeeper has no topics, the result is the old zxid, which is not compared with the ids of brokers.
+    """
+    old_parts, parts = ([part for part in one.split(",") if part] for one in (before, now))
+    kinds = {part.partition("-")[0] for part in old_parts}
+    found = [part for part in parts if part.partition("-")[0] in kinds]
+    return ",".join(found or [part for part in old_parts if part.startswith("zk-")])
+
+
+#: Returns the ids of the topics.
+Restore = Callable[[Old], dict[str, str]]
 
 
 @pytest.fixture(params=[*VERSIONS[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in VERSIONS[1:])])
@@ -123,32 +147,35 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Old]:
 
 
 @pytest.fixture
-def restore(zkconsumer_cluster: Cluster, zk: KazooClient) -> Iterator[Callable[[Old], str]]:
-    """Create the topic and the group's offsets as they were when the application was killed, and write later records.
+def restore(zkconsumer_cluster: Cluster, zk: KazooClient) -> Iterator[Restore]:
+    """Create the topics and the group's offsets as they were when the application was killed, and write later records.
 
-    The function returns the id of the topic, which is empty if the cluster has no topics in ZooKeeper.
+    The function returns the ids of the topics, which are empty if the cluster has no topics in ZooKeeper.
     """
     restored: list[Old] = []
 
-    def make(old: Old) -> str:
-        zkconsumer_cluster.create_topic(old.topic, old.partitions)
+    def make(old: Old) -> dict[str, str]:
         restored.append(old)
-        for number in range(old.partitions):
-            records = numbered_batch(1000 * number, old.end, size=8)
-            zkconsumer_cluster.admin.produce(TopicPartition(old.topic, number), records)
-        for number, offset in old.about["group_offsets"].items():
-            path = f"/consumers/{old.group}/offsets/{old.topic}/{number}"
-            zk.ensure_path(path)
-            zk.set(path, b"%d" % offset)
-        return find_topic_id(zk, old.topic)
+        for topic, described in old.topics.items():
+            zkconsumer_cluster.create_topic(topic, described["partitions"])
+        if old.kind == "streams":
+            produce(zkconsumer_cluster.bootstrap_servers, old.topic, import_topology("state_stores").list_stored())
+        else:
+            for number in range(old.partitions):
+                records = numbered_batch(1000 * number, old.end, size=8)
+                zkconsumer_cluster.admin.produce(TopicPartition(old.topic, number), records)
+        for topic, offsets in old.about["group_offsets"].items():
+            set_offsets(zk, old.group, topic, {int(number): offset for number, offset in offsets.items()})
+        return {topic: find_topic_id(zk, topic) for topic in old.topics}
 
     yield make
     for old in restored:
         if isinstance(zkconsumer_cluster, ExistingCluster):
             zk.delete(f"/consumers/{old.group}", recursive=True)
-        zkconsumer_cluster.admin.delete_topic(old.topic)
-        paths = [f"/brokers/topics/{old.topic}", f"/admin/delete_topics/{old.topic}"]
-        wait_for(lambda: not any(map(zk.exists, paths)), what="the topic is deleted")
+        for topic in old.topics:
+            zkconsumer_cluster.admin.delete_topic(topic)
+        paths = [f"{root}/{topic}" for root in ("/brokers/topics", "/admin/delete_topics") for topic in old.topics]
+        wait_for(lambda: not any(map(zk.exists, paths)), what="the topics are deleted")
 
 
 @pytest.fixture
@@ -168,10 +195,10 @@ def same_python(old: Callable[[str], Old]) -> Callable[[str], Old]:
 
 
 def test_old_query_replays_its_interrupted_batch(
-    restore: Callable[[Old], str], query: Queries, old: Callable[[str], Old], zk: KazooClient
+    restore: Restore, query: Queries, old: Callable[[str], Old], zk: KazooClient
 ) -> None:
     before = old("structured")
-    before.change_topic_id(restore(before))
+    before.change_topic_ids(restore(before))
     logged = planned(before.checkpoint)
     most = before.partitions * before.per_batch
 
@@ -188,18 +215,58 @@ def test_old_query_replays_its_interrupted_batch(
     )
 
 
-def test_old_query_detects_a_recreated_topic(
-    restore: Callable[[Old], str], query: Queries, old: Callable[[str], Old]
-) -> None:
+def test_old_query_detects_a_recreated_topic(restore: Restore, query: Queries, old: Callable[[str], Old]) -> None:
     before = old("structured")
-    if not restore(before):
+    if not all(restore(before).values()):
         pytest.skip("the cluster has no topics in ZooKeeper")
-    before.change_topic_id("zk-1")  # no topic has this id
+    before.change_topic_ids({before.topic: "zk-1"})  # no topic has this id
 
     after = query(before.topic, checkpoint=before.checkpoint, group_id=before.group)
     with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS\.PARTITIONS_DELETED"):
         after.finish()
     assert after.begun == []
+
+
+# ---- applications ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_old_application_replays_its_interrupted_batch(
+    restore: Restore, old: Callable[[str], Old], zkconsumer_cluster: Cluster, output_of: Callable[[str], Output]
+) -> None:
+    """Each output depends on all stores, and on the records before it."""
+    before = old("streams")
+    before.change_topic_ids(restore(before))
+    before.change_paths()
+    settings = {**before.about, "folder": str(before.folder), "properties": zkconsumer_cluster.consumer_properties}
+    output = output_of(f"{before.topic}-output")
+
+    job = Job("streams", {**settings, "available_now": True}, java_home())
+    try:
+        job.finish()
+    finally:
+        job.kill()
+
+    for number in range(before.partitions):
+        finished, rest = expect_output(number, before.per_batch)
+        records = [record for record in output.fetch() if record.task == f"0_{number}"]
+        assert [record.sequence for record in records] == [*range(len(finished), len(finished) + len(records))]
+        found = [[record.key.decode(), json.loads(record.value), record.timestamp_ms] for record in records]
+        # The number of calls of the wall-clock punctuator depends on the time.
+        assert [one for one in found if one[0] != "clock"] == rest
+
+
+def expect_output(partition: int, finished: int) -> tuple[list[Any], list[Any]]:
+    """Return the output of a task for the first events of a partition, and for the rest."""
+    module = import_topology("state_stores")
+    records = module.list_stored(partition)
+    events = [record for record in records if record.topic == "events"]
+    with TopologyTestDriver(module.build_topology(), module.CONFIG) as driver:
+        module.process_records(driver, [record for record in records if record.topic != "events"])
+        module.process_records(driver, events[:finished])
+        before = module.read_output(driver)
+        module.process_records(driver, events[finished:])
+        return before, module.read_output(driver)
 
 
 # ---- contexts --------------------------------------------------------------------------------------------
@@ -276,7 +343,7 @@ def test_old_pickles_have_the_properties_of_their_consumers(
 @pytest.mark.slow
 @pytest.mark.parametrize("planned_after", ["started", "completed"])
 def test_old_context_replays_its_interrupted_batch(
-    restore: Callable[[Old], str],
+    restore: Restore,
     same_python: Callable[[str], Old],
     zkconsumer_cluster: Cluster,
     zk: KazooClient,

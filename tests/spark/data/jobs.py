@@ -1,8 +1,9 @@
 """The applications whose checkpoints are stored here, see ``README.rst``: ``python jobs.py structured '{"folder":
 ...}'``.
 
-They run with any version of zkconsumer, so they use only its public names. All their files are in ``folder``. Each
-output of a batch is a line of JSON in the file ``seen``, and blocks while there is a file ``hold-<output>-<batch>``.
+They run with any version of zkconsumer, so they use only its public names. All their files are in ``folder``, which the
+environment variable ``JOB_FOLDER`` also contains. Each output of a batch is a line of JSON in the file ``seen``, and
+blocks while there is a file ``hold-<output>-<batch>``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import sys
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -55,21 +57,45 @@ def write_line(folder: str, line: list[Any]) -> None:
         time.sleep(0.1)
 
 
+def produce(brokers: str, prefix: str, records: Iterable[Any]) -> None:
+    """Write records of the job ``streams`` to its topics; see ``state_stores.InputRecord``."""
+    from confluent_kafka import Producer
+
+    from zkconsumer.topology import serdes
+
+    producer = Producer({"bootstrap.servers": brokers, "enable.idempotence": True})  # keeps the order
+    for record in records:
+        producer.produce(
+            f"{prefix}-{record.topic}",
+            serdes.LONG.serialize("", record.value),
+            serdes.STRING.serialize("", record.key),
+            record.partition,
+            timestamp=record.timestamp,
+            headers=list(record.headers),
+        )
+    assert producer.flush(60) == 0
+
+
+def start_session(name: str) -> Any:
+    """Return a Spark session in which the source is registered."""
+    from pyspark.sql import SparkSession
+
+    import zkconsumer.spark
+
+    builder = SparkSession.builder.appName(name)
+    for key, value in {**zkconsumer.spark.recommended_conf(), **SPARK}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    zkconsumer.spark.register(spark)
+    return spark
+
+
 def structured(settings: dict[str, Any]) -> None:
     """Run a query.
 
     Each line of ``seen`` contains ``query``, the number of the batch, the ranges, and the values of the records.
     """
-    from pyspark.sql import SparkSession
-
-    import zkconsumer.spark
-
-    builder = SparkSession.builder.appName("structured")
-    for key, value in {**zkconsumer.spark.recommended_conf(), **SPARK}.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    zkconsumer.spark.register(spark)
-    folder = settings["folder"]
+    spark, folder = start_session("structured"), settings["folder"]
 
     def on_batch(frame: Any, number: int) -> None:
         offsets: dict[int, list[int]] = {}
@@ -150,6 +176,28 @@ def dstreams(settings: dict[str, Any]) -> None:
     ssc.awaitTermination()
 
 
+def streams(settings: dict[str, Any]) -> None:
+    """Run a ``StreamsApp`` with the topology of ``state_stores``.
+
+    The line ``["update", 1]`` of ``seen`` is written at the end of batch 1; see ``state_stores.UpdateStores``.
+    """
+    import state_stores
+
+    from zkconsumer.spark import QuerySettings, StreamsApp
+
+    query = QuerySettings(
+        available_now=settings["available_now"],
+        max_records_per_task=2 * state_stores.PER_BATCH,  # from two topics
+        partitions=1,  # so that no task of an interrupted batch has written its state
+        tick_interval_ms=1,  # so that each batch has a tick
+        trigger_ms=100,
+    )
+    topology = state_stores.build_topology(settings["topic"])
+    config = replace(state_stores.CONFIG, application_id=settings["group"])
+    checkpoint = f"{settings['folder']}/checkpoint"
+    StreamsApp(topology, config, start_session("streams"), checkpoint, settings["properties"], query).run()
+
+
 class Job:
     """An application in a separate process.
 
@@ -167,9 +215,10 @@ class Job:
             env={
                 **os.environ,
                 "JAVA_HOME": str(java_home),
+                "JOB_FOLDER": str(self.folder),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYSPARK_SUBMIT_ARGS": SUBMIT,
-                "PYTHONPATH": os.pathsep.join(sys.path),
+                "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
                 "SPARK_LOCAL_DIRS": str(self.folder / "temporary"),
                 "TMPDIR": str(self.folder / "temporary"),
             },
@@ -208,12 +257,25 @@ class Job:
         while not any(line[:2] == [output, batch] for line in self.seen()):
             ended = self._process.poll() is not None
             if ended or time.monotonic() > deadline:
-                log = (self.folder / "log").read_text()[-5000:]
-                raise AssertionError(
-                    f"no output {output!r} of batch {batch}{'; application terminated' if ended else ''}:\n{log}"
-                )
+                end = "; application terminated" if ended else ""
+                raise AssertionError(f"no output {output!r} of batch {batch}{end}:\n{self._read_log()}")
             time.sleep(0.05)
         return self.seen()
+
+    def finish(self, timeout: float = 120) -> None:
+        """Wait until the application has ended.
+
+        Raises:
+            AssertionError: the application failed, or did not end within ``timeout`` seconds.
+        """
+        try:
+            code = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the application did not end:\n{self._read_log()}") from None
+        assert code == 0, self._read_log()
+
+    def _read_log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-5000:]
 
     def kill(self) -> None:
         """Kill the Python process and the JVM."""
@@ -226,4 +288,4 @@ class Job:
 
 
 if __name__ == "__main__":
-    {"structured": structured, "dstreams": dstreams}[sys.argv[1]](json.loads(sys.argv[2]))
+    {"structured": structured, "dstreams": dstreams, "streams": streams}[sys.argv[1]](json.loads(sys.argv[2]))
