@@ -8,7 +8,7 @@ from typing import Any
 
 from zkconsumer.errors import ZooKeeperUnavailableError
 from zkconsumer.spark.offset import BatchOffset, Ranges
-from zkconsumer.spark.planning.batch_offsets import BatchOffsets
+from zkconsumer.spark.planning.batch_offset_factory import BatchOffsetFactory
 from zkconsumer.spark.planning.batch_shares import BatchShares
 from zkconsumer.spark.planning.end_offsets import EndOffsets
 from zkconsumer.spark.planning.query_member import QueryMember
@@ -55,7 +55,7 @@ class BatchPlanner:
         starting_positions: StartingPositions,
         ends: EndOffsets,
         shares: BatchShares,
-        offsets: BatchOffsets,
+        offsets: BatchOffsetFactory,
     ) -> None:
         self._member = member
         self._topics = topics

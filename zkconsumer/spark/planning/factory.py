@@ -10,7 +10,7 @@ from zkconsumer.spark.offset import INITIAL, BatchOffset
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning.alignment import Alignment
 from zkconsumer.spark.planning.available_offsets import AvailableOffsets
-from zkconsumer.spark.planning.batch_offsets import BatchOffsets
+from zkconsumer.spark.planning.batch_offset_factory import BatchOffsetFactory
 from zkconsumer.spark.planning.batch_planner import BatchPlanner
 from zkconsumer.spark.planning.batch_shares import BatchShares
 from zkconsumer.spark.planning.end_offsets import EndOffsets
@@ -54,7 +54,7 @@ def create_planner(
     topics = QueryTopics(member, tracker, topic_ids, ends, skipped, unavailable_timeout_s=timeout_s)
     starts = StartingPositions(tracker, available, skipped, commits if options.commits else None, config, log)
     shares = BatchShares(options.limits, Alignment.from_options(options, logs, last.idle), logs)
-    offsets = BatchOffsets(
+    offsets = BatchOffsetFactory(
         member.group_member, tracker, topics, shares, group_id=config.group_id, stores_lags=options.plans_ranges
     )
     batches = BatchPlanner(member, topics, starts, ends, shares, offsets)

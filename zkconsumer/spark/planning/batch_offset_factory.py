@@ -15,7 +15,7 @@ from zkconsumer.spark.planning.partition_tracker import PartitionTracker
 from zkconsumer.spark.planning.query_topics import QueryTopics
 
 
-class BatchOffsets:
+class BatchOffsetFactory:
     """Creates the Spark offset of each planned batch, and records the batch in the tracker. Used by Spark's thread.
 
     Args:
@@ -43,8 +43,7 @@ class BatchOffsets:
     def create(
         self, start: Mapping[str, Any], ranges: Ranges, ends: Mapping[TopicPartition, int]
     ) -> dict[str, Any] | None:
-        """Return the offset of a batch of ``ranges``; None if all of its partitions were revoked after the
-        ranges were planned.
+        """Return the offset of a batch of ``ranges``; None if all of its partitions have been revoked.
 
         Args:
             start: offset of the previous batch.
