@@ -7,9 +7,10 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from mutation.__main__ import draw, read_reasons, table
+from mutation.__main__ import EQUIVALENT, ROOT, draw, read_reasons, table
 from mutation.mutants import Mutant, find_mutants
 from mutation.runner import BrokenTestsError, Outcome, Project, run_mutants
+from mutation.targets import TESTS
 
 
 def mutants_of(source: str) -> list[Mutant]:
@@ -108,3 +109,11 @@ def test_sample_depends_on_seed_only() -> None:
 def test_reasons_are_read_by_name_of_mutant() -> None:
     text = "# comment\nm.py f: a -> b\n  first\n  second\nm.py g: c -> d\n  third\n"
     assert read_reasons(text) == {"m.py f: a -> b": "first second", "m.py g: c -> d": "third"}
+
+
+def test_equivalent_mutants_exist() -> None:
+    found = {
+        mutant.name for module in TESTS for mutant in find_mutants(module, (ROOT / "zkconsumer" / module).read_bytes())
+    }
+
+    assert read_reasons(EQUIVALENT.read_text()).keys() <= found
