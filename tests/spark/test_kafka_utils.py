@@ -22,7 +22,8 @@ from kazoo.client import KazooClient
 from pyspark.streaming import StreamingContext
 
 from zkconsumer.devcluster.java import java_home
-from zkconsumer.spark.dstreams import follow, kafka_utils
+from zkconsumer.spark.dstreams import kafka_utils
+from zkconsumer.spark.dstreams.follower import follow
 from zkconsumer.spark.dstreams.sources import Source
 from zkconsumer.spark.kafka_utils import (
     Broker,

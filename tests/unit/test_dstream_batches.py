@@ -12,9 +12,9 @@ import pytest
 from pyspark.streaming import StreamingContext
 
 from zkconsumer import TopicPartition
-from zkconsumer.spark.dstreams import Ledger
 from zkconsumer.spark.dstreams.batches import record_batch
 from zkconsumer.spark.dstreams.follower import Follower
+from zkconsumer.spark.dstreams.ledger import Ledger
 from zkconsumer.spark.dstreams.sources import Source
 from zkconsumer.spark.offset import Ranges
 

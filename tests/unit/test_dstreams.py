@@ -14,10 +14,12 @@ from pyspark.streaming import StreamingContext
 
 from zkconsumer import ConsumerConfig, TopicPartition
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, ConfigurationError, ZooKeeperUnavailableError
-from zkconsumer.spark.dstreams import DirectSource, GroupSource, Ledger, batches, follow
+from zkconsumer.spark.dstreams import batches
 from zkconsumer.spark.dstreams.clients import ClientsBySource
-from zkconsumer.spark.dstreams.follower import Follower
+from zkconsumer.spark.dstreams.follower import Follower, follow
+from zkconsumer.spark.dstreams.ledger import Ledger
 from zkconsumer.spark.dstreams.rates import RateLimits
+from zkconsumer.spark.dstreams.sources import DirectSource, GroupSource
 from zkconsumer.spark.kafka_utils import (
     KafkaMessageAndMetadata,
     OffsetRange,

@@ -4,10 +4,3 @@ It runs in the driver: Spark's job generator thread plans batches, and its liste
 ``fetch``. ``zkconsumer.spark.kafka_utils`` exports the public names. Checkpoints contain the paths of the modules of
 this package, and the names of their classes and functions.
 """
-
-from zkconsumer.spark.dstreams.follower import follow
-from zkconsumer.spark.dstreams.ledger import Ledger
-from zkconsumer.spark.dstreams.records import fetch
-from zkconsumer.spark.dstreams.sources import DirectSource, GroupSource
-
-__all__ = ["DirectSource", "GroupSource", "Ledger", "fetch", "follow"]
