@@ -63,12 +63,13 @@ def main() -> int:
             is_ok = Demo(screen, cluster, folder, ctrl_c).run()
         finally:
             clean_up(cluster, folder)
-    except KeyboardInterrupt:
-        clean_up(cluster, folder)  # Ctrl-C may have interrupted the first call
-        screen.say("interrupted; all servers are stopped")
-        log.unlink()
-        return 128 + (ctrl_c.number or signal.SIGINT)
-    except Exception as error:
+    except (KeyboardInterrupt, Exception) as error:
+        # PySpark can replace KeyboardInterrupt by an error of its own, because Ctrl-C ends Spark's JVM, too.
+        if isinstance(error, KeyboardInterrupt) or ctrl_c.number is not None:
+            clean_up(cluster, folder)  # Ctrl-C may have interrupted the first call
+            screen.say("interrupted; all servers are stopped")
+            log.unlink()
+            return 128 + (ctrl_c.number or signal.SIGINT)
         sys.excepthook(type(error), error, error.__traceback__)
         screen.say(escape(f"The demo failed: {error}\nThe output of all programs is in {log}"))
         return 1

@@ -54,6 +54,36 @@ def test_demo_reads_each_record_once(tmp_path: Path) -> None:
     assert (list(tmp_path.iterdir()), processes_of(tmp_path)) == ([], [])
 
 
+#: Runs the demo with a phase in which Ctrl-C is replaced by another error, as by PySpark without its JVM.
+_REPLACED = """
+import os, signal
+from examples.demo import __main__ as demo
+
+class Phases:
+    def __init__(self, *arguments):
+        pass
+
+    def run(self):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        finally:
+            raise RuntimeError("Answer from Java side is empty")
+
+demo.Demo = Phases
+os._exit(demo.main())
+"""
+
+
+def test_ctrl_c_ends_demo_with_one_line_if_spark_replaces_it(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", _REPLACED]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (130, "")
+    assert [line.split("  ")[-1] for line in done.stdout.splitlines()] == ["interrupted; all servers are stopped"]
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 5.0, 10.0, 15.0, 40.0])
