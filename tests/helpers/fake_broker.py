@@ -31,6 +31,7 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 
+from zkconsumer.fetcher.fetch_session import FETCH_SESSION_ID_NOT_FOUND
 from zkconsumer.message import Endpoint, TopicPartition
 
 PARTITION = TopicPartition("t", 0)
@@ -193,6 +194,9 @@ class FakeBroker(FrameServer):
         return bytes(response.encode())
 
     def _fetch(self, request: Any, version: int) -> Any:
+        if not request.topics:  # a changed response contained a session id, and the client uses this session
+            error = FETCH_SESSION_ID_NOT_FOUND
+            return FetchResponse(version=version, throttle_time_ms=0, error_code=error, session_id=0, responses=[])
         [topic] = request.topics
         [wanted] = topic.partitions
         self.fetches.append((wanted.fetch_offset, wanted.partition_max_bytes))
