@@ -12,7 +12,7 @@ Json = Any
 KINDS = ("key_value", "timestamped", "versioned", "window", "timestamped_window", "session")
 
 #: Topics of the sinks, some of which are selected by the key.
-OUTPUTS = ["out", "out2", "mid", *(f"out-{key}" for key in ("a", "aa", "ab", "b", "tick", "null"))]
+OUTPUTS = ["out", "out2", "mid", *(f"out-{key}" for key in ("", "a", "aa", "ab", "b", "tick", "null"))]
 
 #: A time after all records.
 LAST_MS = 1 << 40
