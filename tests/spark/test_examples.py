@@ -102,6 +102,10 @@ def test_words_are_counted(
     assert {(word.strip(), count.strip()) for word, count in rows} >= {(str(n), "2") for n in range(10)}
 
 
+#: A line of a progress bar, which ends with blanks; or a log line of level INFO, which Spark can write when it stops.
+_LINE_OF_SPARK = re.compile(r"\[Stage|[0-9/]+ [0-9:]+ INFO ")
+
+
 @pytest.mark.parametrize("number", END_SIGNALS)
 def test_shim_runs_dstream_until_signal(
     number: signal.Signals,
@@ -139,5 +143,4 @@ def test_shim_runs_dstream_until_signal(
         assert not zk.get_children(f"/consumers/word-count/owners/{orders}")
         for thread in threads:
             thread.join(10)
-    # Spark's progress bars end with blanks.
-    assert [line for line in errors[before:] if line.strip() and not line.startswith("[Stage")] == []
+    assert [line for line in errors[before:] if line.strip() and not _LINE_OF_SPARK.match(line)] == []
