@@ -17,7 +17,7 @@ HEADERS = [
     "zkconsumer/_bytes.h",
     "zkconsumer/_tuples.h",
     "zkconsumer/topology/loop/_codecs.h",
-    "zkconsumer/topology/loop/_objects.h",
+    "zkconsumer/_objects.h",
 ]
 PURE = os.environ.get("ZKCONSUMER_PURE") == "1"
 

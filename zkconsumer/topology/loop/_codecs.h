@@ -7,7 +7,7 @@
 
 #include "../../_bytes.h"
 #include "../../_tuples.h"
-#include "_objects.h"
+#include "../../_objects.h"
 
 enum { OTHER, BYTES, STRING, INTEGER, LONG, DOUBLE, TIMESTAMPED = 16 }; /* serdes.Codec */
 

@@ -2,7 +2,7 @@
 #ifndef ZKCONSUMER_OBJECTS_H
 #define ZKCONSUMER_OBJECTS_H
 
-#include "../../_bytes.h"
+#include "_bytes.h"
 
 static inline PyObject *to_bytes(Slice data) {
     return PyBytes_FromStringAndSize((const char *)data.at, (Py_ssize_t)data.size);
