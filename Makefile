@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JARS := $(VENV)/.jars
-COMPILED := zkconsumer/fetcher/_decode.c zkconsumer/topology/loop/_loop.c zkconsumer/topology/stores/_pages.c
+COMPILED := zkconsumer/_message.c zkconsumer/fetcher/_decode.c zkconsumer/topology/loop/_loop.c zkconsumer/topology/stores/_pages.c
 HEADERS := zkconsumer/_bytes.h zkconsumer/_tuples.h zkconsumer/topology/loop/_codecs.h zkconsumer/_objects.h
 # Number of test processes: more than cores, because tests mostly wait for servers.
 WORKERS ?= 4
@@ -37,6 +37,7 @@ pythons:
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),600)
+	$(BIN)/python -m tests.fuzz twin messages --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz twin loop --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz twin cache --seconds $(or $(SECONDS),600)
 	$(BIN)/python -m tests.fuzz twin pages --seconds $(or $(SECONDS),600)

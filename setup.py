@@ -6,13 +6,19 @@ executor tens of times slower. ``ZKCONSUMER_PURE=1`` builds without them, for pl
 
 import os
 import re
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
 
 from setuptools import Extension, setup
 
-MODULES = ("zkconsumer.fetcher._decode", "zkconsumer.topology.loop._loop", "zkconsumer.topology.stores._pages")
+MODULES = (
+    "zkconsumer._message",
+    "zkconsumer.fetcher._decode",
+    "zkconsumer.topology.loop._loop",
+    "zkconsumer.topology.stores._pages",
+)
 HEADERS = [
     "zkconsumer/_bytes.h",
     "zkconsumer/_tuples.h",
@@ -30,6 +36,8 @@ def extension(module: str) -> Extension:
         depends=HEADERS,
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         extra_compile_args=["-O3", "-Wall", "-Wextra", "-std=c11"],
+        # A small module may call no function of the C library, whose name tells auditwheel the platform of a wheel.
+        extra_link_args=["-Wl,--no-as-needed", "-lc"] if sys.platform == "linux" else [],
         py_limited_api=True,
     )
 

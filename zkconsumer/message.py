@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from zkconsumer.message_py import FIELDS, NO_DECODERS, Decoder, MessageDecoders
+from zkconsumer.version import IS_PURE, explain_missing_module
+
+if TYPE_CHECKING or IS_PURE:
+    from zkconsumer.message_py import MessageFields, MessageIterator, MessageRows
+else:
+    try:
+        from zkconsumer._message import MessageFields, MessageIterator, MessageRows
+    except ImportError as error:
+        raise ImportError(explain_missing_module()) from error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,7 +24,20 @@ if TYPE_CHECKING:
     ARROW_SCHEMA: pa.Schema
     ARROW_SCHEMA_WITH_HEADERS: pa.Schema
 
-Decoder = Callable[[bytes], Any]
+__all__ = [
+    "ARROW_SCHEMA",
+    "ARROW_SCHEMA_WITH_HEADERS",
+    "HEADERS_FIELD",
+    "NO_DECODERS",
+    "Decoder",
+    "Endpoint",
+    "MessageAndMetadata",
+    "MessageDecoders",
+    "MessageIterator",
+    "MessageRows",
+    "TopicPartition",
+    "string_decoder",
+]
 
 
 class TopicPartition(NamedTuple):
@@ -62,8 +85,15 @@ class Endpoint(NamedTuple):
         return next((endpoint for endpoint in candidates if endpoint[:2] == self[:2]), self)
 
 
-class MessageAndMetadata(NamedTuple):
+class MessageAndMetadata(MessageFields, Sequence[Any]):
     """A consumed record.
+
+    A message is a sequence of its eight fields. It compares and hashes like a tuple of them, and is equal to such a
+    tuple, but it is not an instance of ``tuple``.
+
+    A decoder is called when its field is first read, also as part of the sequence. So its exception is raised there,
+    and the stream remains usable (KAFKA-1140). The field keeps the result; after an exception, the decoder is called
+    again. Decoders are not called for a null key or value.
 
     Attributes:
         topic: topic name.
@@ -77,6 +107,10 @@ class MessageAndMetadata(NamedTuple):
 
     Source: Kafka 1.1 kafka.message.MessageAndMetadata.
     """
+
+    __slots__ = ()
+    __match_args__ = ("topic", "partition", "offset", "key", "value", "timestamp", "timestamp_type", "headers")
+    _fields = FIELDS
 
     topic: str
     partition: int
@@ -92,27 +126,36 @@ class MessageAndMetadata(NamedTuple):
         """The value, named ``message`` as in the Scala class."""
         return self.value
 
+    @classmethod
+    def _make(cls, fields: Iterable[Any]) -> Self:
+        """Return a message with the given fields."""
+        return cls(*fields)
 
-def decoded_message_type(key_decoder: Decoder | None, value_decoder: Decoder | None) -> type[MessageAndMetadata]:
-    """Return a message class that decodes ``key`` and ``value`` on each access.
+    def _replace(self, **fields: Any) -> Self:
+        """Return a message with other values of some fields.
 
-    Decoding is lazy, so that a decoder's exception is raised where the field is read, and the stream remains usable
-    (KAFKA-1140). Decoders are not called for a null key or value.
+        Raises:
+            TypeError: there is no such field.
+        """
+        if unknown := fields.keys() - set(FIELDS):
+            raise TypeError(f"a message has no field {min(unknown)!r}; its fields are {', '.join(FIELDS)}")
+        return type(self)(**self._asdict() | fields)
 
-    Source: Kafka 1.1 kafka.message.MessageAndMetadata.
-    """
-    if key_decoder is None and value_decoder is None:
-        return MessageAndMetadata
-    fields: dict[str, Any] = {"__slots__": ()}
-    for name, index, decoder in (("key", 3, key_decoder), ("value", 4, value_decoder)):
-        if decoder is not None:
-            fields[name] = property(functools.partial(_decode_field, index, decoder))
-    return type("MessageAndMetadata", (MessageAndMetadata,), fields)
+    def _asdict(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return dict(zip(FIELDS, self, strict=True))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(self)
 
-def _decode_field(index: int, decoder: Decoder, message: tuple[Any, ...]) -> Any:
-    data = tuple.__getitem__(message, index)
-    return None if data is None else decoder(data)
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={self._describe(name)}' for name in FIELDS)})"
+
+    def _describe(self, name: str) -> str:
+        try:
+            return repr(getattr(self, name))
+        except Exception as error:  # of the decoder
+            return f"<{type(error).__name__}: {error}>"
 
 
 def string_decoder(data: bytes) -> str:

@@ -9,10 +9,7 @@ from .sanitized import PACKAGE, Target
 
 #: Errors that the sanitizer does not report, by check.
 OTHER_REPORTS = {
-    "message-rows": "MemoryError",  # a list of that many messages is created first
-    "message-order": "SystemError: Negative size",
     "buffer-release": "BufferError: memoryview has 1 exported buffer",
-    "topic-reference": "references to the topic leaked",
 }
 
 #: Name of a check: its text in ``_decode.c``, and the replacement. ``BROKEN`` is true while the check is disabled.
@@ -51,18 +48,10 @@ CHECKS = {
         "(size_t)s->value_bytes > c.value.room",
         "(!BROKEN && (size_t)s->value_bytes > c.value.room)",
     ),
-    "message-rows": ("(size_t)rows > room", "(!BROKEN && (size_t)rows > room)"),
-    "message-bytes": ("o[row + 1] > data->len", "(!BROKEN && o[row + 1] > data->len)"),
-    "message-order": ("o[row + 1] < o[row]", "(!BROKEN && o[row + 1] < o[row])"),
-    "message-headers": (
-        "(size_t)list[row + 1] > headers_room",
-        "(!BROKEN && (size_t)list[row + 1] > headers_room)",
-    ),
     "buffer-release": (
         "for (int i = 0; i < N_COLUMNS; i++) PyBuffer_Release(&column[i]);",
         "for (int i = BROKEN; i < N_COLUMNS; i++) PyBuffer_Release(&column[i]);",
     ),
-    "topic-reference": ("Py_INCREF(topic);", "for (int i = 0; i <= BROKEN; i++) Py_INCREF(topic);"),
 }
 
 

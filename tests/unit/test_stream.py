@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
@@ -27,7 +28,7 @@ from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsum
 from zkconsumer.fetcher.chunk import Chunk, PositionChanged
 from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
-from zkconsumer.message import decoded_message_type, string_decoder
+from zkconsumer.message import NO_DECODERS, MessageDecoders, MessageRows, string_decoder
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -42,7 +43,7 @@ class Fed:
     """A stream with its queues; also its owner, which records the calls."""
 
     timeout: float | None = 0.0
-    message_type: type[MessageAndMetadata] = MessageAndMetadata
+    decoders: MessageDecoders = NO_DECODERS
     check_crcs: bool = True
     skips_corrupt_batches: bool = False
     refetched: list[tuple[PartitionQueue, TopicPartition, int]] = field(default_factory=list)
@@ -56,7 +57,7 @@ class Fed:
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         settings = StreamSettings(
             client_id="client",
-            message_type=self.message_type,
+            decoders=self.decoders,
             timeout_s=self.timeout,
             check_crcs=self.check_crcs,
             skips_corrupt_batches=self.skips_corrupt_batches,
@@ -173,7 +174,7 @@ def test_decoder_errors_do_not_stop_stream() -> None:
     def always_fails(data: bytes | None) -> Any:
         raise RuntimeError(f"cannot decode {data!r}")
 
-    fed = Fed(message_type=decoded_message_type(string_decoder, always_fails)).acquire().put(entry(range(3)), 3)
+    fed = Fed(decoders=(string_decoder, always_fails)).acquire().put(entry(range(3)), 3)
 
     messages = take(fed.stream, 3)
 
@@ -182,6 +183,50 @@ def test_decoder_errors_do_not_stop_stream() -> None:
     for message in messages:
         with pytest.raises(RuntimeError, match=f"cannot decode b'{message.offset}'"):
             _ = message.value
+
+
+@pytest.mark.parametrize("wait", [next, KafkaStream.has_next, KafkaStream.peek])
+def test_waiting_stream_keeps_no_records_in_memory(
+    wait: Callable[[KafkaStream], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count_blocks() -> int:
+        return sum(type(found) is MessageRows for found in gc.get_objects())
+
+    fed = Fed().acquire().put(entry(range(3)), 3)
+    gc.collect()
+    others, counts, take_item = count_blocks(), [], fed.queue.take
+
+    def take(timeout_s: float | None) -> Any:
+        counts.append(count_blocks() - others)
+        return take_item(timeout_s)
+
+    monkeypatch.setattr(fed.queue, "take", take)
+    messages = take_messages(fed.stream, wait, 3)
+    with pytest.raises(ConsumerTimeoutError):
+        wait(fed.stream)
+
+    assert counts == [0] * len(counts)
+    assert [message.value for message in messages] == [b"0", b"1", b"2"]
+
+
+def take_messages(stream: KafkaStream, wait: Callable[[KafkaStream], Any], count: int) -> list[MessageAndMetadata]:
+    """Take messages, after each of them was awaited if ``wait`` takes none."""
+    found = []
+    for _ in range(count):
+        if wait is not next:
+            wait(stream)
+        found.append(next(stream))
+    return found
+
+
+def test_stopped_stream_keeps_no_records_in_memory() -> None:
+    fed = Fed().acquire().put(entry(range(3)), 3)
+    next(fed.stream)
+    fed.stream.stop()
+    assert list(fed.stream) == []
+    gc.collect()
+
+    assert not [found for found in gc.get_referents(fed.stream, vars(fed.stream)) if type(found) is MessageRows]
 
 
 def test_repr_does_not_read_stream() -> None:
@@ -733,7 +778,7 @@ def test_released_position_repeats_at_most_one_message(sizes: list[list[int]], r
             at += size
         chunks.append((data, at, first))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoded_items, "_MESSAGES_PER_LIST", at_once)
+        patch.setattr(decoded_items, "_MESSAGES_PER_BLOCK", at_once)
         fed = Fed().acquire()
         for data, next_offset, first in chunks:
             fed.put(data, next_offset, first)

@@ -90,8 +90,8 @@ class ZookeeperConsumerConnector:
 
         Args:
             topic_count: number of streams by topic. If it is empty, the consumer joins the group without partitions.
-            key_decoder: function that decodes ``message.key`` on each access; None to return bytes.
-            value_decoder: function that decodes ``message.value`` on each access; None to return bytes.
+            key_decoder: function that decodes ``message.key`` when it is first read; None to return bytes.
+            value_decoder: function that decodes ``message.value`` when it is first read; None to return bytes.
 
         Raises:
             MessageStreamsExistError: the streams of this consumer were already created.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,10 +12,10 @@ from zkconsumer.fetcher.arrow import ArrowReader
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.fetcher.queues import PartitionQueue
-from zkconsumer.message import MessageAndMetadata, TopicPartition
+from zkconsumer.message import MessageAndMetadata, MessageDecoders, MessageRows, TopicPartition
 
-#: Maximum number of messages decoded per call: enough to amortize the call, few enough to stay in the CPU cache.
-_MESSAGES_PER_LIST = 2048
+#: Maximum number of messages per block: enough to amortize the calls, few enough to stay in the CPU cache.
+_MESSAGES_PER_BLOCK = 2048
 
 
 @dataclass(slots=True, eq=False)
@@ -23,14 +23,14 @@ class DecodedItems:
     """Decoded items of one partition: messages, or one Arrow batch.
 
     An item in ``remaining`` is either delivered by the application thread or discarded by ``StreamPositions``. This
-    requires no lock per message, because ``deque.pop`` and ``deque.popleft`` are atomic.
+    requires no lock per message, because ``pop`` and ``popleft`` are atomic.
 
     Attributes:
         offset_of: function that returns the offset of the item at an index.
         size: number of items.
         rows: number of records in the items.
         next_offset: next offset to consume after the last item.
-        remaining: items that have not been delivered.
+        remaining: messages, or the Arrow batch, that have not been delivered.
     """
 
     queue: PartitionQueue
@@ -39,7 +39,7 @@ class DecodedItems:
     size: int
     rows: int
     next_offset: int
-    remaining: deque[Any]
+    remaining: MessageRows[MessageAndMetadata] | deque[Any]
 
     def offset_after(self, count: int) -> int:
         """Return the next offset to consume after the first ``count`` items."""
@@ -51,24 +51,15 @@ Decode = Callable[[PartitionQueue, Chunk], Iterator[DecodedItems]]
 
 
 def decode_messages(
-    queue: PartitionQueue, chunk: Chunk, message_type: type[MessageAndMetadata], *, check_crcs: bool
+    queue: PartitionQueue, chunk: Chunk, decoders: MessageDecoders, *, check_crcs: bool
 ) -> Iterator[DecodedItems]:
     """Yield the messages of a chunk.
 
     Raises:
         CorruptRecordError: a batch is corrupt; the messages before it were yielded.
     """
-    lists = read_messages(chunk, message_type, check_crcs=check_crcs, max_rows=_MESSAGES_PER_LIST)
-    for messages, next_offset in lists:
-        yield DecodedItems(
-            queue,
-            chunk.partition,
-            partial(_get_message_offset, messages),
-            len(messages),
-            len(messages),
-            next_offset,
-            deque(messages),
-        )
+    for rows, next_offset in read_messages(chunk, decoders, check_crcs=check_crcs, max_rows=_MESSAGES_PER_BLOCK):
+        yield DecodedItems(queue, chunk.partition, rows.offset_at, len(rows), len(rows), next_offset, rows)
     yield _build_end_of_chunk(queue, chunk)
 
 
@@ -100,10 +91,6 @@ def _build_end_of_chunk(queue: PartitionQueue, chunk: Chunk) -> DecodedItems:
     """
     end = chunk.next_offset
     return DecodedItems(queue, chunk.partition, partial(_get_first_offset, end), 0, 0, end, deque())
-
-
-def _get_message_offset(messages: Sequence[MessageAndMetadata], index: int) -> int:
-    return messages[index].offset
 
 
 def _get_first_offset(offset: int, _index: int) -> int:

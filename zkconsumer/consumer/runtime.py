@@ -29,7 +29,7 @@ from zkconsumer.health import (
     stalled_partitions,
 )
 from zkconsumer.log import get_logger
-from zkconsumer.message import Decoder, TopicPartition, decoded_message_type
+from zkconsumer.message import Decoder, TopicPartition
 from zkconsumer.metrics import Metrics
 from zkconsumer.rebalance.callbacks import ConsumerRebalanceListener
 from zkconsumer.rebalance.handler import AssignedPartition
@@ -130,7 +130,7 @@ class ConsumerRuntime:
             self.member.consumer_id,
             self.fetchers.budget,
             self,
-            StreamSettings.from_config(config, decoded_message_type(key_decoder, value_decoder)),
+            StreamSettings.from_config(config, (key_decoder, value_decoder)),
         )
         self.streams = self._streams.by_topic
         self._counters = ConsumerMetrics(

@@ -7,11 +7,12 @@ a stream remains usable after an error.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -29,10 +30,7 @@ from zkconsumer.fetcher.corrupt_records import log_skipped
 from zkconsumer.fetcher.decode import MAX_ROWS
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.log import get_logger
-from zkconsumer.message import MessageAndMetadata, TopicPartition
-
-#: Replaces the remaining items of a stopped stream.
-_NO_ITEMS: deque[Any] = deque()
+from zkconsumer.message import MessageAndMetadata, MessageDecoders, MessageIterator, MessageRows, TopicPartition
 
 #: All streams of this process; used by ``_after_fork``.
 _streams: weakref.WeakSet[KafkaStream] = weakref.WeakSet()
@@ -41,7 +39,7 @@ _streams: weakref.WeakSet[KafkaStream] = weakref.WeakSet()
 def _after_fork() -> None:
     """Discard decoded items in the child process; only the parent may deliver them."""
     for stream in list(_streams):
-        stream._set_items(deque())
+        stream._set_block(None)
         stream.positions.drop_current_after_fork()
 
 
@@ -89,31 +87,31 @@ class StreamSettings:
     """Settings shared by all streams of a consumer.
 
     Attributes:
-        message_type: class of the returned messages.
+        decoders: decoders of keys and values.
         timeout_s: seconds to wait for a record before ``ConsumerTimeoutError`` is raised; None to wait indefinitely.
         check_crcs: whether to verify the checksums of record batches.
         skips_corrupt_batches: whether to skip corrupt batches instead of raising ``CorruptRecordError``.
     """
 
     client_id: str
-    message_type: type[MessageAndMetadata]
+    decoders: MessageDecoders
     timeout_s: float | None
     check_crcs: bool
     skips_corrupt_batches: bool
 
     @classmethod
-    def from_config(cls, config: ConsumerConfig, message_type: type[MessageAndMetadata]) -> StreamSettings:
+    def from_config(cls, config: ConsumerConfig, decoders: MessageDecoders) -> StreamSettings:
         """Create the settings from consumer properties."""
         return cls(
             client_id=config.client_id,
-            message_type=message_type,
+            decoders=decoders,
             timeout_s=config.consumer_timeout_s,
             check_crcs=config.check_crcs,
             skips_corrupt_batches=config.corrupt_record_policy == "skip",
         )
 
 
-class KafkaStream:
+class KafkaStream(MessageIterator):
     """A stream of records from the partitions that are assigned to one thread id.
 
     Iterate over the stream to read messages, or over ``batches()`` to read Arrow record batches, but not both. Only one
@@ -150,32 +148,21 @@ class KafkaStream:
         self._chunk_source: tuple[PartitionQueue, TopicPartition] | None = None
         self._batches: _Batches | None = None
         self._peeked: Any = None  # item that ``peek`` returned last
-        self._set_items(deque())
+        self._set_block(None)
         _streams.add(self)
 
-    def _set_items(self, remaining: deque[Any]) -> None:
-        self._remaining = remaining
-        # ``__next__`` is a consumer's hottest code path. The bound ``popleft`` makes it a single call, without a lookup
-        # of the current items and without a lock. ``popleft`` raises IndexError if no item is left.
-        self._pop_item: Callable[[], Any] = remaining.popleft
+    def _set_block(self, block: MessageRows[MessageAndMetadata] | None) -> None:
+        self._block = block
+        # The base class returns these messages without a lock and without calling this class; None ends that.
+        self._rows = block
         if self._queue.is_stopped:  # checked last, because ``stop`` may be called between any two instructions
-            self._pop_item = _NO_ITEMS.popleft
+            self._rows = None
 
     def __repr__(self) -> str:
         # The representation must not consume the stream (KAFKA-1146).
         return f"<KafkaStream {self.client_id} {self.topic}>"
 
     # ---- called by the application ----
-
-    def __iter__(self) -> KafkaStream:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            return self._pop_item()
-        except IndexError:
-            pass  # all current items were delivered
-        return self._advance(self._decode_messages)
 
     def has_next(self) -> bool:
         """Wait for a message; return True if there is one, or False if the stream has ended.
@@ -198,21 +185,24 @@ class KafkaStream:
             StopIteration: the stream has ended.
             ZkConsumerError: see ``KafkaStream``.
         """
+        peeked = self._peek_in_block()
+        if peeked is None:
+            peeked = self._advance(self._decode_messages, peek=True)
+        self._peeked = peeked
+        return peeked
+
+    def _peek_in_block(self) -> MessageAndMetadata | None:
+        """Return the first message of the current block; None if there is none."""
+        rows = self._rows
         try:
-            item = self._remaining[0]
+            return rows.peek() if rows is not None else None
         except IndexError:
-            pass  # all items were delivered, or the partition was released
-        else:
-            if not self._queue.is_stopped:
-                self._peeked = item
-                return item
-        self._peeked = self._advance(self._decode_messages, peek=True)
-        return self._peeked
+            return None  # all messages were delivered, or the partition was released
 
     def clear(self) -> None:
         """Discard the fetched records of the current partition; undelivered records will be fetched again."""
         self.positions.drop_current()
-        self._set_items(deque())
+        self._set_block(None)
         if self._chunk_source is not None:
             self._refetch_from(None)
 
@@ -245,7 +235,7 @@ class KafkaStream:
     def stop(self) -> None:
         """End the iteration after the current item. May be called in a signal handler, so it acquires no lock."""
         self._queue.stop()
-        self._pop_item = _NO_ITEMS.popleft
+        self._rows = None
 
     def close(self) -> None:
         """End the iteration."""
@@ -253,6 +243,9 @@ class KafkaStream:
         self.positions.release_all()
 
     # ---- reading and decoding ----
+
+    def _next_message(self) -> Any:
+        return self._advance(self._decode_messages)
 
     def _advance(self, decode: Decode, *, peek: bool = False) -> Any:
         """Mark the current items as consumed, decode the next ones, and return the first of them.
@@ -273,6 +266,7 @@ class KafkaStream:
             if self._queue.is_stopped:
                 return self._next_peeked_item(peek)
             items = self.positions.consume_current()
+            self._set_block(None)  # its buffers must not remain in memory while this thread waits
             if items is not None and items.rows:
                 self._owner.on_consumed(items.partition, items.rows)
             items = self._decode_next()
@@ -282,13 +276,20 @@ class KafkaStream:
             if not self.positions.deliver(items):
                 self._decoded = iter(())
                 continue
-            self._set_items(items.remaining)
-            if self._queue.is_stopped:
-                continue
-            try:
-                return self._remaining[0] if peek else self._pop_item()
-            except IndexError:
-                continue  # the partition was released before an item was delivered
+            with contextlib.suppress(IndexError):  # the partition was released before an item was delivered
+                return self._first_of(items.remaining, peek)
+
+    def _first_of(self, remaining: MessageRows[MessageAndMetadata] | deque[Any], peek: bool) -> Any:
+        """Return the first item of a block that was just decoded.
+
+        Raises:
+            IndexError: there is none, or the stream was stopped.
+        """
+        block = remaining if isinstance(remaining, MessageRows) else None
+        self._set_block(block)
+        if self._queue.is_stopped:
+            raise IndexError("the stream was stopped")
+        return block.peek() if peek and block is not None else remaining.popleft()
 
     def _next_peeked_item(self, peek: bool) -> Any:
         """Return the item that ``peek`` returned, unless ``next`` has returned it as well.
@@ -298,14 +299,15 @@ class KafkaStream:
         Raises:
             StopIteration: there is no such item. The delivered items count as consumed.
         """
-        remaining = self._remaining
-        if self._peeked is not None:
+        block = self._block
+        if block is not None and self._peeked is not None:
             try:
-                if remaining[0] is self._peeked:
-                    return self._peeked if peek else remaining.popleft()
+                if block.peek() is self._peeked:
+                    return self._peeked if peek else block.popleft()
             except IndexError:
                 pass  # it was delivered, or its partition was released
         self.positions.drop_current()
+        self._set_block(None)
         raise StopIteration
 
     def _decode_next(self) -> DecodedItems | None:
@@ -377,7 +379,7 @@ class KafkaStream:
 
     def _decode_messages(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[DecodedItems]:
         settings = self._settings
-        return decode_messages(queue, chunk, settings.message_type, check_crcs=settings.check_crcs)
+        return decode_messages(queue, chunk, settings.decoders, check_crcs=settings.check_crcs)
 
 
 class _Batches:

@@ -20,7 +20,6 @@
 #include <string.h>
 
 #include "../_bytes.h"
-#include "../_tuples.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define HAVE_SSE42_CRC 1
@@ -685,105 +684,7 @@ static PyObject *split(PyObject *Py_UNUSED(module), PyObject *args) {
     return Py_BuildValue("(Ln)", rows, split_at);
 }
 
-/* ---- messages --------------------------------------------------------------------------------- */
-
-static PyObject *bytes_at(const Py_buffer *offsets, const Py_buffer *validity, const Py_buffer *data, size_t row) {
-    if (validity != NULL && !(((const uint8_t *)validity->buf)[row >> 3] >> (row & 7) & 1)) return Py_NewRef(Py_None);
-    const int32_t *o = offsets->buf;
-    if (o[row] < 0 || o[row + 1] < o[row] || o[row + 1] > data->len) {
-        PyErr_SetString(PyExc_IndexError, "column offsets are outside the data");
-        return NULL;
-    }
-    return PyBytes_FromStringAndSize((const char *)data->buf + o[row], o[row + 1] - o[row]);
-}
-
-static PyObject *headers_at(const Py_buffer *h, size_t headers_room, size_t row) {
-    const int32_t *list = h[0].buf;
-    if (list[row] < 0 || list[row + 1] < list[row] || (size_t)list[row + 1] > headers_room) {
-        PyErr_SetString(PyExc_IndexError, "header list offsets are outside the header columns");
-        return NULL;
-    }
-    size_t from = (size_t)list[row], to = (size_t)list[row + 1];
-    PyObject *result = PyTuple_New((Py_ssize_t)(to - from));
-    for (size_t i = from; result != NULL && i < to; i++) {
-        PyObject *pair = NULL, *value = NULL, *raw = bytes_at(&h[2], NULL, &h[4], i);
-        PyObject *name = raw != NULL ? PyUnicode_FromEncodedObject(raw, "utf-8", "surrogateescape") : NULL;
-        if (name != NULL) value = bytes_at(&h[5], &h[6], &h[7], i);
-        if (value != NULL) pair = PyTuple_Pack(2, name, value);
-        Py_XDECREF(raw);
-        Py_XDECREF(name);
-        Py_XDECREF(value);
-        if (pair == NULL || PyTuple_SetItem(result, (Py_ssize_t)(i - from), pair) < 0) {
-            Py_DECREF(result);
-            return NULL;
-        }
-    }
-    return result;
-}
-
-PyDoc_STRVAR(messages_doc,
-"messages(cls, topic, partition, rows, columns, headers, /)\n--\n\n"
-"Return a list of the first rows as instances of cls, a tuple type with eight fields. See decode_py.messages.");
-
-static PyObject *messages(PyObject *Py_UNUSED(module), PyObject *args) {
-    PyObject *cls, *topic, *partition, *columns, *headers, *list = NULL;
-    Py_ssize_t rows;
-    Py_buffer c[N_COLUMNS], h[N_HEADERS];
-    if (!PyArg_ParseTuple(args, "OOOnOO", &cls, &topic, &partition, &rows, &columns, &headers)) return NULL;
-    if (!PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, &PyTuple_Type)) {
-        PyErr_Format(PyExc_TypeError, "cls must be a subclass of tuple, got %R", cls);
-        return NULL;
-    }
-    if (!get_buffers(columns, c, N_COLUMNS)) return NULL;
-    int has_headers = headers != Py_None;
-    if (has_headers && !get_buffers(headers, h, N_HEADERS)) goto release_columns;
-    size_t room = least(least((size_t)c[0].len / 8, (size_t)c[1].len / 8), (size_t)c[2].len / 4);
-    room = least(room, least(bytes_rows(&c[3], &c[4]), bytes_rows(&c[6], &c[7])));
-    size_t headers_room = 0;
-    if (has_headers) {
-        room = least(room, bytes_rows(&h[0], &h[1]));
-        headers_room = least(bytes_rows(&h[2], &h[3]), bytes_rows(&h[5], &h[6]));
-    }
-    if (rows < 0 || (size_t)rows > room) {
-        PyErr_SetString(PyExc_IndexError, "the number of rows exceeds the column capacity");
-        goto release_all;
-    }
-    list = PyList_New(rows);
-    PyObject *types[3] = {PyLong_FromLong(-1), PyLong_FromLong(0), PyLong_FromLong(1)};
-    for (Py_ssize_t row = 0; list != NULL && row < rows; row++) {
-        int32_t type = ((const int32_t *)c[2].buf)[row];
-        Py_INCREF(topic);
-        Py_INCREF(partition);
-        Py_XINCREF(types[type < 0 ? 0 : type == 0 ? 1 : 2]);
-        PyObject *const items[] = {
-            topic,
-            partition,
-            PyLong_FromLongLong(((const int64_t *)c[0].buf)[row]),
-            bytes_at(&c[3], &c[4], &c[5], (size_t)row),
-            bytes_at(&c[6], &c[7], &c[8], (size_t)row),
-            PyLong_FromLongLong(((const int64_t *)c[1].buf)[row]),
-            types[type < 0 ? 0 : type == 0 ? 1 : 2],
-            has_headers ? headers_at(h, headers_room, (size_t)row) : PyTuple_New(0),
-        };
-        PyObject *m = create_tuple((PyTypeObject *)cls, items, 8);
-        if (m == NULL) {
-            Py_DECREF(list);
-            list = NULL;
-            break;
-        }
-        /* The tuple cannot be part of a reference cycle, so the garbage collector need not visit it. */
-        PyObject_GC_UnTrack(m);
-        PyList_SetItem(list, row, m);
-    }
-    for (int i = 0; i < 3; i++) Py_XDECREF(types[i]);
-
-release_all:
-    if (has_headers)
-        for (int i = 0; i < N_HEADERS; i++) PyBuffer_Release(&h[i]);
-release_columns:
-    for (int i = 0; i < N_COLUMNS; i++) PyBuffer_Release(&c[i]);
-    return list;
-}
+/* ---- the module ------------------------------------------------------------------------------- */
 
 PyDoc_STRVAR(crc32c_doc, "crc32c(data, /)\n--\n\nReturn the CRC-32C (Castagnoli) of data.");
 
@@ -798,13 +699,10 @@ static PyObject *crc32c(PyObject *Py_UNUSED(module), PyObject *args) {
     return PyLong_FromUnsignedLong(crc);
 }
 
-/* ---- the module ------------------------------------------------------------------------------- */
-
 static PyMethodDef functions[] = {
     {"crc32c", crc32c, METH_VARARGS, crc32c_doc},
     {"decode", decode, METH_VARARGS, decode_doc},
     {"measure", measure, METH_VARARGS, measure_doc},
-    {"messages", messages, METH_VARARGS, messages_doc},
     {"next_offset", next_offset, METH_VARARGS, next_offset_doc},
     {"scan", scan, METH_VARARGS, scan_doc},
     {"split", split, METH_VARARGS, split_doc},

@@ -60,12 +60,6 @@ class BytesColumn:
         _set_bit(self.validity, row, value is not None)
         return used
 
-    def get(self, row: int) -> bytes | None:
-        """Return the value in a row."""
-        if not self.validity[row >> 3] >> (row & 7) & 1:
-            return None
-        return bytes(self.data[self.offsets[row] : self.offsets[row + 1]])
-
 
 class ColumnWriter:
     """Writes the rows of a single ``decode`` call to the columns.

@@ -10,8 +10,8 @@ selects the records to decode in one call. Terms used in this module and in the 
   transaction that may have been aborted. It is not a log segment.
 - A *part* is the input of one decoder call: an uncompressed segment, the decompressed records of an entry, or a *slice*
   of either that is small enough for one block.
-- A *block* is the rows of one or more parts, in one set of column buffers. It becomes one Arrow batch, or one list of
-  messages.
+- A *block* is the rows of one or more parts, in one set of column buffers. It becomes one Arrow batch, or one
+  ``MessageRows``.
 
 Source: Kafka 1.1 kafka.consumer.ConsumerIterator; for transactions, Kafka 3.9 CompletedFetch.
 """
@@ -40,7 +40,7 @@ from zkconsumer.fetcher.record_format import (
     Segment,
 )
 from zkconsumer.log import get_logger
-from zkconsumer.message import MessageAndMetadata, TopicPartition
+from zkconsumer.message import NO_DECODERS, MessageAndMetadata, MessageDecoders, MessageRows, TopicPartition
 
 #: Maximum number of rows per block, and maximum total size of its records in bytes, which a single record may exceed. A
 #: batch in the log is divided only if it exceeds one of these limits.
@@ -381,15 +381,16 @@ def _decode_part(part: _Part, buffers: ColumnBuffers, from_offset: int, until: i
 
 def read_messages(
     chunk: Chunk,
-    cls: type[MessageAndMetadata] = MessageAndMetadata,
+    decoders: MessageDecoders = NO_DECODERS,
     *,
     check_crcs: bool = True,
     max_rows: int,
     max_slice_rows: int = MAX_ROWS,
-) -> Iterator[tuple[list[Any], int]]:
-    """Yield the messages of the chunk in lists, each with the next offset to read.
+) -> Iterator[tuple[MessageRows[MessageAndMetadata], int]]:
+    """Yield the messages of the chunk block by block, each block with the next offset to read.
 
     Args:
+        decoders: decoders of keys and values.
         check_crcs: see ``ChunkReader``.
         max_rows: see ``ChunkReader``.
         max_slice_rows: see ``ChunkReader``.
@@ -399,6 +400,5 @@ def read_messages(
     """
     reader = ChunkReader(chunk, headers=True, check_crcs=check_crcs, max_rows=max_rows, max_slice_rows=max_slice_rows)
     for block in reader.read_blocks(1):
-        topic, partition = block.partition
-        messages = native.messages(cls, topic, partition, block.rows, block.columns, block.headers)
-        yield messages, block.next_offset
+        rows = MessageRows(MessageAndMetadata, block.partition, block.rows, block.columns, block.headers, decoders)
+        yield rows, block.next_offset

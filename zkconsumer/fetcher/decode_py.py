@@ -10,10 +10,9 @@ Source: Kafka 3.9 DefaultRecordBatch, DefaultRecord, LegacyRecord, AbstractLegac
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
-from zkconsumer.fetcher.column_writer import STATE, ColumnWriter
+from zkconsumer.fetcher.column_writer import ColumnWriter
 from zkconsumer.fetcher.entry_scan import next_offset, scan
 from zkconsumer.fetcher.record_format import (
     CODEC_MASK,
@@ -29,7 +28,7 @@ from zkconsumer.fetcher.record_format import (
     wrap64,
 )
 
-__all__ = ["crc32c", "decode", "measure", "messages", "next_offset", "scan", "split"]
+__all__ = ["crc32c", "decode", "measure", "next_offset", "scan", "split"]
 
 _I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -247,56 +246,3 @@ def split(data: Any, start: int, end: int, count: int, max_rows: int, max_bytes:
             break
         rows, at = rows + 1, after + length
     return (count, end) if rows in (0, count) else (rows, at)
-
-
-# ---- messages ----
-
-
-def messages(
-    cls: type[Any],
-    topic: str,
-    partition: int,
-    rows: int,
-    columns: tuple[Any, ...],
-    headers: tuple[Any, ...] | None,
-    /,
-) -> list[Any]:
-    """Return the first ``rows`` rows as instances of ``cls``, a tuple type with the fields of MessageAndMetadata.
-
-    The columns must have been filled with ``timestamp_scale`` 1. Invalid UTF-8 in header keys is escaped as surrogates.
-    """
-    if not (isinstance(cls, type) and issubclass(cls, tuple)):
-        raise TypeError(f"cls must be a subclass of tuple, got {cls!r}")
-    state = bytearray(8 * len(STATE))
-    # Counters above 0 keep the writer from overwriting the first offsets.
-    struct.pack_into("<q", state, 8 * STATE.index("rows"), 1)
-    struct.pack_into("<q", state, 8 * STATE.index("headers"), 1)
-    filled = ColumnWriter(columns, headers, state)
-    if not 0 <= rows <= filled.capacity:
-        raise IndexError("the number of rows exceeds the column capacity")
-    return [
-        tuple.__new__(
-            cls,
-            (
-                topic,
-                partition,
-                filled.offset[row],
-                filled.key.get(row),
-                filled.value.get(row),
-                filled.timestamp[row],
-                max(-1, min(1, filled.timestamp_type[row])),
-                _read_row_headers(filled, row),
-            ),
-        )
-        for row in range(rows)
-    ]
-
-
-def _read_row_headers(filled: ColumnWriter, row: int) -> tuple[tuple[str, bytes | None], ...]:
-    if not filled.with_headers:
-        return ()
-    pairs = []
-    for i in range(filled.list_offsets[row], filled.list_offsets[row + 1]):
-        name = filled.header_key.get(i) or b""
-        pairs.append((name.decode("utf-8", "surrogateescape"), filled.header_value.get(i)))
-    return tuple(pairs)

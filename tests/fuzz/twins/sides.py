@@ -57,10 +57,11 @@ class Side:
 
     def plain(self, result: Any) -> Any:
         """Return a result in a form that can be compared with that of the other implementation."""
+        record_class: Any = getattr(self.module, "Record", ())
+        if isinstance(result, record_class):
+            attributes = [self.plain(getattr(result, name, "missing")) for name in result.__match_args__]
+            return ["Record", *attributes]
         match result:
-            case self.module.Record():
-                attributes = [self.plain(getattr(result, name, "missing")) for name in result.__match_args__]
-                return ["Record", *attributes]
             case list() | tuple():
                 return [self.plain(item) for item in result]
             case float():

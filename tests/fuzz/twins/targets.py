@@ -70,6 +70,43 @@ CACHE_CHECKS = {
     ),
 }
 
+MESSAGE_CHECKS = {
+    "row-count": ("(size_t)rows > room", "(!BROKEN && (size_t)rows > room)"),
+    "offsets-room": ("(size_t)offsets->len / 4 - 1", "(size_t)offsets->len / 4 - !BROKEN"),
+    "validity-room": ("(size_t)validity->len * 8", "((size_t)validity->len + BROKEN) * 8"),
+    "data-end": ("o[row + 1] > data->len", "(!BROKEN && o[row + 1] > data->len)"),
+    "data-order": ("o[row + 1] < o[row]", "(!BROKEN && o[row + 1] < o[row])"),
+    "header-end": (
+        "(size_t)list[row + 1] > rows->headers_room",
+        "(!BROKEN && (size_t)list[row + 1] > rows->headers_room)",
+    ),
+    "kept-message": (
+        "if (Py_REFCNT((PyObject *)message) > 1) {",
+        "if (!BROKEN && Py_REFCNT((PyObject *)message) > 1) {",
+    ),
+    "copied-fields": (
+        "if (Py_REFCNT((PyObject *)message) > 1 && copy_fields",
+        "if (!BROKEN && Py_REFCNT((PyObject *)message) > 1 && copy_fields",
+    ),
+    "released-rows": (
+        "/* Releases a message that no longer belongs to a block. */\nstatic void release_message(Message *message) {\n"
+        "    message->rows = NULL;",
+        "static void release_message(Message *message) {\n    if (!BROKEN) message->rows = NULL;",
+    ),
+    "rows-reference": ("Py_INCREF((PyObject *)rows);", "if (!BROKEN) Py_INCREF((PyObject *)rows);"),
+    "data-reference": (
+        "*data = Py_NewRef(self->fields[field]);",
+        "*data = BROKEN ? self->fields[field] : Py_NewRef(self->fields[field]);",
+    ),
+    "buffer-release": ("while (self->views) PyBuffer", "while (!BROKEN && self->views) PyBuffer"),
+}
+
+MESSAGE_REPORTS = {
+    "data-order": "a call raised SystemError",
+    "copied-fields": "MemoryError",
+    "buffer-release": "BufferError: memoryview has 1 exported buffer",
+}
+
 PAGE_CHECKS = {
     "entry-count": (
         "count > (data.size - HEAD_BYTES) / LENGTHS_BYTES",
@@ -133,6 +170,10 @@ class Twin:
 
 
 _ALL = (
+    Twin(
+        *("messages", "_message", ("message_py",), ("message_calls", "MessageCalls"), (10,)),
+        *(MESSAGE_CHECKS, MESSAGE_REPORTS),
+    ),
     Twin("loop", "topology.loop._loop", ("loop_py",), ("loop_calls", "LoopCalls"), (20,), LOOP_CHECKS, LOOP_REPORTS),
     Twin(
         "cache", "topology.loop._loop", ("cache_py", "loop_py"), ("cache_calls", "CacheCalls"), (1,), CACHE_CHECKS, {}

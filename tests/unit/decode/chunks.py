@@ -54,7 +54,8 @@ def read(chunk: Chunk | bytes | bytearray, *, max_rows: int = 1 << 16, **options
     chunk = chunk if isinstance(chunk, Chunk) else chunk_of(chunk)
     out = Read([], [], [])
     try:
-        for messages, next_offset in read_messages(chunk, max_rows=max_rows, **options):
+        for rows, next_offset in read_messages(chunk, max_rows=max_rows, **options):
+            messages = list(rows)
             assert {message[:2] for message in messages} == {tuple(chunk.partition)}
             out.rows.extend(Expected(*message[2:]) for message in messages)
             out.blocks.append(len(messages))

@@ -207,7 +207,9 @@ def decode_record(decoder: RecordDecoder, record: MessageAndMetadata) -> Iterato
     try:
         rows = decoder.decode(record)
         for row in _check_rows(rows):
-            if not isinstance(row, tuple | list):
+            if isinstance(row, MessageAndMetadata):
+                row = tuple(row)
+            elif not isinstance(row, tuple | list):
                 raise TypeError(f"decode() must return rows that are tuples, got a row of type {type(row).__name__}")
             yield row
     except MemoryError:
