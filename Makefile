@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JARS := $(VENV)/.jars
 COMPILED := zkconsumer/_message.c zkconsumer/fetcher/_decode.c zkconsumer/topology/loop/_loop.c zkconsumer/topology/stores/_pages.c
-HEADERS := zkconsumer/_bytes.h zkconsumer/_tuples.h zkconsumer/topology/loop/_codecs.h zkconsumer/_objects.h
+HEADERS := zkconsumer/_bytes.h zkconsumer/_columns.h zkconsumer/_objects.h zkconsumer/_tuples.h zkconsumer/topology/loop/_codecs.h
 # Number of test processes: more than cores, because tests mostly wait for servers.
 WORKERS ?= 4
 # Without this, Python would compile all modules again in each of the hundreds of processes that the tests start.

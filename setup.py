@@ -21,9 +21,10 @@ MODULES = (
 )
 HEADERS = [
     "zkconsumer/_bytes.h",
+    "zkconsumer/_columns.h",
+    "zkconsumer/_objects.h",
     "zkconsumer/_tuples.h",
     "zkconsumer/topology/loop/_codecs.h",
-    "zkconsumer/_objects.h",
 ]
 PURE = os.environ.get("ZKCONSUMER_PURE") == "1"
 

@@ -18,7 +18,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "_bytes.h"
+#include "_columns.h"
 #include "_objects.h"
 
 enum { TOPIC, PARTITION, OFFSET, KEY, VALUE, TIMESTAMP, TIMESTAMP_TYPE, HEADERS, N_FIELDS };
@@ -47,8 +47,6 @@ static Module *find_module(PyTypeObject *type) {
 }
 
 /* ---- blocks: columns and rows ----------------------------------------------------------------- */
-
-enum { N_COLUMNS = 9, N_HEADERS = 8 };
 
 typedef struct Message Message;
 
@@ -446,12 +444,6 @@ static int get_buffers(PyObject *tuple, Py_buffer *views, int count, int *valid)
     return 0;
 }
 
-/* Returns the capacity of a column of binary values in rows: n rows need n + 1 offsets and n validity bits. */
-static size_t bytes_rows(const Py_buffer *offsets, const Py_buffer *validity) {
-    size_t by_offsets = offsets->len < 4 ? 0 : (size_t)offsets->len / 4 - 1;
-    return least(by_offsets, (size_t)validity->len * 8);
-}
-
 static int rows_fill(Rows *self, PyObject *partition, Py_ssize_t rows, PyObject *columns, PyObject *headers, PyObject *decoders) {
     if (PyTuple_Size(partition) != 2 || (decoders != NULL && PyTuple_Size(decoders) != 2)) {
         PyErr_SetString(PyExc_TypeError, "partition and decoders must be pairs");
@@ -464,13 +456,11 @@ static int rows_fill(Rows *self, PyObject *partition, Py_ssize_t rows, PyObject 
         self->decoders[i] = decoder == Py_None ? NULL : Py_NewRef(decoder);
     }
     if (get_buffers(columns, self->columns, N_COLUMNS, &self->views) < 0) return -1;
-    const Py_buffer *c = self->columns, *h = self->headers;
-    size_t room = least(least((size_t)c[0].len / 8, (size_t)c[1].len / 8), (size_t)c[2].len / 4);
-    room = least(room, least(bytes_rows(&c[3], &c[4]), bytes_rows(&c[6], &c[7])));
+    size_t room = columns_rows(self->columns);
     if (headers != Py_None) {
         if (get_buffers(headers, self->headers, N_HEADERS, &self->header_views) < 0) return -1;
-        room = least(room, bytes_rows(&h[0], &h[1]));
-        self->headers_room = least(bytes_rows(&h[2], &h[3]), bytes_rows(&h[5], &h[6]));
+        room = least(room, bytes_rows(&self->headers[0], &self->headers[1]));
+        self->headers_room = columns_headers(self->headers);
     }
     if (rows < 0 || (size_t)rows > room) {
         PyErr_SetString(PyExc_IndexError, "the number of rows exceeds the column capacity");

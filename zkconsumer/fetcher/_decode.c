@@ -19,7 +19,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "../_bytes.h"
+#include "../_columns.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define HAVE_SSE42_CRC 1
@@ -514,8 +514,6 @@ PyDoc_STRVAR(decode_doc,
 "       from_offset, until, timestamp_scale, state, columns, headers, /)\n--\n\n"
 "Append the records of one segment to the columns. See decode_py.decode.");
 
-enum { N_COLUMNS = 9, N_HEADERS = 8 };
-
 static int get_buffers(PyObject *tuple, Py_buffer *views, int n) {
     if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != n) {
         PyErr_SetString(PyExc_TypeError, "columns and headers must be tuples of buffers");
@@ -527,12 +525,6 @@ static int get_buffers(PyObject *tuple, Py_buffer *views, int n) {
             return 0;
         }
     return 1;
-}
-
-/* Returns the capacity of a binary column in rows: n rows need n + 1 offsets and n validity bits. */
-static size_t bytes_rows(const Py_buffer *offsets, const Py_buffer *validity) {
-    size_t by_offsets = offsets->len < 4 ? 0 : (size_t)offsets->len / 4 - 1;
-    return least(by_offsets, (size_t)validity->len * 8);
 }
 
 static Bytes bytes_column(const Py_buffer *offsets, const Py_buffer *validity, const Py_buffer *data) {
@@ -565,8 +557,7 @@ static PyObject *decode(PyObject *Py_UNUSED(module), PyObject *args) {
     c.timestamp_type = column[2].buf;
     c.key = bytes_column(&column[3], &column[4], &column[5]);
     c.value = bytes_column(&column[6], &column[7], &column[8]);
-    c.rows_room = least(least((size_t)column[0].len / 8, (size_t)column[1].len / 8), (size_t)column[2].len / 4);
-    c.rows_room = least(c.rows_room, least(bytes_rows(&column[3], &column[4]), bytes_rows(&column[6], &column[7])));
+    c.rows_room = columns_rows(column);
     c.timestamp_scale = scale;
     c.from_offset = from_offset;
     c.until = until;
@@ -577,7 +568,7 @@ static PyObject *decode(PyObject *Py_UNUSED(module), PyObject *args) {
         c.rows_room = least(c.rows_room, bytes_rows(&header[0], &header[1]));
         c.header_key = bytes_column(&header[2], &header[3], &header[4]);
         c.header_value = bytes_column(&header[5], &header[6], &header[7]);
-        c.headers_room = least(bytes_rows(&header[2], &header[3]), bytes_rows(&header[5], &header[6]));
+        c.headers_room = columns_headers(header);
     }
     const State *s = &c.at;
     if (s->row < 0 || s->key_bytes < 0 || s->value_bytes < 0 || s->headers < 0 || s->header_key_bytes < 0 ||
