@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fuzz.twins.message_calls import binary_column
 
 from zkconsumer import MessageAndMetadata, _message, message_py, string_decoder
 
@@ -41,23 +42,13 @@ def message_class(module: ModuleType) -> type[Any]:
     return ABCMeta("MessageAndMetadata", (module.MessageFields, Sequence), members)
 
 
-def binary_column(values: Sequence[bytes | None]) -> tuple[bytearray, bytearray, bytearray]:
-    """Return offsets, validity bits and data of a column."""
-    ends, validity, data = [0], bytearray(len(values) // 8 + 1), bytearray()
-    for row, value in enumerate(values):
-        data += value or b""
-        ends.append(len(data))
-        validity[row >> 3] |= (value is not None) << (row & 7)
-    return bytearray(struct.pack(f"={len(ends)}i", *ends)), validity, data
-
-
 def columns_of(keys: Sequence[bytes | None], values: Sequence[bytes | None], first: int = 0) -> tuple[bytearray, ...]:
     """Return the columns of records with consecutive offsets and timestamps."""
     count = len(values)
     offsets = bytearray(struct.pack(f"={count}q", *range(first, first + count)))
     timestamps = bytearray(struct.pack(f"={count}q", *range(first + 1000, first + 1000 + count)))
     kinds = bytearray(struct.pack(f"={count}i", *(row % 3 - 1 for row in range(count))))
-    return (offsets, timestamps, kinds, *binary_column(keys), *binary_column(values))
+    return (offsets, timestamps, kinds, *map(bytearray, [*binary_column(keys), *binary_column(values)]))
 
 
 def headers_of(lists: Sequence[Headers]) -> tuple[bytearray, ...]:
@@ -67,8 +58,8 @@ def headers_of(lists: Sequence[Headers]) -> tuple[bytearray, ...]:
     return (
         bytearray(struct.pack(f"={len(ends)}i", *ends)),
         bytearray(len(lists) // 8 + 1),
-        *binary_column([key for key, _ in pairs]),
-        *binary_column([value for _, value in pairs]),
+        *map(bytearray, binary_column([key for key, _ in pairs])),
+        *map(bytearray, binary_column([value for _, value in pairs])),
     )
 
 
@@ -388,6 +379,8 @@ def test_header_lists_outside_of_header_columns_are_rejected(module: ModuleType,
 
 _EXIT = """
 import sys
+
+sys.path.insert(0, "tests")
 from tests.unit.test_message_rows import MODULES, headers_of, columns_of, message_class
 
 module = MODULES[sys.argv[1]]
