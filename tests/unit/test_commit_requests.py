@@ -81,6 +81,22 @@ def test_lower_offset_is_committed_separately() -> None:
     assert storage.calls == [{A: 5, B: 1}, {A: 3, C: 1}]
 
 
+def test_requests_around_another_operation_are_committed_separately() -> None:
+    storage = Storage()
+    requests = CommitRequests(storage.commit)
+    first, second, third = request({A: 1}), request({A: 2}), request({A: 3})
+    requests.add(first)
+    requests.separate()
+    requests.add(second)
+    requests.add(third)
+
+    requests.commit_until(first)
+    assert storage.calls == [{A: 1}], "the other operation is executed now"
+    requests.commit_until(second)
+    assert storage.calls == [{A: 1}, {A: 3}]
+    assert third.result.done()
+
+
 def test_completed_request_does_not_commit_later_ones() -> None:
     storage = Storage()
     requests = CommitRequests(storage.commit)

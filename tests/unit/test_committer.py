@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -38,6 +39,7 @@ class Memory:
         self.is_running, self.allowed = threading.Event(), threading.Event()
         self.errors: list[Exception] = []  # of the next commits
         self.forgotten: list[TopicPartition] = []
+        self.calls: list[Mapping[TopicPartition, int] | TopicPartition] = []  # of ``commit`` and ``allow_lower_once``
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: self.committed.get(partition, -1) for partition in partitions}
@@ -54,6 +56,7 @@ class Memory:
         assert self.allowed.wait(10)
         if self.errors:
             raise self.errors.pop(0)
+        self.calls.append(dict(offsets))
         self.committed |= {p: o for p, o in offsets.items() if allow_lower or o >= self.committed.get(p, -1)}
         return self.fetch(offsets)
 
@@ -64,7 +67,7 @@ class Memory:
         self.forgotten += partitions
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
-        pass
+        self.calls.append(partition)
 
     def close(self) -> None:
         self.is_closed = True
@@ -130,6 +133,40 @@ def test_commit_that_waited_is_rejected_after_release(part: Part) -> None:
         second.result(10)
 
     assert third.result(10) == {B: 7}
+
+
+@pytest.mark.parametrize("part", [60.0], indirect=True)
+def test_commits_are_executed_in_order_in_which_offsets_were_read(part: Part) -> None:
+    """All are requested while an earlier commit has not finished; then, an older offset could replace a newer one."""
+    waiting = [commit(part.committer, {B: 1})]
+    assert part.offsets.is_running.wait(10)
+    waiting += [commit(part.committer, {A: 4}), commit(part.committer, {A: 5})]
+    part.consumed = {A: 6}
+    part.committer.commit_after_rebalance()
+    waiting.append(commit(part.committer, {A: 7}))
+    part.committer.allow_lower_once(A)
+    waiting.append(commit(part.committer, {A: 8}))
+    part.consumed = {A: 220}
+    part.offsets.allowed.set()
+    for one in waiting:
+        one.result(10)
+
+    assert part.offsets.calls == [{B: 1}, {A: 5}, {A: 6}, {A: 7}, A, {A: 8}]
+
+
+def test_commit_before_release_is_executed_before_later_requests(part: Part) -> None:
+    """While the member thread waits for the commit, the application can request another one."""
+    waiting = [commit(part.committer, {B: 1})]
+    assert part.offsets.is_running.wait(10)
+    waiting.append(commit(part.committer, {A: 4}))
+    requested: list[Future[dict[TopicPartition, int]]] = []
+    part.watch.mailbox.submit(lambda: requested.append(commit(part.committer, {A: 6})))
+    part.watch.mailbox.submit(part.offsets.allowed.set)
+    part.committer.commit_released({A: 5})
+    for one in [*waiting, *requested]:
+        one.result(10)
+
+    assert part.offsets.calls == [{B: 1}, {A: 4}, {A: 5}, {A: 6}]
 
 
 def test_commit_lowers_offset_only_if_allowed(part: Part) -> None:

@@ -1,4 +1,4 @@
-"""Tests of StreamPositions, without threads: delivered items, committed offsets and releases."""
+"""Tests of StreamPositions, without threads: delivered items, consumed offsets and releases."""
 
 from __future__ import annotations
 
@@ -112,17 +112,25 @@ def test_last_delivered_item_can_be_consumed(made: Fixture) -> None:
     assert made.positions.offsets(include_current=True) == {P1: 10}
 
 
-def test_committed_offset_counts_as_consumed(made: Fixture) -> None:
-    made.positions.mark_committed({P0: 20, TopicPartition("u", 0): 5})
+def test_delivered_items_can_be_consumed(made: Fixture) -> None:
+    items = made.items(10, 12, next_offset=15)
+    made.positions.deliver(items)
+    assert made.positions.consume_delivered() == {P0: 10, P1: 10}, "no item was delivered"
+    items.remaining.popleft()
 
-    assert made.consumed == 20
-    assert made.positions.release({P0, P1}) == {P0: 20, P1: 10}
+    assert made.positions.consume_delivered() == {P0: 12, P1: 10}
+    assert made.consumed == 12
+    assert made.positions.release({P0, P1}) == {P0: 12, P1: 10}
     made.positions.acquire(P0, 3)
     assert made.consumed == 3
 
 
-def test_changed_position_replaces_committed_offset(made: Fixture) -> None:
-    made.positions.mark_committed({P0: 20})
+def test_changed_position_replaces_consumed_offset(made: Fixture) -> None:
+    items = made.items(10, 12, next_offset=15)
+    made.positions.deliver(items)
+    items.remaining.popleft()
+    made.positions.consume_delivered()
+    made.positions.consume_current()
 
     assert made.positions.apply(made.queue, PositionChanged(P0, 4))
 

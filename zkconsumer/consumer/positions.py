@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Set
+from collections.abc import Set
 
 from zkconsumer.consumer.decoded_items import DecodedItems
 from zkconsumer.consumer.owner import StreamOwner
@@ -31,7 +31,7 @@ class StreamPositions:
         self._lock = threading.Lock()
         self._positions: dict[TopicPartition, int] = {}
         #: Records below these offsets count as consumed, even if the position is lower.
-        self._committed: dict[TopicPartition, int] = {}
+        self._consumed: dict[TopicPartition, int] = {}
         self._current: DecodedItems | None = None
 
     # ---- called by the member thread ----
@@ -50,7 +50,7 @@ class StreamPositions:
             if self._current is not None and self._current.partition in partitions:
                 self._discard_current(self._current)
             released = {p: self._positions.pop(p) for p in partitions if p in self._positions}
-            return {p: max(offset, self._committed.pop(p, -1)) for p, offset in released.items()}
+            return {p: max(offset, self._consumed.pop(p, -1)) for p, offset in released.items()}
 
     def release_all(self) -> None:
         """Stop delivering the records of all partitions."""
@@ -73,12 +73,23 @@ class StreamPositions:
                 count = current.size - len(current.remaining)
                 if count:
                     positions[current.partition] = current.offset_after(count if include_current else count - 1)
-            return {p: max(offset, self._committed.get(p, -1)) for p, offset in positions.items()}
+            return {p: max(offset, self._consumed.get(p, -1)) for p, offset in positions.items()}
 
-    def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Treat all records below the application's committed offsets as consumed."""
+    def consume_delivered(self) -> dict[TopicPartition, int]:
+        """Mark all delivered items as consumed, and return the next offset to consume from each partition.
+
+        Both are one step, so that offsets that are read later are lower only if the position was changed in between.
+        """
         with self._lock:
-            self._committed.update({p: offset for p, offset in offsets.items() if p in self._positions})
+            current = self._current
+            if current is not None:
+                self._mark_consumed(current, current.size - len(current.remaining))
+            return {p: max(offset, self._consumed.get(p, -1)) for p, offset in self._positions.items()}
+
+    def _mark_consumed(self, current: DecodedItems, count: int) -> None:  # the caller must hold the lock
+        if count:
+            after, partition = current.offset_after(count), current.partition
+            self._consumed[partition] = max(after, self._consumed.get(partition, -1))
 
     def end_lease(self) -> None:
         """Stop delivering the current items, unless the member has re-registered in the meantime.
@@ -132,7 +143,7 @@ class StreamPositions:
                 return  # the item already counts as consumed, or the partition was released
             count = current.size - len(current.remaining)
             if count and current.offset_of(count - 1) == offset:
-                self._committed[partition] = max(current.offset_after(count), self._committed.get(partition, -1))
+                self._mark_consumed(current, count)
 
     def drop_current(self) -> None:
         """Discard the current items; items already delivered count as consumed."""
@@ -159,7 +170,7 @@ class StreamPositions:
             if queue.is_closed or change.partition not in self._positions:
                 return False
             self._positions[change.partition] = change.offset
-            self._committed.pop(change.partition, None)
+            self._consumed.pop(change.partition, None)
             return True
 
     def skip_to(self, partition: TopicPartition, offset: int) -> None:

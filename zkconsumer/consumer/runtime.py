@@ -207,11 +207,11 @@ class ConsumerRuntime:
             return {}  # no records were delivered
         if offsets is not None:
             return self.member.commit(check_offsets(offsets, OFFSET_MAX - 1), allow_lower=True)
-        return self.member.commit(self._delivered_offsets, on_committed=self._streams.mark_committed)
+        return self.member.commit(self._consume_delivered)
 
-    def _delivered_offsets(self) -> dict[TopicPartition, int]:  # called by the member thread
-        """Return the offsets of all records delivered from partitions that are still owned."""
-        offsets = self._streams.offsets(include_current=True)
+    def _consume_delivered(self) -> dict[TopicPartition, int]:  # called by the member thread
+        """Mark all delivered records as consumed; return the offsets of the partitions that are still owned."""
+        offsets = self._streams.consume_delivered()
         owned = self.member.assignment
         delivering = self._streams.partitions
         self._released_offsets = {

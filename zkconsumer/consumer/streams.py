@@ -5,7 +5,7 @@ Source: Kafka 1.1 ZookeeperConsumerConnector.topicThreadIdAndQueues.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 
 from zkconsumer.consumer.owner import StreamOwner
 from zkconsumer.consumer.stream import KafkaStream, StreamSettings
@@ -97,10 +97,12 @@ class ConsumerStreams:
             offsets.update(stream.positions.offsets(include_current=include_current))
         return offsets
 
-    def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Treat all records below the application's committed offsets as consumed."""
+    def consume_delivered(self) -> dict[TopicPartition, int]:
+        """Mark all delivered items as consumed, and return the next offset to consume from each partition."""
+        offsets: dict[TopicPartition, int] = {}
         for stream in self._streams.values():
-            stream.positions.mark_committed(offsets)
+            offsets.update(stream.positions.consume_delivered())
+        return offsets
 
     def end_lease(self) -> None:
         """Stop delivering the records that the streams have decoded."""

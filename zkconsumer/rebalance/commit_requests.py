@@ -53,32 +53,39 @@ class CommitRequests:
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
-        self._requests: deque[CommitRequest] = deque()
+        #: Requests with the numbers of their groups; only requests of the same group are merged.
+        self._requests: deque[tuple[int, CommitRequest]] = deque()
+        self._group = 0
 
     def add(self, request: CommitRequest) -> None:
-        """Add a request. May be called from any thread."""
-        self._requests.append(request)
+        """Add a request. Called by the same thread as ``separate``."""
+        self._requests.append((self._group, request))
+
+    def separate(self) -> None:
+        """Do not merge later requests with earlier ones, because an operation between them depends on their order."""
+        self._group += 1
 
     def commit_until(self, request: CommitRequest) -> None:
         """Commit requests in order until ``request`` is complete, and complete each of them."""
         while not request.result.done():
-            group = [self._requests.popleft()]
+            number, first = self._requests.popleft()
+            group = [first]
             try:
-                self._commit_group(group, self._merge_waiting(group))
+                self._commit_group(group, self._merge_waiting(number, group))
             except BaseException as error:
                 for merged in group:
                     fail_future(merged.result, error)
 
-    def _merge_waiting(self, group: list[CommitRequest]) -> dict[TopicPartition, int]:
+    def _merge_waiting(self, number: int, group: list[CommitRequest]) -> dict[TopicPartition, int]:
         """Move the oldest requests to ``group`` as long as they can be merged with it; return the offsets to commit."""
         offsets = dict(group[0].offsets)
-        while self._requests:
-            following = self._requests[0]
+        while self._requests and self._requests[0][0] == number:
+            following = self._requests[0][1]
             is_lower = any(offset < offsets.get(partition, offset) for partition, offset in following.offsets.items())
             if is_lower or following.allow_lower != group[0].allow_lower:
                 break
             offsets.update(following.offsets)
-            group.append(self._requests.popleft())
+            group.append(self._requests.popleft()[1])
         return offsets
 
     def _commit_group(self, group: list[CommitRequest], offsets: dict[TopicPartition, int]) -> None:

@@ -98,13 +98,12 @@ class OffsetCommitter:
     def _commit_consumed(self) -> None:
         if self._periodic_commit is not None and not self._periodic_commit.done():
             return  # the next commit includes these offsets
-        self._periodic_commit = self._requests.submit(self._commit_consumed_now)
-        self._periodic_commit.add_done_callback(self._log_failure)
-
-    def _commit_consumed_now(self) -> dict[TopicPartition, int]:  # in the broker request thread
-        """Read and commit the consumed offsets, which may be higher than when this call was queued."""
+        # Commits are executed in the order in which their offsets were read. Otherwise, an older offset could replace a
+        # newer one after ``allow_lower_once``.
         consumed = self._handler.consumed_offsets()
-        return self._commit(self._select_owned(consumed))
+        self._merged.separate()
+        self._periodic_commit = self._requests.submit(lambda: self._commit(self._select_owned(consumed)))
+        self._periodic_commit.add_done_callback(self._log_failure)
 
     def _select_owned(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         owned = self._membership.assignment
@@ -173,6 +172,7 @@ class OffsetCommitter:
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
         """Allow the next commit to lower the partition's offset; called when its position is reset."""
+        self._merged.separate()
         self._requests.submit(lambda: self._allow_lower_once(partition))
 
     def _allow_lower_once(self, partition: TopicPartition) -> None:  # in the broker request thread
@@ -238,6 +238,7 @@ class OffsetCommitter:
         """
         deadline = time.monotonic() + self._release_timeout_s
         while True:
+            self._merged.separate()
             try:
                 self._requests.call(lambda: self._commit(offsets) if offsets else {}, deadline)
                 return

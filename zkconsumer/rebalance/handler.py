@@ -55,7 +55,7 @@ class PartitionHandler(Protocol):
         """
 
     def consumed_offsets(self) -> Mapping[TopicPartition, int]:
-        """Return the offsets for the periodic commit; called in another thread."""
+        """Return the offsets for the periodic commit."""
 
     def fail(self, error: ZkConsumerError) -> None:
         """Report a fatal error: the member leaves the group, and its thread terminates."""
