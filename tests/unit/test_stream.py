@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import inspect
 import random
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from functools import partial
+from itertools import count, islice, pairwise
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -23,6 +28,7 @@ from hypothesis import strategies as st
 
 from zkconsumer import KafkaStream, MessageAndMetadata, TopicPartition
 from zkconsumer.consumer import decoded_items
+from zkconsumer.consumer import stream as stream_module
 from zkconsumer.consumer.stream import StreamSettings
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError, ZkConsumerError
 from zkconsumer.fetcher.chunk import Chunk, PositionChanged
@@ -617,6 +623,62 @@ def test_any_decoding_error_loses_no_record(error: BaseException, monkeypatch: p
         fed.queues[partition] = queue.replacement()
         fed.put(entry(range(offset, 4001)), 4001, offset, partition)
     assert offsets(read_until_timeout(fed.stream)) == [*range(2000, 4001)]
+
+
+@contextlib.contextmanager
+def interrupted_at(line: int, *files: str) -> Iterator[None]:
+    """Raise KeyboardInterrupt before the given line, counted from 0, that is executed in the files."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _arg: object) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename not in files:
+            return None
+        if event == "line":
+            count += 1
+            if count > line:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def test_interrupt_at_any_line_loses_no_record() -> None:
+    """No module that acquires a lock is interrupted: Python raises no KeyboardInterrupt before a lock is released."""
+    for line in count():
+        # In another thread, because an exception of a trace function can leave ``sys.exc_info()`` of the thread set.
+        found, is_interrupted = in_thread(partial(_read_with_interrupt, line)).result(10)
+        # An item that ``next`` was about to return counts as delivered.
+        assert found in ([*range(21)], [*range(10), *range(11, 21)]), f"line {line}"
+        if not is_interrupted:
+            assert line > 30
+            return
+
+
+def _read_with_interrupt(line: int) -> tuple[list[int], bool]:
+    fed = Fed().acquire().put(entry(range(10)), 10).put(entry(range(10, 20)), 20, 10).put(entry([20]), 21, 20)
+    found = offsets(take(fed.stream, 10))
+    is_interrupted = False
+    try:
+        with interrupted_at(line, inspect.getfile(stream_module), inspect.getfile(decoded_items)):
+            found.append(next(fed.stream).offset)
+    except KeyboardInterrupt:
+        is_interrupted = True
+    assert fed.consumed[0] <= len(found)
+    for _ in range(2):  # that a chunk was discarded is noticed when the next one is read
+        for queue, partition, offset in fed.refetched:  # as the connector does
+            queue.close()
+            fed.queues[partition] = queue.replacement()
+            fed.put(entry(range(offset, 21)), 21, offset, partition)
+        fed.refetched.clear()
+        found += offsets(read_until_timeout(fed.stream))
+    return found, is_interrupted
 
 
 # ---- release -----------------------------------------------------------------------------------------------------

@@ -155,6 +155,12 @@ class StreamPositions:
                 if delivered:
                     self._positions[current.partition] = current.offset_after(delivered)
 
+    def discard_current(self) -> None:
+        """Discard the current items; the last delivered item does not count as consumed."""
+        with self._lock:
+            if self._current is not None:
+                self._discard_current(self._current)
+
     def drop_current_after_fork(self) -> None:
         """Discard the current items in a forked process, without the lock: a thread of the parent may have held it."""
         self._current = None

@@ -11,7 +11,6 @@ import contextlib
 import os
 import time
 import weakref
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -269,22 +268,30 @@ class KafkaStream(MessageIterator):
             self._set_block(None)  # its buffers must not remain in memory while this thread waits
             if items is not None and items.rows:
                 self._owner.on_consumed(items.partition, items.rows)
-            items = self._decode_next()
-            if items is None:
-                self._take_item(decode, deadline)
-                continue
-            if not self.positions.deliver(items):
-                self._decoded = iter(())
-                continue
-            with contextlib.suppress(IndexError):  # the partition was released before an item was delivered
-                return self._first_of(items.remaining, peek)
+            try:
+                items = self._decode_next()
+                if items is not None:
+                    with contextlib.suppress(IndexError):  # the partition was released before an item was delivered
+                        return self._first_of(items, peek)
+                    continue
+            except CorruptRecordError:  # the partition is fetched again
+                raise
+            except BaseException:  # such as KeyboardInterrupt; the rest of the chunk must not be skipped
+                self.positions.discard_current()
+                self._refetch_from(None)
+                raise
+            self._take_item(decode, deadline)
 
-    def _first_of(self, remaining: MessageRows[MessageAndMetadata] | deque[Any], peek: bool) -> Any:
-        """Return the first item of a block that was just decoded.
+    def _first_of(self, items: DecodedItems, peek: bool) -> Any:
+        """Return the first of the items that were just decoded.
 
         Raises:
-            IndexError: there is none, or the stream was stopped.
+            IndexError: it must not be delivered, or the stream was stopped.
         """
+        if not self.positions.deliver(items):
+            self._decoded = iter(())
+            raise IndexError("the partition was released")
+        remaining = items.remaining
         block = remaining if isinstance(remaining, MessageRows) else None
         self._set_block(block)
         if self._queue.is_stopped:
@@ -318,9 +325,6 @@ class KafkaStream(MessageIterator):
             if self._handle_corrupt_batch(error) is CorruptBatchAction.RAISE:
                 raise
             return None
-        except BaseException:  # such as KeyboardInterrupt; the rest of the chunk must not be skipped
-            self._refetch_from(None)
-            raise
 
     def _handle_corrupt_batch(self, error: CorruptRecordError) -> CorruptBatchAction:
         assert self._chunk_source is not None
