@@ -288,6 +288,25 @@ def test_permission_to_lower_ends_with_ownership(scene: Scene) -> None:
     assert commit(scene.committer, {A: 4}).result(10) == {A: 11}
 
 
+def test_failed_commit_does_not_repeat_permission_to_lower(scene: Scene) -> None:
+    """The offset of one partition is lowered; that of another one is not written, because it was released."""
+    b = PARTITIONS[1]
+    scene.own(A, b)
+    commit(scene.committer, {A: 220, b: 5}).result(10)
+    scene.committer.allow_lower_once(A)
+
+    def release() -> None:
+        scene.ensemble.before_write = lambda: None
+        scene.ensemble.pass_on([b], 7)
+        scene.membership.drop([b])
+
+    scene.ensemble.before_write = release
+    with pytest.raises(OwnershipLostError):
+        commit(scene.committer, {A: 6, b: 6}).result(10)
+
+    assert commit(scene.committer, {A: 4}).result(10) == {A: 6}
+
+
 def test_no_schedule_replaces_offset_of_next_owner(record_property: Callable[[str, object], None]) -> None:
     seed = random.randrange(1 << 32)
     record_property("seed", seed)

@@ -190,6 +190,7 @@ class ZooKeeperOffsets:
                 stale[partition] = offsets[partition]
             else:
                 self._cache[partition] = (offsets[partition], new_version)
+                self._guard.reset([partition])  # now, because the commit of the other partitions may fail
                 if self._needs_id_znode(partition):
                     self._with_id_znode.add(partition)
         return stale
