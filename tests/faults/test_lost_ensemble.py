@@ -180,6 +180,10 @@ class QueryHandler(PartitionHandler):
         """Return no offsets."""
         return {}
 
+    def take_resets(self) -> Set[TopicPartition]:
+        """Return no partitions."""
+        return frozenset()
+
     def fail(self, error: ZkConsumerError) -> None:
         """Record the failure."""
         self._failures.append(error)

@@ -60,6 +60,9 @@ class IdleHandler:
     def consumed_offsets(self) -> Mapping[TopicPartition, int]:
         return {}
 
+    def take_resets(self) -> Set[TopicPartition]:
+        return frozenset()
+
     def fail(self, error: ZkConsumerError) -> None:
         raise error
 
@@ -74,7 +77,7 @@ def unregistered_watch() -> SessionWatch:
 
 def commit(
     committer: OffsetCommitter,
-    offsets: Mapping[TopicPartition, int],
+    offsets: Mapping[TopicPartition, int] | Callable[[], Mapping[TopicPartition, int]],
     *,
     allow_lower: bool = False,
     on_committed: Callable[[dict[TopicPartition, int]], None] | None = None,

@@ -40,6 +40,7 @@ class Memory:
         self.errors: list[Exception] = []  # of the next commits
         self.forgotten: list[TopicPartition] = []
         self.calls: list[Mapping[TopicPartition, int] | TopicPartition] = []  # of ``commit`` and ``allow_lower_once``
+        self.lowerable: set[TopicPartition] = set()
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {partition: self.committed.get(partition, -1) for partition in partitions}
@@ -68,6 +69,7 @@ class Memory:
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
         self.calls.append(partition)
+        self.lowerable.add(partition)
 
     def close(self) -> None:
         self.is_closed = True
@@ -78,17 +80,22 @@ class Part:
 
     Attributes:
         consumed: the offsets that the periodic commit commits.
+        resets: the results of the next calls of ``take_resets``.
     """
 
     def __init__(self, interval_s: float | None = None) -> None:
         self.consumed: dict[TopicPartition, int] = {}
+        self.resets: list[set[TopicPartition]] = []
         self.offsets, self.target = Memory(), Memory()
         assignment = {A: "g_c-0", B: "g_c-0"}
         self.membership = cast(
             "Any",
             SimpleNamespace(group="g", consumer_id="g_c", assignment=assignment, check_session=lambda: None),
         )
-        handler: Any = SimpleNamespace(consumed_offsets=lambda: dict(self.consumed))
+        handler: Any = SimpleNamespace(
+            consumed_offsets=lambda: dict(self.consumed),
+            take_resets=lambda: self.resets.pop(0) if self.resets else set(),
+        )
         self.watch = unregistered_watch()
         requests = BrokerRequestThread("test-requests", self.watch)
         self.committer = OffsetCommitter(
@@ -137,7 +144,7 @@ def test_commit_that_waited_is_rejected_after_release(part: Part) -> None:
 
 @pytest.mark.parametrize("part", [60.0], indirect=True)
 def test_commits_are_executed_in_order_in_which_offsets_were_read(part: Part) -> None:
-    """All are requested while an earlier commit has not finished; then, an older offset could replace a newer one."""
+    """All are requested before an earlier commit ends. In another order, an older offset could replace a newer one."""
     waiting = [commit(part.committer, {B: 1})]
     assert part.offsets.is_running.wait(10)
     waiting += [commit(part.committer, {A: 4}), commit(part.committer, {A: 5})]
@@ -167,6 +174,52 @@ def test_commit_before_release_is_executed_before_later_requests(part: Part) -> 
         one.result(10)
 
     assert part.offsets.calls == [{B: 1}, {A: 4}, {A: 5}, {A: 6}]
+
+
+@pytest.mark.parametrize("part", [60.0], indirect=True)
+@pytest.mark.parametrize("kind", ["requested", "periodic", "before release"])
+def test_reset_is_allowed_before_offsets_are_committed(part: Part, kind: str) -> None:
+    part.offsets.allowed.set()
+    read: list[int] = []
+
+    def offsets() -> dict[TopicPartition, int]:
+        read.append(len(part.resets))
+        return {A: 220 if part.resets else 4}
+
+    part.resets = [{A}]  # after the first offset was read
+    if kind == "requested":
+        commit(part.committer, offsets).result(10)
+    elif kind == "periodic":
+        part.committer._handler.consumed_offsets = offsets  # type: ignore[method-assign]
+        part.committer.commit_after_rebalance()
+        part.committer.wait_for_commits()
+    else:
+        part.committer.commit_released({A: 4})
+
+    assert part.offsets.calls == [A, {A: 4}]
+    assert read == ([1, 0] if kind != "before release" else []), "the offsets are read again after a reset"
+
+
+def test_switch_keeps_permission_to_lower(part: Part) -> None:
+    part.offsets.allowed.set()
+    part.target.allowed.set()
+    part.offsets.committed = {A: 220, B: 7}
+    part.committer.allow_lower_once(A)
+    part.membership.assignment = {A: "g_c-0", B: "g_c-0"}
+    assert switch(part.committer).result(10) == {A: 220, B: 7}
+    assert part.target.calls == [{A: 220, B: 7}, A]
+
+
+def test_request_after_switch_is_not_merged_with_earlier_ones(part: Part) -> None:
+    part.target.allowed.set()
+    waiting = [commit(part.committer, {B: 1})]
+    assert part.offsets.is_running.wait(10)
+    waiting += [commit(part.committer, {A: 4}), switch(part.committer), commit(part.committer, {A: 5})]
+    part.offsets.allowed.set()
+    for one in waiting:
+        one.result(10)
+    assert part.offsets.calls == [{B: 1}, {A: 4}]
+    assert part.target.calls[-1] == {A: 5}
 
 
 def test_commit_lowers_offset_only_if_allowed(part: Part) -> None:
@@ -272,6 +325,18 @@ def test_no_commit_is_periodic_without_interval(part: Part) -> None:
     part.committer.commit_after_rebalance()
     assert part.committer.fetch([A]) == {A: -1}
     assert part.committer.next_commit_at is None
+
+
+@pytest.mark.parametrize("part", [60.0], indirect=True)
+def test_error_of_handler_does_not_end_member_thread(part: Part, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> dict[TopicPartition, int]:
+        raise KeyError("x")
+
+    part.committer._handler.consumed_offsets = fail  # type: ignore[method-assign]
+    part.committer.commit_after_rebalance()
+    part.committer.wait_for_commits()
+    assert "auto_commit_failed" in caplog.text
+    assert "KeyError" in caplog.text
 
 
 @pytest.mark.parametrize("part", [60.0], indirect=True)

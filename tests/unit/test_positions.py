@@ -16,15 +16,17 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Owner:
-    """A consumer whose lease a test can end."""
+    """A consumer whose lease a test can end, and that records resets."""
 
-    holds_lease = True
+    def __init__(self) -> None:
+        self.holds_lease = True
+        self.resets: list[TopicPartition] = []
 
     def refetch(self, queue: PartitionQueue, partition: TopicPartition, offset: int) -> None:
         raise AssertionError("positions never fetch")
 
     def on_position_changed(self, partition: TopicPartition) -> None:
-        raise AssertionError("the stream reports changed positions")
+        self.resets.append(partition)
 
     def on_consumed(self, partition: TopicPartition, rows: int) -> None:
         raise AssertionError("the stream counts records")
@@ -132,9 +134,9 @@ def test_changed_position_replaces_consumed_offset(made: Fixture) -> None:
     made.positions.consume_delivered()
     made.positions.consume_current()
 
-    assert made.positions.apply(made.queue, PositionChanged(P0, 4))
+    made.positions.apply(made.queue, PositionChanged(P0, 4))
 
-    assert (made.consumed, made.positions.position(P0)) == (4, 4)
+    assert (made.consumed, made.positions.position(P0), made.owner.resets) == (4, 4, [P0])
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
@@ -145,8 +147,8 @@ def test_released_partition_keeps_no_position(made: Fixture, is_closed: bool) ->
         made.positions.release({P0})
         made.positions.skip_to(P0, 7)
 
-    assert not made.positions.apply(made.queue, PositionChanged(P0, 4))
-    assert made.positions.position(P0) == (10 if is_closed else None)
+    made.positions.apply(made.queue, PositionChanged(P0, 4))
+    assert (made.positions.position(P0), made.owner.resets) == (10 if is_closed else None, [])
 
 
 def test_nothing_is_delivered_after_end_of_lease(made: Fixture) -> None:

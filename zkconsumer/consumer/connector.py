@@ -184,6 +184,8 @@ class ZookeeperConsumerConnector:
     ) -> dict[TopicPartition, int]:
         """Commit the offsets of all delivered messages, including the last message of each stream.
 
+        These messages count as consumed even if the commit fails.
+
         Args:
             offsets: offsets to commit instead (the next offset to consume, by owned partition). They may be lower than
                 the committed offsets.

@@ -9,7 +9,10 @@ from zkconsumer.message import TopicPartition
 
 
 class StreamOwner(Protocol):
-    """The consumer that owns a stream. The application thread calls the methods; any thread reads ``holds_lease``."""
+    """The consumer that owns a stream. The application thread calls the methods; any thread reads ``holds_lease``.
+
+    ``on_position_changed`` and ``holds_lease`` must not block, because locks are held.
+    """
 
     @property
     def holds_lease(self) -> bool:

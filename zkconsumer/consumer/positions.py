@@ -15,10 +15,10 @@ from zkconsumer.message import TopicPartition
 class StreamPositions:
     """The positions of a stream's partitions, and the items that the stream is delivering.
 
-    The member thread adds and releases partitions and reads the offsets; the application thread advances the positions
-    as it reads. One lock guards all fields. It is held briefly, and never while blocking. Delivering a message does not
-    acquire the lock: the application thread takes items from the front of ``DecodedItems.remaining``, and a release
-    removes them from the end.
+    The member thread adds and releases partitions, reads the offsets, and marks delivered items as consumed; the
+    application thread advances the positions as it reads. One lock guards all fields. It is held briefly, and never
+    while blocking. Delivering a message does not acquire the lock: the application thread takes items from the front of
+    ``DecodedItems.remaining``, and a release removes them from the end.
 
     Args:
         queue: the stream's queue.
@@ -78,7 +78,7 @@ class StreamPositions:
     def consume_delivered(self) -> dict[TopicPartition, int]:
         """Mark all delivered items as consumed, and return the next offset to consume from each partition.
 
-        Both are one step, so that offsets that are read later are lower only if the position was changed in between.
+        Both are done in one step. Offsets that are read later are therefore lower only after an offset reset.
         """
         with self._lock:
             current = self._current
@@ -170,14 +170,14 @@ class StreamPositions:
         with self._lock:
             return self._positions.get(partition)
 
-    def apply(self, queue: PartitionQueue, change: PositionChanged) -> bool:
-        """Set the position to the offset where fetching resumes; return False if ``queue`` is closed."""
+    def apply(self, queue: PartitionQueue, change: PositionChanged) -> None:
+        """Set the position to the offset where fetching resumes, unless ``queue`` is closed."""
         with self._lock:
             if queue.is_closed or change.partition not in self._positions:
-                return False
+                return
             self._positions[change.partition] = change.offset
             self._consumed.pop(change.partition, None)
-            return True
+            self._owner.on_position_changed(change.partition)  # before another thread can read the new position
 
     def skip_to(self, partition: TopicPartition, offset: int) -> None:
         """Treat all records below ``offset`` as consumed, unless the partition was released."""

@@ -82,7 +82,8 @@ class ConsumerRuntime:
     It is the member's ``PartitionHandler`` and the streams' ``StreamOwner``. It is created with the streams, and closed
     when the consumer is shut down.
 
-    Only the member thread modifies ``_released_offsets``. ``_close_lock`` guards ``_is_closed``. A signal handler
+    Only the member thread modifies ``_released_offsets``. The application threads add reset partitions to ``_resets``,
+    and the member thread removes them. ``_close_lock`` guards ``_is_closed``. A signal handler
     may call ``stop``, so it acquires no lock.
 
     Args:
@@ -142,6 +143,7 @@ class ConsumerRuntime:
         #: Offset after the last delivered record of each partition whose records are no longer delivered. A rebalance
         #: listener may commit these offsets while the partitions are still owned.
         self._released_offsets: dict[TopicPartition, int] = {}
+        self._resets: set[TopicPartition] = set()
         self._log = get_logger("zkconsumer.offsets", group=config.group_id, consumer_id=self.member.consumer_id)
         #: Reentrant: a signal handler may call ``close`` while the same thread is closing.
         self._close_lock = threading.RLock()
@@ -213,10 +215,7 @@ class ConsumerRuntime:
         """Mark all delivered records as consumed; return the offsets of the partitions that are still owned."""
         offsets = self._streams.consume_delivered()
         owned = self.member.assignment
-        delivering = self._streams.partitions
-        self._released_offsets = {
-            p: offset for p, offset in self._released_offsets.items() if p in owned and p not in delivering
-        }
+        self._released_offsets = {p: offset for p, offset in self._released_offsets.items() if p in owned}
         return _select_known_offsets(self._released_offsets | offsets, self.fetchers.infos)
 
     # ---- PartitionHandler, called by the member thread ----
@@ -224,16 +223,18 @@ class ConsumerRuntime:
     def on_partitions_assigned(self, partitions: Mapping[TopicPartition, AssignedPartition]) -> None:
         """Start fetching the partitions, and delivering their records to the streams with the assigned thread ids."""
         infos = []
+        self._resets.difference_update(partitions)  # resets of an earlier claim
         for partition, assigned in partitions.items():
             stream_queue = self._streams.acquire(partition, assigned.thread_id, assigned.offset)
             queue = PartitionQueue(stream_queue, self._config.queued_max_message_chunks)
             reset = "smallest" if assigned.is_new else self._config.auto_offset_reset
-            if assigned.offset < 0 and not assigned.is_new and partition in self._released_offsets:
+            released_offset = self._released_offsets.pop(partition, None)
+            if assigned.offset < 0 and not assigned.is_new and released_offset is not None:
                 self._log.warning(
                     "committed_offset_missing",
                     topic=partition.topic,
                     partition=partition.partition,
-                    consumed_offset=self._released_offsets[partition],
+                    consumed_offset=released_offset,
                     auto_offset_reset=reset,
                 )
             infos.append(PartitionTopicInfo(partition, queue, assigned.offset, auto_offset_reset=reset))
@@ -251,6 +252,7 @@ class ConsumerRuntime:
     def on_partitions_lost(self) -> None:
         """Stop delivering the records of all partitions."""
         self._stop_delivery(self._streams.partitions)
+        self._resets.clear()
 
     def on_lease_expired(self) -> None:  # called by the lease thread
         """Stop delivering the records that the streams have decoded."""
@@ -259,6 +261,13 @@ class ConsumerRuntime:
     def consumed_offsets(self) -> Mapping[TopicPartition, int]:
         """Return the offsets to commit for consumed records."""
         return _select_known_offsets(self._streams.offsets(include_current=False), self.fetchers.infos)
+
+    def take_resets(self) -> Set[TopicPartition]:
+        """See ``PartitionHandler``."""
+        taken = set()
+        while self._resets:
+            taken.add(self._resets.pop())
+        return taken
 
     def fail(self, error: ZkConsumerError) -> None:
         """Make all streams raise ``error`` from now on."""
@@ -285,8 +294,8 @@ class ConsumerRuntime:
         self.fetchers.refetch(queue, partition, offset)
 
     def on_position_changed(self, partition: TopicPartition) -> None:
-        """Allow the partition's next committed offset to be lower than its current one."""
-        self.member.allow_lower_once(partition)
+        """Record the reset for ``take_resets``; neither blocks nor acquires a lock."""
+        self._resets.add(partition)
 
     def on_consumed(self, partition: TopicPartition, rows: int) -> None:
         """See ``StreamOwner``."""

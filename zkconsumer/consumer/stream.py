@@ -370,8 +370,7 @@ class KafkaStream(MessageIterator):
         queue, item = taken
         self._chunk_source = queue, item.partition
         if isinstance(item, PositionChanged):
-            if self.positions.apply(queue, item):
-                self._owner.on_position_changed(item.partition)
+            self.positions.apply(queue, item)
             return
         position = self.positions.position(item.partition)
         if queue.is_closed or position is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Protocol
 
 from zkconsumer.log import Logger
@@ -58,30 +58,38 @@ class Offsets(Protocol):
     def allow_lower_once(self, partition: TopicPartition) -> None:
         """Allow the next commit to lower the partition's offset, because its position was reset."""
 
+    @property
+    def lowerable(self) -> Set[TopicPartition]:
+        """The partitions whose offsets the next commit may lower."""
+
     def close(self) -> None:
         """Close the connections opened by this object."""
 
 
 class LowerOffsetGuard:
-    """Decides whether a commit may lower a committed offset, and logs each commit that would lower one."""
+    """Decides whether a commit may lower a committed offset, and logs each commit that would lower one.
+
+    Attributes:
+        allowed: partitions whose offsets the next commit may lower.
+    """
 
     def __init__(self, log: Logger) -> None:
+        self.allowed: set[TopicPartition] = set()
         self._log = log
-        self._allowed: set[TopicPartition] = set()
 
     def allow(self, partition: TopicPartition) -> None:
         """Allow the next commit to lower the partition's offset."""
-        self._allowed.add(partition)
+        self.allowed.add(partition)
 
     def reset(self, partitions: Iterable[TopicPartition]) -> None:
         """Undo ``allow`` for ``partitions``."""
-        self._allowed.difference_update(partitions)
+        self.allowed.difference_update(partitions)
 
     def permits(self, partition: TopicPartition, offset: int, committed: int, allow_lower: bool) -> bool:
         """Return whether ``offset`` may replace ``committed``; log a warning if it is lower."""
         if offset >= committed:
             return True
-        is_allowed = allow_lower or partition in self._allowed
+        is_allowed = allow_lower or partition in self.allowed
         self._log.warning(
             "committed_offset_lowered" if is_allowed else "offset_commit_skipped",
             topic=partition.topic,

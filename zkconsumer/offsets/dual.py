@@ -5,7 +5,7 @@ Source: Kafka 1.1 ZookeeperConsumerConnector.commitOffsets, commitOffsetToZooKee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
@@ -59,6 +59,11 @@ class DualOffsets:
         """See ``Offsets``."""
         self._kafka.allow_lower_once(partition)
         self._zookeeper.allow_lower_once(partition)
+
+    @property
+    def lowerable(self) -> Set[TopicPartition]:
+        """See ``Offsets``."""
+        return self._kafka.lowerable | self._zookeeper.lowerable
 
     def close(self) -> None:
         """Close the connection to the coordinator."""

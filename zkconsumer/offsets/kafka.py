@@ -5,7 +5,7 @@ Source: Kafka 1.1 ZookeeperConsumerConnector.commitOffsets, commitOffsetToZooKee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from zkconsumer.broker.protocol import CommittedOffset
 from zkconsumer.errors import ZkConsumerError
@@ -102,6 +102,11 @@ class KafkaOffsets:
     def allow_lower_once(self, partition: TopicPartition) -> None:
         """See ``Offsets``."""
         self._guard.allow(partition)
+
+    @property
+    def lowerable(self) -> Set[TopicPartition]:
+        """See ``Offsets``."""
+        return self._guard.allowed
 
     def close(self) -> None:
         """Close the connection to the coordinator."""

@@ -5,7 +5,7 @@ Source: Kafka 1.1 ZookeeperConsumerConnector.commitOffsets, commitOffsetToZooKee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from zkconsumer.errors import AuthorizationError, ZkConsumerError
 from zkconsumer.log import get_logger
@@ -160,6 +160,11 @@ class ZooKeeperOffsets:
     def allow_lower_once(self, partition: TopicPartition) -> None:
         """See ``Offsets``."""
         self._guard.allow(partition)
+
+    @property
+    def lowerable(self) -> Set[TopicPartition]:
+        """See ``Offsets``."""
+        return self._guard.allowed
 
     def close(self) -> None:
         """Do nothing: the ZooKeeper session is closed by its owner."""

@@ -53,33 +53,33 @@ class CommitRequests:
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
-        #: Requests with the numbers of their groups; only requests of the same group are merged.
+        #: Requests with the numbers of their sections; only requests of the same section are merged.
         self._requests: deque[tuple[int, CommitRequest]] = deque()
-        self._group = 0
+        self._section = 0
 
     def add(self, request: CommitRequest) -> None:
         """Add a request. Called by the same thread as ``separate``."""
-        self._requests.append((self._group, request))
+        self._requests.append((self._section, request))
 
     def separate(self) -> None:
-        """Do not merge later requests with earlier ones, because an operation between them depends on their order."""
-        self._group += 1
+        """Start a new section, because another operation must be executed between earlier and later requests."""
+        self._section += 1
 
     def commit_until(self, request: CommitRequest) -> None:
         """Commit requests in order until ``request`` is complete, and complete each of them."""
         while not request.result.done():
-            number, first = self._requests.popleft()
+            section, first = self._requests.popleft()
             group = [first]
             try:
-                self._commit_group(group, self._merge_waiting(number, group))
+                self._commit_group(group, self._merge_waiting(section, group))
             except BaseException as error:
                 for merged in group:
                     fail_future(merged.result, error)
 
-    def _merge_waiting(self, number: int, group: list[CommitRequest]) -> dict[TopicPartition, int]:
+    def _merge_waiting(self, section: int, group: list[CommitRequest]) -> dict[TopicPartition, int]:
         """Move the oldest requests to ``group`` as long as they can be merged with it; return the offsets to commit."""
         offsets = dict(group[0].offsets)
-        while self._requests and self._requests[0][0] == number:
+        while self._requests and self._requests[0][0] == section:
             following = self._requests[0][1]
             is_lower = any(offset < offsets.get(partition, offset) for partition, offset in following.offsets.items())
             if is_lower or following.allow_lower != group[0].allow_lower:

@@ -23,6 +23,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.base import Offsets
 from zkconsumer.rebalance.broker_requests import BrokerRequestThread
 from zkconsumer.rebalance.commit_requests import CommitRequest, CommitRequests
+from zkconsumer.rebalance.futures import complete_future
 from zkconsumer.rebalance.handler import PartitionHandler
 from zkconsumer.rebalance.membership import Membership
 from zkconsumer.rebalance.offset_storage import OffsetStorage
@@ -80,7 +81,7 @@ class OffsetCommitter:
         return self._next_commit_at
 
     def commit_if_due(self) -> None:
-        """Run the periodic commit if it is due."""
+        """Request the periodic commit if it is due."""
         now = time.monotonic()
         if self._next_commit_at is not None and now >= self._next_commit_at:
             assert self._interval_s is not None
@@ -88,7 +89,7 @@ class OffsetCommitter:
             self._commit_consumed()
 
     def commit_after_rebalance(self) -> None:
-        """Run the periodic commit if it is enabled; Kafka 1.1 also commits during each rebalance.
+        """Request the periodic commit if it is enabled; Kafka 1.1 also commits during each rebalance.
 
         This reduces the number of records that are consumed again if a member is killed after a rebalance.
         """
@@ -97,13 +98,30 @@ class OffsetCommitter:
 
     def _commit_consumed(self) -> None:
         if self._periodic_commit is not None and not self._periodic_commit.done():
-            return  # the next commit includes these offsets
-        # Commits are executed in the order in which their offsets were read. Otherwise, an older offset could replace a
-        # newer one after ``allow_lower_once``.
-        consumed = self._handler.consumed_offsets()
+            return  # the next periodic commit includes these offsets
+        consumed: Future[Mapping[TopicPartition, int]] = Future()
+        complete_future(consumed, lambda: self._read(self._handler.consumed_offsets))
         self._merged.separate()
-        self._periodic_commit = self._requests.submit(lambda: self._commit(self._select_owned(consumed)))
+        self._periodic_commit = self._requests.submit(lambda: self._commit(self._select_owned(consumed.result())))
         self._periodic_commit.add_done_callback(self._log_failure)
+
+    def _read(self, read: Callable[[], Mapping[TopicPartition, int]]) -> Mapping[TopicPartition, int]:
+        """Read the offsets of the next commit, and allow this commit to lower those of reset partitions.
+
+        Commits are executed in the order in which their offsets are read. Otherwise, an older offset could replace a
+        newer one after a reset.
+        """
+        offsets = read()
+        while self._allow_resets():  # some of the offsets may have been read before the reset
+            offsets = read()
+        return offsets
+
+    def _allow_resets(self) -> bool:
+        """Allow the next commit to lower the offsets of reset partitions; return whether there are any."""
+        partitions = self._handler.take_resets()
+        for partition in partitions:
+            self.allow_lower_once(partition)
+        return bool(partitions)
 
     def _select_owned(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         owned = self._membership.assignment
@@ -124,7 +142,7 @@ class OffsetCommitter:
 
     def commit(
         self,
-        offsets: Mapping[TopicPartition, int],
+        offsets: Mapping[TopicPartition, int] | Callable[[], Mapping[TopicPartition, int]],
         result: Future[dict[TopicPartition, int]],
         *,
         allow_lower: bool = False,
@@ -133,7 +151,8 @@ class OffsetCommitter:
         """Commit offsets of owned partitions.
 
         Args:
-            offsets: next offset to consume, by partition.
+            offsets: next offset to consume, by partition; or a function that returns this mapping. It may be called
+                several times.
             result: future to complete with the committed offsets. It must be running, so that it can no longer be
                 cancelled.
             allow_lower: whether committed offsets may be lowered.
@@ -143,8 +162,9 @@ class OffsetCommitter:
         Raises:
             OwnershipLostError: the member does not own one of the partitions.
         """
-        self._check_owned(offsets)
-        request = CommitRequest(dict(offsets), result, allow_lower, on_committed)
+        wanted = self._read(offsets) if callable(offsets) else offsets
+        self._check_owned(wanted)
+        request = CommitRequest(dict(wanted), result, allow_lower, on_committed)
         self._merged.add(request)
         self._requests.post(lambda: self._merged.commit_until(request), result)
 
@@ -171,7 +191,7 @@ class OffsetCommitter:
         self._check_owned(offsets)
 
     def allow_lower_once(self, partition: TopicPartition) -> None:
-        """Allow the next commit to lower the partition's offset; called when its position is reset."""
+        """Allow the next commit to lower the partition's offset, because its position was reset."""
         self._merged.separate()
         self._requests.submit(lambda: self._allow_lower_once(partition))
 
@@ -189,6 +209,7 @@ class OffsetCommitter:
             dual_commit: new value of ``dual.commit.enabled``.
             result: future to complete with the committed offsets in the new storage.
         """
+        self._merged.separate()
         self._requests.post(lambda: result.set_result(self._switch(storage, dual_commit)), result)
 
     def _switch(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:
@@ -200,7 +221,10 @@ class OffsetCommitter:
             known = {p: offset for p, offset in source.fetch(owned).items() if offset >= 0}
             target.fetch(owned)
             offsets = self._select_owned(known)  # partitions may have been released during the requests
-            return target.commit(offsets, allow_lower=True, before_write=lambda: self._check_committable(offsets))
+            committed = target.commit(offsets, allow_lower=True, before_write=lambda: self._check_committable(offsets))
+            for partition in source.lowerable & owned.keys():
+                target.allow_lower_once(partition)
+            return committed
 
         return self._storage.switch(storage, dual_commit, copy)
 
@@ -237,6 +261,7 @@ class OffsetCommitter:
             SessionLostError: the session was lost, or its lease ended, in the meantime.
         """
         deadline = time.monotonic() + self._release_timeout_s
+        self._allow_resets()
         while True:
             self._merged.separate()
             try:

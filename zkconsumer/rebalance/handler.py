@@ -57,6 +57,12 @@ class PartitionHandler(Protocol):
     def consumed_offsets(self) -> Mapping[TopicPartition, int]:
         """Return the offsets for the periodic commit."""
 
+    def take_resets(self) -> Set[TopicPartition]:
+        """Return the partitions whose position was reset since the last call; the next commit may lower their offsets.
+
+        Nothing is reset between ``on_partitions_revoked`` and the next ``on_partitions_assigned`` of a partition.
+        """
+
     def fail(self, error: ZkConsumerError) -> None:
         """Report a fatal error: the member leaves the group, and its thread terminates."""
 

@@ -168,7 +168,7 @@ class GroupMember:
 
         Args:
             offsets: next offset to consume, by partition; or a function that returns this mapping. The member thread
-                calls the function between two rebalance steps.
+                calls the function between two rebalance steps, and may call it several times.
             allow_lower: whether committed offsets may be lowered.
             timeout_s: maximum seconds to wait, including the time until a running rebalance step completes; None for
                 ``release_timeout_s`` plus the ZooKeeper and coordinator timeouts.
@@ -183,14 +183,9 @@ class GroupMember:
         """
 
         def commit(result: Future[dict[TopicPartition, int]]) -> None:
-            wanted = offsets() if callable(offsets) else offsets
-            self._committer.commit(wanted, result, allow_lower=allow_lower, on_committed=on_committed)
+            self._committer.commit(offsets, result, allow_lower=allow_lower, on_committed=on_committed)
 
         return self._run_in_thread(commit, timeout_s)
-
-    def allow_lower_once(self, partition: TopicPartition) -> None:
-        """Allow the next commit to lower the partition's offset; called when its position is reset."""
-        self._mailbox.submit(lambda: self._committer.allow_lower_once(partition))
 
     def switch_offsets_storage(self, storage: str, dual_commit: bool) -> dict[TopicPartition, int]:
         """Copy the offsets of owned partitions to another storage, and switch to it.

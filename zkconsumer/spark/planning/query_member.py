@@ -258,6 +258,10 @@ class QueryMember(PartitionHandler):
         """Return nothing: offsets are committed when a batch has finished, not periodically."""
         return {}
 
+    def take_resets(self) -> Set[TopicPartition]:
+        """Return nothing: the planner commits lower offsets explicitly."""
+        return frozenset()
+
     def fail(self, error: ZkConsumerError) -> None:
         """Make the next call to ``Planner.plan`` raise the error."""
         self._failure = error
