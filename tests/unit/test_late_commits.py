@@ -307,6 +307,28 @@ def test_failed_commit_does_not_repeat_permission_to_lower(scene: Scene) -> None
     assert commit(scene.committer, {A: 4}).result(10) == {A: 6}
 
 
+@pytest.mark.parametrize("is_raised", [False, True])
+def test_skipped_commit_is_logged_once(scene: Scene, is_raised: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """An operator may raise an offset; until the consumer has caught up, each of its commits is skipped."""
+
+    def skipped() -> int:
+        return caplog.text.count("offset_commit_skipped")
+
+    scene.own(A)
+    commit(scene.committer, {A: 9}).result(10)
+    for offset in (4, 5, 6):
+        assert commit(scene.committer, {A: offset}).result(10) == {A: 9}
+    assert skipped() == 1
+
+    if is_raised:
+        scene.ensemble.znodes[PATHS.offset(A)] = (20, 7)
+        assert commit(scene.committer, {A: 10}).result(10) == {A: 20}
+    else:
+        commit(scene.committer, {A: 10}).result(10)
+    commit(scene.committer, {A: 0}).result(10)
+    assert skipped() == 2
+
+
 def test_no_schedule_replaces_offset_of_next_owner(record_property: Callable[[str, object], None]) -> None:
     seed = random.randrange(1 << 32)
     record_property("seed", seed)

@@ -67,7 +67,9 @@ class Offsets(Protocol):
 
 
 class LowerOffsetGuard:
-    """Decides whether a commit may lower a committed offset, and logs each commit that would lower one.
+    """Decides whether a commit may lower a committed offset, and logs such commits.
+
+    A skipped commit is logged only if the committed offset has changed since the last one.
 
     Attributes:
         allowed: partitions whose offsets the next commit may lower.
@@ -76,6 +78,8 @@ class LowerOffsetGuard:
     def __init__(self, log: Logger) -> None:
         self.allowed: set[TopicPartition] = set()
         self._log = log
+        #: Committed offsets when a skipped commit was logged last.
+        self._kept: dict[TopicPartition, int] = {}
 
     def allow(self, partition: TopicPartition) -> None:
         """Allow the next commit to lower the partition's offset."""
@@ -90,6 +94,10 @@ class LowerOffsetGuard:
         if offset >= committed:
             return True
         is_allowed = allow_lower or partition in self.allowed
+        if not is_allowed:
+            if self._kept.get(partition) == committed:
+                return False
+            self._kept[partition] = committed
         self._log.warning(
             "committed_offset_lowered" if is_allowed else "offset_commit_skipped",
             topic=partition.topic,
