@@ -20,6 +20,7 @@ from typing import Any
 
 from bench import decoder, report
 from bench.child_processes import stopping_children
+from bench.plain import LIMIT
 from bench.topics import CODECS, PARTITIONS, RECORDS, VALUE_SIZE, fill
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import SteadyLoad, numbered_batch
@@ -65,19 +66,41 @@ WIDE_BATCHES = ((200, 1000, 10),)
 #: Load for measuring the latency from producer to sink: records per second, and duration in seconds.
 LATENCY_RATE, LATENCY_SECONDS = 10_000, 40
 
-#: Clients without Spark, and the fraction of the records that each client reads. kafka-python reads only a part,
-#: because reading all records would take minutes. 64 KiB is the default receive buffer size of Kafka's old consumer.
-PLAIN = {
-    "zkconsumer, Arrow": 1.0,
+#: Topics that are read without Spark, by name, with their differences from the default topic: 5 million records with
+#: 100-byte values, without keys and headers, in 8 partitions, not compressed.
+PLAIN_TOPICS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "lz4": {"codec": "lz4"},
+    "zstd": {"codec": "zstd"},
+    "keys": {"key_size": 16},
+    "headers": {"headers": 2},
+    "1 KB": {"size": 1000, "records": 1_000_000},
+    "10 KB": {"size": 10_000, "records": 200_000},
+    "200 partitions": {"partitions": 200},
+    "1,000 partitions": {"partitions": 1000},
+}
+
+#: Clients without Spark that read all of these topics, and those that read only the default topic, with the fraction of
+#: its records. kafka-python reads only a part, because reading all records would take minutes. 64 KiB is the default
+#: receive buffer size of Kafka's old consumer.
+PLAIN_CLIENTS = (
+    LIMIT,
+    "zkconsumer, Arrow",
+    "kafkarrow",
+    "zkconsumer, messages",
+    "confluent-kafka consume(10000)",
+    "confluent-kafka consume(10000), without CRC check",
+)
+FURTHER_CLIENTS = {
     "zkconsumer, Arrow, 64 KiB receive buffer": 1.0,
     "JVM old consumer 1.1.1": 1.0,
-    "confluent-kafka consume(10000)": 1.0,
-    "confluent-kafka consume(10000), without CRC check": 1.0,
-    "zkconsumer, messages": 1.0,
+    "zkconsumer, messages, decoded": 1.0,
+    "confluent-kafka consume(10000), without CRC check, decoded": 1.0,
     "kafka-python poll": 0.06,
 }
 
 SOURCES = (report.OWN_SOURCE, report.SPARKS_SOURCE)
+ALL_SOURCES = (*SOURCES, report.FLOOR)
 
 
 def child(module: str, *arguments: str) -> Any:
@@ -89,26 +112,28 @@ def child(module: str, *arguments: str) -> Any:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def plain(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict[str, Any]]:
-    """Run the clients without Spark, and return a row for each combination of client and codec."""
+def plain(cluster: DevCluster, rounds: int) -> list[dict[str, Any]]:
+    """Run the clients without Spark, and return a row for each combination of client and topic."""
     results = []
-    for codec, topic in topics.items():
-        rates: dict[str, list[float]] = {client: [] for client in PLAIN}
+    for name, shape in PLAIN_TOPICS.items():
+        topic, records = fill(cluster, **shape), shape.get("records", RECORDS)
+        shares = dict.fromkeys(PLAIN_CLIENTS, 1.0) | ({} if shape else FURTHER_CLIENTS)
+        runs: dict[str, list[dict[str, float]]] = {client: [] for client in shares}
         for number in range(rounds):
-            order = list(PLAIN) if number % 2 else list(PLAIN)[::-1]
-            for client in order:
-                records = int(RECORDS * PLAIN[client])
-                got = child(
-                    "bench.plain", client, cluster.zookeeper_connect, cluster.bootstrap_servers, topic, str(records)
-                )
-                rates[client].append(got["records"] / got["seconds"])
-                print(f"  {codec} {client}: {rates[client][-1]:,.0f} records/s", file=sys.stderr, flush=True)
-        results += [
-            {"who": client, "codec": codec, "records/s": statistics.median(r), "runs": r}
-            for client, r in rates.items()
-            if r
-        ]
+            for client in shares if number % 2 else reversed(shares):
+                runs[client].append(read_plain(cluster, client, topic, int(records * shares[client])))
+                print(f"  {name}, {client}: {runs[client][-1]}", file=sys.stderr, flush=True)
+        for client, found in runs.items():
+            rate = statistics.median(run["records/s"] for run in found)
+            results.append({"who": client, "topic": name, "records/s": rate, "runs": found})
     return results
+
+
+def read_plain(cluster: DevCluster, client: str, topic: str, records: int) -> dict[str, float]:
+    """Run a client without Spark, and return its ``records/s`` and the figures of ``bench.plain``."""
+    servers = cluster.zookeeper_connect, cluster.bootstrap_servers
+    found = child("bench.plain", client, *servers, topic, str(records))
+    return {"records/s": found["records"] / found["seconds"], **found}
 
 
 def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict[str, Any]]:
@@ -137,17 +162,21 @@ def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
 
 def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
     """Run ``CASES``, and return the medians and the runs of each case."""
-    sessions = {source: Session(source, "recommended", cluster) for source in SOURCES}
+    sessions = {source: Session(source, "recommended", cluster) for source in ALL_SOURCES}
     results: dict[str, Any] = {}
     for number, (name, options) in enumerate(CASES.items()):
         records, codec = options.get("records", CASE_RECORDS), options.get("codec", "none")
         shape = {key: options[key] for key in ("size", "partitions") if key in options}
         case = {"kind": "whole", "topic": fill(cluster, codec, records, **shape), "records": records}
         case |= {key: options[key] for key in ("columns", "windowed", "peer") if key in options}
+        case |= {"value_size": options.get("size", VALUE_SIZE), "partitions": options.get("partitions", PARTITIONS)}
         runs = alternate(sessions, case, rounds, WARM_UP if not number else 1)
         rates = {
-            source: statistics.median(r["records"] / r["triggerExecution"] for r in runs[source]) for source in SOURCES
+            source: statistics.median(r["records"] / r["triggerExecution"] for r in found)
+            for source, found in runs.items()
         }
+        runs[LIMIT] = [read_plain(cluster, LIMIT, case["topic"], records) for _ in range(rounds)]
+        rates[LIMIT] = statistics.median(run["records/s"] for run in runs[LIMIT])
         results[name] = {"records": records, "records/s": rates, "runs": runs}
         print(f"  {name}: {rates}", file=sys.stderr, flush=True)
     for session in sessions.values():
@@ -302,18 +331,17 @@ def main() -> None:
         store(results, "decoder", decoder.run())
     if set(parts) - {"decoder"}:
         with DevCluster(brokers=2) as cluster:
-            needed = CODECS if set(parts) & {"plain", "memory", "spark"} else ()
-            topics = {codec: fill(cluster, codec) for codec in needed}
             if "plain" in parts:
-                store(results, "plain", plain(cluster, topics, options.rounds))
+                store(results, "plain", plain(cluster, options.rounds))
             if "spark" in parts:
+                topics = {codec: fill(cluster, codec) for codec in CODECS}
                 store(results, "spark", spark(cluster, topics, options.rounds))
             if "cases" in parts:
                 store(results, "cases", cases(cluster, options.rounds))
             if "batches" in parts:
                 store(results, "batches", batches(cluster))
             if "memory" in parts:  # runs last, because it adds records to a topic
-                store(results, "memory", memory(cluster, topics["none"], options.seconds, options.rounds))
+                store(results, "memory", memory(cluster, fill(cluster), options.seconds, options.rounds))
     print(report.table(results))
 
 

@@ -1,9 +1,9 @@
 """Reads a whole topic once with one client, without Spark.
 
-``python -m bench.plain CLIENT ZOOKEEPER BROKERS TOPIC RECORDS`` prints the record count and the elapsed seconds as
-JSON. The measurement starts when the first batch (or message) arrives, and ends when the last one arrives. The
-records of the first batch are not counted. Startup and joining the group are therefore excluded. All values are
-accessed.
+``python -m bench.plain CLIENT ZOOKEEPER BROKERS TOPIC RECORDS`` prints the figures of ``bench.clock`` as JSON. The
+measurement starts when the first batch (or message) arrives, and ends when the last one arrives. The records of the
+first batch are not counted. Startup and joining the group are therefore excluded. The offset and the value of each
+message, and all values of each Arrow batch, are read.
 """
 
 from __future__ import annotations
@@ -13,41 +13,30 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
+from bench import limit
+from bench.clock import Clock
 from bench.topics import FETCH_BYTES
 
-
-class Clock:
-    """Measures the time between the first and the last arrival, and counts the records."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._first = 0
-        self._started = self._last = 0.0
-
-    def count(self, records: int) -> int:
-        """Record the arrival of ``records`` records, and return the total number of records."""
-        self._last = time.perf_counter()
-        if not self.total:
-            self._first, self._started = records, self._last
-        self.total += records
-        return self.total
-
-    def result(self) -> dict[str, float]:
-        """Return the number of records after the first arrival, and the elapsed seconds."""
-        return {"records": self.total - self._first, "seconds": self._last - self._started}
+#: Client that decodes nothing; see ``bench.limit``.
+LIMIT = "limit: nothing decoded"
 
 
 def zkconsumer(
-    zookeeper: str, topic: str, records: int, read: Callable[..., Iterator[int]], **properties: object
-) -> dict:
+    zookeeper: str,
+    topic: str,
+    records: int,
+    read: Callable[..., Iterator[int]],
+    *,
+    is_decoded: bool = False,
+    **properties: object,
+) -> dict[str, float]:
     """Run zkconsumer. ``read`` yields the number of records in each Arrow batch or group of messages."""
-    from zkconsumer import ConsumerConfig, create_consumer
+    from zkconsumer import ConsumerConfig, create_consumer, string_decoder
 
     config = ConsumerConfig.from_dict(
         {
@@ -60,7 +49,8 @@ def zkconsumer(
     )
     clock = Clock()
     with create_consumer(config) as consumer:
-        [stream] = consumer.create_message_streams({topic: 1})[topic]
+        decoder = string_decoder if is_decoded else None
+        [stream] = consumer.create_message_streams({topic: 1}, value_decoder=decoder)[topic]
         for count in read(stream):
             if clock.count(count) >= records:
                 break
@@ -78,9 +68,10 @@ def arrow(stream: object) -> Iterator[int]:
 
 
 def by_message(stream: object) -> Iterator[int]:
-    """Read single messages and sum the value sizes; yield the number of messages after every 1,000."""
+    """Read single messages and their offsets, and sum the value sizes; yield their number after every 1,000."""
     touched = count = 0
     for message in stream:  # type: ignore[attr-defined]
+        _ = message.offset
         touched += len(message.value)
         count += 1
         if count == 1000:
@@ -88,7 +79,32 @@ def by_message(stream: object) -> Iterator[int]:
             count = 0
 
 
-def confluent(brokers: str, topic: str, records: int, *, check_crcs: bool) -> dict:
+def kafkarrow(brokers: str, topic: str, records: int) -> dict[str, float]:
+    """Run kafkarrow (formerly kafkars), which returns the messages of librdkafka as Arrow batches."""
+    import pyarrow.compute as pc
+    from kafkarrow import ConsumerManager, SourceTopic
+
+    config = {
+        "bootstrap.servers": brokers,
+        "group.id": f"bench-{uuid.uuid4().hex[:8]}",
+        "max.partition.fetch.bytes": str(FETCH_BYTES),
+        "fetch.queue.backoff.ms": "5",
+        "queued.min.messages": "1000000",
+        "queued.max.messages.kbytes": "262144",
+    }
+    consumer = ConsumerManager(config, [SourceTopic.from_earliest(topic)], batch_size=65_536)
+    clock, touched = Clock(), 0
+    while clock.total < records:
+        batch = consumer.poll(timeout_ms=1000)
+        if batch.num_rows:
+            touched += pc.sum(pc.binary_length(batch.column(1))).as_py()
+            clock.count(batch.num_rows)
+    return clock.result()
+
+
+def confluent(
+    brokers: str, topic: str, records: int, *, check_crcs: bool = True, is_decoded: bool = False
+) -> dict[str, float]:
     """Run confluent-kafka with ``consume(10000)`` and tuned queues."""
     from confluent_kafka import Consumer
 
@@ -109,15 +125,21 @@ def confluent(brokers: str, topic: str, records: int, *, check_crcs: bool) -> di
     clock, touched = Clock(), 0
     while clock.total < records:
         messages = consumer.consume(10_000, 1.0)
-        for message in messages:
-            touched += len(message.value())
+        if is_decoded:
+            for message in messages:
+                message.offset()
+                touched += len(message.value().decode())
+        else:
+            for message in messages:
+                message.offset()
+                touched += len(message.value())
         if messages:
             clock.count(len(messages))
     consumer.close()
     return clock.result()
 
 
-def kafka_python(brokers: str, topic: str, records: int) -> dict:
+def kafka_python(brokers: str, topic: str, records: int) -> dict[str, float]:
     """Run kafka-python with ``poll``."""
     from kafka import KafkaConsumer
 
@@ -133,13 +155,15 @@ def kafka_python(brokers: str, topic: str, records: int) -> dict:
     clock, touched = Clock(), 0
     while clock.total < records:
         for messages in consumer.poll(1000).values():
-            touched += sum(len(message.value) for message in messages)
+            for message in messages:
+                _ = message.offset
+                touched += len(message.value)
             clock.count(len(messages))
     consumer.close()
     return clock.result()
 
 
-def jvm(zookeeper: str, topic: str, records: int) -> dict:
+def jvm(zookeeper: str, topic: str, records: int) -> dict[str, float]:
     """Run ``ConsumerPerformance`` with Kafka's old consumer, version 1.1.1.
 
     The tool prints a line every 50 ms. Measurement starts with the first line that reports records, and ends with the
@@ -172,22 +196,29 @@ def jvm(zookeeper: str, topic: str, records: int) -> dict:
     return {"records": last - first, "seconds": (ended - started).total_seconds()}
 
 
-def run(client: str, zookeeper: str, brokers: str, topic: str, records: int) -> dict:
-    """Run the given client once."""
-    if client == "zkconsumer, Arrow":
-        return zkconsumer(zookeeper, topic, records, arrow)
-    if client == "zkconsumer, Arrow, 64 KiB receive buffer":
-        return zkconsumer(zookeeper, topic, records, arrow, **{"socket.receive.buffer.bytes": 65536})
-    if client == "zkconsumer, messages":
-        return zkconsumer(zookeeper, topic, records, by_message)
-    if client.startswith("confluent-kafka consume(10000)"):
-        return confluent(brokers, topic, records, check_crcs="without CRC check" not in client)
-    if client == "kafka-python poll":
-        return kafka_python(brokers, topic, records)
-    if client == "JVM old consumer 1.1.1":
-        return jvm(zookeeper, topic, records)
-    raise ValueError(f"unknown client {client!r}")
+#: Clients by name. Each is called with the addresses of ZooKeeper and the brokers, the topic, and the record count.
+CLIENTS: dict[str, Callable[[str, str, str, int], dict[str, float]]] = {
+    LIMIT: lambda _zookeeper, brokers, topic, records: limit.run(brokers, topic, records),
+    "zkconsumer, Arrow": lambda zookeeper, _, topic, records: zkconsumer(zookeeper, topic, records, arrow),
+    "zkconsumer, Arrow, 64 KiB receive buffer": lambda zookeeper, _, topic, records: zkconsumer(
+        zookeeper, topic, records, arrow, **{"socket.receive.buffer.bytes": 65536}
+    ),
+    "kafkarrow": lambda _, brokers, topic, records: kafkarrow(brokers, topic, records),
+    "JVM old consumer 1.1.1": lambda zookeeper, _, topic, records: jvm(zookeeper, topic, records),
+    "zkconsumer, messages": lambda zookeeper, _, topic, records: zkconsumer(zookeeper, topic, records, by_message),
+    "zkconsumer, messages, decoded": lambda zookeeper, _, topic, records: zkconsumer(
+        zookeeper, topic, records, by_message, is_decoded=True
+    ),
+    "confluent-kafka consume(10000)": lambda _, brokers, topic, records: confluent(brokers, topic, records),
+    "confluent-kafka consume(10000), without CRC check": lambda _, brokers, topic, records: confluent(
+        brokers, topic, records, check_crcs=False
+    ),
+    "confluent-kafka consume(10000), without CRC check, decoded": lambda _, brokers, topic, records: confluent(
+        brokers, topic, records, check_crcs=False, is_decoded=True
+    ),
+    "kafka-python poll": lambda _, brokers, topic, records: kafka_python(brokers, topic, records),
+}
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(*sys.argv[1:5], int(sys.argv[5]))))
+    print(json.dumps(CLIENTS[sys.argv[1]](*sys.argv[2:5], int(sys.argv[5]))))

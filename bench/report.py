@@ -6,18 +6,25 @@ In the JSON, ``who`` is the name of the client.
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
+from bench.plain import LIMIT
+
 FOLDER = Path(__file__).parent / "results"
 
-OWN_SOURCE, SPARKS_SOURCE = "zkconsumer", "spark-sql-kafka-0-10"
+OWN_SOURCE, SPARKS_SOURCE, FLOOR = "zkconsumer", "spark-sql-kafka-0-10", "floor"
 
 #: Pairs of clients to compare: (zkconsumer, other).
 COMPARISONS = (
+    ("zkconsumer, Arrow", LIMIT),
+    ("zkconsumer, Arrow", "kafkarrow"),
     ("zkconsumer, Arrow", "JVM old consumer 1.1.1"),
     ("zkconsumer, Arrow", "confluent-kafka consume(10000)"),
     ("zkconsumer, messages", "confluent-kafka consume(10000)"),
+    ("zkconsumer, messages", "confluent-kafka consume(10000), without CRC check"),
+    ("zkconsumer, messages, decoded", "confluent-kafka consume(10000), without CRC check, decoded"),
     ("zkconsumer, messages", "kafka-python poll"),
 )
 
@@ -61,12 +68,13 @@ def to_json(value: Any, levels: int = 2, indent: str = "") -> str:
 
 
 def grid(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Return a reStructuredText table."""
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    """Return a reStructuredText table without the columns in which all cells are empty."""
+    columns = [(title, *cells) for title, *cells in zip(header, *rows, strict=True) if any(cells)]
+    widths = [max(map(len, column)) for column in columns]
     line = "  ".join("=" * width for width in widths)
     text = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [header, *rows]
+        for row in zip(*columns, strict=True)
     ]
     return "\n".join([line, text[0], line, *text[1:], line, ""])
 
@@ -121,17 +129,27 @@ def _spark_table(results: list[dict[str, Any]]) -> str:
 def _cases_table(cases: dict[str, Any]) -> str:
     rows = []
     for name, case in cases.items():
-        rate, peer = (case["records/s"][source] for source in (OWN_SOURCE, SPARKS_SOURCE))
-        rows.append(
-            (
-                name,
-                f"{rate / 1e6:.2f}",
-                f"{peer / 1e6:.2f}",
-                f"{rate / peer:.2f}",
-            )
-        )
-    header = "a query from its start, M records/s", "zkconsumer", "Spark's own", "ratio"
+        rates = case["records/s"]
+        own, bound = rates[OWN_SOURCE], _bound(rates)
+        figures = [rates.get(source) for source in (OWN_SOURCE, SPARKS_SOURCE, FLOOR, LIMIT)]
+        ratios = [own / other if other else None for other in (rates[SPARKS_SOURCE], bound)]
+        rows.append((name, *map(_millions, [*figures, bound]), *map(_ratio, ratios)))
+    clients = "zkconsumer", "Spark's own", "floor", "limit", "bound"
+    header = "a query from its start, M records/s", *clients, "zkconsumer / Spark's own", "zkconsumer / bound"
     return grid(header, rows)
+
+
+def _bound(rates: dict[str, float]) -> float | None:
+    """Return the rate of a source that receives at the limit and then passes the batches to Spark at the floor."""
+    return 1 / (1 / rates[FLOOR] + 1 / rates[LIMIT]) if FLOOR in rates else None
+
+
+def _millions(rate: float | None) -> str:
+    return "" if rate is None else f"{rate / 1e6:.2f}"
+
+
+def _ratio(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"
 
 
 def _batches_table(results: dict[str, Any]) -> str:
@@ -161,16 +179,26 @@ def _batch_title(key: str) -> str:
 
 
 def _plain_table(results: list[dict[str, Any]]) -> str:
-    rates = {(row["who"], row["codec"]): row["records/s"] for row in results}
-    rows = [(client, codec, f"{rate / 1e6:.2f}") for (client, codec), rate in rates.items()]
-    clients = grid(("plain consumer, values accessed", "codec", "M records/s"), rows)
+    rates = {(row["who"], row["topic"]): row["records/s"] for row in results}
+    header = "plain consumer", "topic", "M records/s", "least to most", "CPU s per M records", "peak MB"
+    clients = grid(header, [_plain_row(row) for row in results])
     comparisons: list[tuple[str, ...]] = []
-    for codec in dict.fromkeys(codec for _, codec in rates):
+    for topic in dict.fromkeys(topic for _, topic in rates):
         for client, peer in COMPARISONS:
-            if (peer, codec) in rates:
-                ratio = rates[client, codec] / rates[peer, codec]
-                comparisons.append((client, peer, codec, f"{ratio:.1f}"))
-    return f"{clients}\n{grid(('client', 'peer', 'codec', 'ratio'), comparisons)}"
+            if (peer, topic) in rates:
+                comparisons.append((client, peer, topic, _ratio(rates[client, topic] / rates[peer, topic])))
+    return f"{clients}\n{grid(('client', 'peer', 'topic', 'ratio'), comparisons)}"
+
+
+def _plain_row(row: dict[str, Any]) -> tuple[str, ...]:
+    """Return the row of a client. CPU time and memory are not known of a JVM, and of results before 2026-11-29."""
+    rates = [run["records/s"] for run in row["runs"]]
+    cpu = memory = ""
+    if all("cpu seconds" in run for run in row["runs"]):
+        cpu = f"{statistics.median(1e6 * run['cpu seconds'] / run['records'] for run in row['runs']):.2f}"
+        memory = f"{statistics.median(run['peak bytes'] for run in row['runs']) / 1e6:.0f}"
+    spread = f"{min(rates) / 1e6:.2f} to {max(rates) / 1e6:.2f}"
+    return row["who"], row["topic"], _millions(row["records/s"]), spread, cpu, memory
 
 
 def _decoder_table(results: list[dict[str, Any]]) -> str:
@@ -214,7 +242,7 @@ def plot(results: dict[str, Any]) -> None:
     bars: list[tuple[str, float]] = [
         (f"Spark, {r['conf']} conf, {r['codec']}: {r['who']}", r["triggerExecution"]) for r in results.get("spark", ())
     ]
-    bars += [(f"plain, {r['codec']}: {r['who']}", r["records/s"]) for r in results.get("plain", ())]
+    bars += [(f"plain, {r['topic']}: {r['who']}", r["records/s"]) for r in results.get("plain", ())]
     if not bars:
         return
     figure, axes = plt.subplots(figsize=(10, 0.32 * len(bars) + 1), layout="constrained")

@@ -1,14 +1,15 @@
 """Runs Spark queries with zkconsumer's source or with Spark's own Kafka source.
 
-``python -m bench.spark_stream SOURCE CONF ZOOKEEPER BROKERS``, with SOURCE ``zkconsumer`` or ``spark-sql-kafka-0-10``
-and CONF ``recommended`` or ``defaults``, reads cases from standard input, one JSON object per line. For each case, it
-runs the query once and prints the figures as JSON. The benchmark alternates between two such processes, because JIT
-optimizations for one source would slow down the other source in the same JVM.
+``python -m bench.spark_stream SOURCE CONF ZOOKEEPER BROKERS`` reads cases from standard input, one JSON object per
+line. SOURCE is ``zkconsumer``, ``spark-sql-kafka-0-10`` or ``floor`` (see ``bench.floor``); CONF is ``recommended`` or
+``defaults``. For each case, it runs the query once and prints the figures as JSON. The benchmark alternates between
+such processes, because JIT optimizations for one source would slow down the other source in the same JVM.
 
 A case has a ``kind`` and a ``topic``:
 
 - ``whole``: reads all ``records`` in one batch and writes them to ``noop``; with ``windowed``, counts them per minute.
-  ``columns`` selects columns, and ``peer`` contains options for Spark's own source.
+  ``columns`` selects columns, and ``peer`` contains options for Spark's own source. The floor has no topic; it returns
+  records in ``partitions`` partitions, with values of ``value_size`` bytes.
 - ``batches``: runs ``count`` batches of ``size`` records.
 - ``latency``: reads a topic for ``seconds`` while records are produced, and measures the time from a record's timestamp
   until its batch has been processed.
@@ -91,6 +92,20 @@ def kafka_stream(spark: Any, servers: Servers, case: Case) -> Any:
     return frame.select(*case["columns"].split(",")) if "columns" in case else frame
 
 
+def floor_stream(spark: Any, servers: Servers, case: Case) -> Any:
+    """Return a stream of ready Arrow batches with as many records and partitions as the topic has."""
+    from bench.floor import COLUMNS, FloorSource
+
+    del servers
+    spark.dataSource.register(FloorSource)
+    reader = spark.readStream.format("floor").option("topic", case["topic"]).option("records", str(case["records"]))
+    reader = reader.option("size", str(case["value_size"])).option("partitions", str(case["partitions"]))
+    return reader.option("columns", case.get("columns", ",".join(COLUMNS))).load()
+
+
+STREAMS = {"zkconsumer": zkconsumer_stream, "spark-sql-kafka-0-10": kafka_stream, "floor": floor_stream}
+
+
 def _limited(reader: Any, case: Case) -> Any:
     return reader.option("maxOffsetsPerTrigger", str(case["size"])) if "size" in case else reader
 
@@ -160,7 +175,7 @@ def main(source: str, conf: str, *servers: str) -> None:
     spark = session(conf)
     for line in sys.stdin:
         case = json.loads(line)
-        stream = (zkconsumer_stream if source == "zkconsumer" else kafka_stream)(spark, servers, case)
+        stream = STREAMS[source](spark, servers, case)
         print(json.dumps(KINDS[case["kind"]](stream, case)), flush=True)
     spark.stop()
 
