@@ -48,9 +48,8 @@ class Fixture:
 
     def items(self, *offsets: int, next_offset: int) -> DecodedItems:
         """Return items of the first partition with these offsets."""
-        return DecodedItems(
-            self.queue, P0, offsets.__getitem__, len(offsets), len(offsets), next_offset, deque(offsets)
-        )
+        count = len(offsets)
+        return DecodedItems(self.queue, P0, offsets.__getitem__, count, count, 10, next_offset, deque(offsets))
 
     @property
     def consumed(self) -> int:
@@ -184,9 +183,9 @@ def test_dropped_items_count_only_delivered_ones(made: Fixture) -> None:
     made.positions.deliver(items)
     items.remaining.popleft()
 
-    made.positions.drop_current()
+    made.positions.consume_current()
 
     assert (made.consumed, len(items.remaining)) == (11, 0)
-    made.positions.drop_current()
+    made.positions.consume_current()
     made.positions.release_all()
     assert made.positions.offsets(include_current=True) == {}

@@ -649,35 +649,51 @@ def interrupted_at(line: int, *files: str) -> Iterator[None]:
         sys.settrace(before)
 
 
-def test_interrupt_at_any_line_loses_no_record() -> None:
-    """No module that acquires a lock is interrupted: Python raises no KeyboardInterrupt before a lock is released."""
+@pytest.mark.parametrize(("call", "returned"), [("next", 1), ("batches", 20), ("has_next", 0), ("clear", 0)])
+def test_interrupt_at_any_line_loses_no_record(call: str, returned: int) -> None:
+    """No module that acquires a lock is interrupted: Python raises no KeyboardInterrupt before a lock is released.
+
+    The records that the interrupted call was about to return count as delivered.
+    """
     for line in count():
         # In another thread, because an exception of a trace function can leave ``sys.exc_info()`` of the thread set.
-        found, is_interrupted = in_thread(partial(_read_with_interrupt, line)).result(10)
-        # An item that ``next`` was about to return counts as delivered.
-        assert found in ([*range(21)], [*range(10), *range(11, 21)]), f"line {line}"
+        found, is_interrupted = in_thread(partial(_read_with_interrupt, line, call)).result(10)
+        assert found in ([*range(31)], [*range(10), *range(10 + returned, 31)]), f"line {line}"
         if not is_interrupted:
-            assert line > 30
+            assert line > 5
             return
 
 
-def _read_with_interrupt(line: int) -> tuple[list[int], bool]:
-    fed = Fed().acquire().put(entry(range(10)), 10).put(entry(range(10, 20)), 20, 10).put(entry([20]), 21, 20)
-    found = offsets(take(fed.stream, 10))
+def _read_with_interrupt(line: int, call: str) -> tuple[list[int], bool]:
+    fed = Fed().acquire().put(entry(range(10)), 10).put(entry(range(10, 20)) + entry(range(20, 30)), 30, 10)
+    arrow = fed.put(entry([30]), 31, 30).stream.batches()
+
+    def read() -> list[int]:
+        if call != "batches":
+            return offsets(read_until_timeout(fed.stream))
+        return [offset for batch in read_until_timeout(arrow) for offset in batch["offset"].to_pylist()]
+
+    found = next(arrow)["offset"].to_pylist() if call == "batches" else offsets(take(fed.stream, 10))
     is_interrupted = False
     try:
         with interrupted_at(line, inspect.getfile(stream_module), inspect.getfile(decoded_items)):
-            found.append(next(fed.stream).offset)
+            if call == "batches":
+                found += next(arrow)["offset"].to_pylist()
+            elif call == "next":
+                found.append(next(fed.stream).offset)
+            else:
+                getattr(fed.stream, call)()
     except KeyboardInterrupt:
         is_interrupted = True
     assert fed.consumed[0] <= len(found)
     for _ in range(2):  # that a chunk was discarded is noticed when the next one is read
         for queue, partition, offset in fed.refetched:  # as the connector does
-            queue.close()
-            fed.queues[partition] = queue.replacement()
-            fed.put(entry(range(offset, 21)), 21, offset, partition)
+            if queue is fed.queues[partition]:
+                queue.close()
+                fed.queues[partition] = queue.replacement()
+                fed.put(entry(range(offset, 31)), 31, offset, partition)
         fed.refetched.clear()
-        found += offsets(read_until_timeout(fed.stream))
+        found += read()
     return found, is_interrupted
 
 

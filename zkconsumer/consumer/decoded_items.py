@@ -29,6 +29,7 @@ class DecodedItems:
         offset_of: function that returns the offset of the item at an index.
         size: number of items.
         rows: number of records in the items.
+        start: offset from which the items were read.
         next_offset: next offset to consume after the last item.
         remaining: messages, or the Arrow batch, that have not been delivered.
     """
@@ -38,6 +39,7 @@ class DecodedItems:
     offset_of: Callable[[int], int]
     size: int
     rows: int
+    start: int
     next_offset: int
     remaining: MessageRows[MessageAndMetadata] | deque[Any]
 
@@ -58,9 +60,11 @@ def decode_messages(
     Raises:
         CorruptRecordError: a batch is corrupt; the messages before it were yielded.
     """
+    start = chunk.fetch_offset
     for rows, next_offset in read_messages(chunk, decoders, check_crcs=check_crcs, max_rows=_MESSAGES_PER_BLOCK):
-        yield DecodedItems(queue, chunk.partition, rows.offset_at, len(rows), len(rows), next_offset, rows)
-    yield _build_end_of_chunk(queue, chunk)
+        yield DecodedItems(queue, chunk.partition, rows.offset_at, len(rows), len(rows), start, next_offset, rows)
+        start = next_offset
+    yield _build_end_of_chunk(queue, chunk, start)
 
 
 def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> Iterator[DecodedItems]:
@@ -69,6 +73,7 @@ def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> 
     Raises:
         CorruptRecordError: a record batch is corrupt; all records before it were yielded.
     """
+    start = chunk.fetch_offset
     for batch, next_offset in reader.read(chunk):
         first = batch.column(4)[0].as_py()
         yield DecodedItems(
@@ -77,20 +82,22 @@ def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> 
             partial(_get_first_offset, first),
             1,
             batch.num_rows,
+            start,
             next_offset,
             deque([batch]),
         )
-    yield _build_end_of_chunk(queue, chunk)
+        start = next_offset
+    yield _build_end_of_chunk(queue, chunk, start)
 
 
-def _build_end_of_chunk(queue: PartitionQueue, chunk: Chunk) -> DecodedItems:
+def _build_end_of_chunk(queue: PartitionQueue, chunk: Chunk, start: int) -> DecodedItems:
     """Return empty items that advance the position to the end of the chunk.
 
     The last offsets of a chunk may have no records to deliver, because they belong to control batches or aborted
     transactions, or because log compaction removed the records.
     """
     end = chunk.next_offset
-    return DecodedItems(queue, chunk.partition, partial(_get_first_offset, end), 0, 0, end, deque())
+    return DecodedItems(queue, chunk.partition, partial(_get_first_offset, end), 0, 0, start, end, deque())
 
 
 def _get_first_offset(offset: int, _index: int) -> int:

@@ -128,11 +128,13 @@ class StreamPositions:
             return True
 
     def consume_current(self) -> DecodedItems | None:
-        """Mark the current items as consumed and return them; return None if there are none."""
+        """Mark the delivered items as consumed and discard the others; return the current items, or None."""
         with self._lock:
-            items, self._current = self._current, None
+            items = self._current
             if items is not None:
-                self._positions[items.partition] = items.next_offset
+                self._positions[items.partition] = items.offset_after(items.size - len(items.remaining))
+                self._current = None  # last, because a KeyboardInterrupt may be raised before
+                items.remaining.clear()
             return items
 
     def consume_last(self, partition: TopicPartition, offset: int) -> None:
@@ -144,22 +146,6 @@ class StreamPositions:
             count = current.size - len(current.remaining)
             if count and current.offset_of(count - 1) == offset:
                 self._mark_consumed(current, count)
-
-    def drop_current(self) -> None:
-        """Discard the current items; items already delivered count as consumed."""
-        with self._lock:
-            current, self._current = self._current, None
-            if current is not None:
-                delivered = current.size - len(current.remaining)
-                current.remaining.clear()
-                if delivered:
-                    self._positions[current.partition] = current.offset_after(delivered)
-
-    def discard_current(self) -> None:
-        """Discard the current items; the last delivered item does not count as consumed."""
-        with self._lock:
-            if self._current is not None:
-                self._discard_current(self._current)
 
     def drop_current_after_fork(self) -> None:
         """Discard the current items in a forked process, without the lock: a thread of the parent may have held it."""
@@ -175,9 +161,9 @@ class StreamPositions:
         with self._lock:
             if queue.is_closed or change.partition not in self._positions:
                 return
+            self._owner.on_position_changed(change.partition)  # before another thread can read the new position
             self._positions[change.partition] = change.offset
             self._consumed.pop(change.partition, None)
-            self._owner.on_position_changed(change.partition)  # before another thread can read the new position
 
     def skip_to(self, partition: TopicPartition, offset: int) -> None:
         """Treat all records below ``offset`` as consumed, unless the partition was released."""

@@ -200,10 +200,9 @@ class KafkaStream(MessageIterator):
 
     def clear(self) -> None:
         """Discard the fetched records of the current partition; undelivered records will be fetched again."""
-        self.positions.drop_current()
+        self.positions.consume_current()
         self._set_block(None)
-        if self._chunk_source is not None:
-            self._refetch_from(None)
+        self._refetch()
 
     def batches(self, max_rows: int = MAX_ROWS, *, include_headers: bool = False) -> Iterator[Any]:
         """Return an iterator over Arrow record batches, each from a single partition.
@@ -268,26 +267,22 @@ class KafkaStream(MessageIterator):
             self._set_block(None)  # its buffers must not remain in memory while this thread waits
             if items is not None and items.rows:
                 self._owner.on_consumed(items.partition, items.rows)
-            try:
-                items = self._decode_next()
-                if items is not None:
-                    with contextlib.suppress(IndexError):  # the partition was released before an item was delivered
-                        return self._first_of(items, peek)
-                    continue
-            except CorruptRecordError:  # the partition is fetched again
-                raise
-            except BaseException:  # such as KeyboardInterrupt; the rest of the chunk must not be skipped
-                self.positions.discard_current()
-                self._refetch_from(None)
-                raise
-            self._take_item(decode, deadline)
+            items = self._decode_next()
+            if items is None:
+                self._take_item(decode, deadline)
+                continue
+            with contextlib.suppress(IndexError):  # the chunk has ended, or the partition was released
+                return self._first_of(items, peek)
 
     def _first_of(self, items: DecodedItems, peek: bool) -> Any:
         """Return the first of the items that were just decoded.
 
         Raises:
-            IndexError: it must not be delivered, or the stream was stopped.
+            IndexError: there is no item to deliver, or the stream was stopped.
         """
+        if self.positions.position(items.partition) != items.start:
+            self._refetch()  # an exception, such as KeyboardInterrupt, discarded the items before these
+            raise IndexError("items are missing")
         if not self.positions.deliver(items):
             self._decoded = iter(())
             raise IndexError("the partition was released")
@@ -313,7 +308,7 @@ class KafkaStream(MessageIterator):
                     return self._peeked if peek else block.popleft()
             except IndexError:
                 pass  # it was delivered, or its partition was released
-        self.positions.drop_current()
+        self.positions.consume_current()
         self._set_block(None)
         raise StopIteration
 
@@ -325,6 +320,9 @@ class KafkaStream(MessageIterator):
             if self._handle_corrupt_batch(error) is CorruptBatchAction.RAISE:
                 raise
             return None
+        except BaseException:  # such as KeyboardInterrupt; do not wait for the next chunk to notice it
+            self._refetch()
+            raise
 
     def _handle_corrupt_batch(self, error: CorruptRecordError) -> CorruptBatchAction:
         assert self._chunk_source is not None
@@ -339,14 +337,17 @@ class KafkaStream(MessageIterator):
             self._refetch_from(error.offset)
         return action
 
-    def _refetch_from(self, offset: int | None) -> None:
-        """Discard the current chunk, and refetch its partition from ``offset`` (None for the current position)."""
+    def _refetch(self) -> None:
+        """Discard the current chunk, and refetch its partition from the current position."""
+        if self._chunk_source is not None:
+            position = self.positions.position(self._chunk_source[1])
+            self._refetch_from(-1 if position is None else position)
+
+    def _refetch_from(self, offset: int) -> None:
+        """Discard the current chunk, and refetch its partition from ``offset``."""
         assert self._chunk_source is not None
         queue, partition = self._chunk_source
         self._decoded = iter(())
-        if offset is None:
-            position = self.positions.position(partition)
-            offset = -1 if position is None else position
         self._owner.refetch(queue, partition, offset)
 
     def _take_item(self, decode: Decode, deadline: float | None) -> None:
@@ -371,13 +372,7 @@ class KafkaStream(MessageIterator):
         self._chunk_source = queue, item.partition
         if isinstance(item, PositionChanged):
             self.positions.apply(queue, item)
-            return
-        position = self.positions.position(item.partition)
-        if queue.is_closed or position is None:
-            return  # the partition was released in the meantime
-        if item.fetch_offset != position:
-            self._refetch_from(None)  # a KeyboardInterrupt discarded the previous chunk
-        else:
+        elif not queue.is_closed:  # otherwise, the partition was released in the meantime
             self._decoded = decode(queue, item)
 
     def _decode_messages(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[DecodedItems]:
