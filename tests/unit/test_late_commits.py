@@ -307,8 +307,8 @@ def test_failed_commit_does_not_repeat_permission_to_lower(scene: Scene) -> None
     assert commit(scene.committer, {A: 4}).result(10) == {A: 6}
 
 
-@pytest.mark.parametrize("is_raised", [False, True])
-def test_skipped_commit_is_logged_once(scene: Scene, is_raised: bool, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("end", ["raised again", "caught up", "reached", "released"])
+def test_skipped_commit_is_logged_once(scene: Scene, end: str, caplog: pytest.LogCaptureFixture) -> None:
     """An operator may raise an offset; until the consumer has caught up, each of its commits is skipped."""
 
     def skipped() -> int:
@@ -320,11 +320,16 @@ def test_skipped_commit_is_logged_once(scene: Scene, is_raised: bool, caplog: py
         assert commit(scene.committer, {A: offset}).result(10) == {A: 9}
     assert skipped() == 1
 
-    if is_raised:
+    if end == "raised again":
         scene.ensemble.znodes[PATHS.offset(A)] = (20, 7)
         assert commit(scene.committer, {A: 10}).result(10) == {A: 20}
-    else:
+    elif end == "caught up":
         commit(scene.committer, {A: 10}).result(10)
+    elif end == "reached":
+        commit(scene.committer, {A: 10}).result(10)
+        commit(scene.committer, {A: 9}, allow_lower=True).result(10)
+    else:
+        scene.committer.forget([A])
     commit(scene.committer, {A: 0}).result(10)
     assert skipped() == 2
 

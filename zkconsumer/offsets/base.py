@@ -16,7 +16,8 @@ OF_DELETED_TOPIC = -2
 class Offsets(Protocol):
     """A group's committed offsets. Used by one thread.
 
-    A commit that would lower a committed offset is logged, and skipped unless it is explicitly allowed.
+    A commit that would lower a committed offset is skipped unless it is explicitly allowed; see ``LowerOffsetGuard``
+    for the log events.
     """
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -69,7 +70,7 @@ class Offsets(Protocol):
 class LowerOffsetGuard:
     """Decides whether a commit may lower a committed offset, and logs such commits.
 
-    A skipped commit is logged only if the committed offset has changed since the last one.
+    Commits that are skipped because of the same committed offset are logged once.
 
     Attributes:
         allowed: partitions whose offsets the next commit may lower.
@@ -78,8 +79,8 @@ class LowerOffsetGuard:
     def __init__(self, log: Logger) -> None:
         self.allowed: set[TopicPartition] = set()
         self._log = log
-        #: Committed offsets when a skipped commit was logged last.
-        self._kept: dict[TopicPartition, int] = {}
+        #: Committed offsets for which a skipped commit was logged.
+        self._logged: dict[TopicPartition, int] = {}
 
     def allow(self, partition: TopicPartition) -> None:
         """Allow the next commit to lower the partition's offset."""
@@ -89,15 +90,23 @@ class LowerOffsetGuard:
         """Undo ``allow`` for ``partitions``."""
         self.allowed.difference_update(partitions)
 
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Discard the state of released partitions."""
+        released = list(partitions)
+        self.reset(released)
+        for partition in released:
+            self._logged.pop(partition, None)
+
     def permits(self, partition: TopicPartition, offset: int, committed: int, allow_lower: bool) -> bool:
         """Return whether ``offset`` may replace ``committed``; log a warning if it is lower."""
         if offset >= committed:
+            self._logged.pop(partition, None)
             return True
         is_allowed = allow_lower or partition in self.allowed
         if not is_allowed:
-            if self._kept.get(partition) == committed:
+            if self._logged.get(partition) == committed:
                 return False
-            self._kept[partition] = committed
+            self._logged[partition] = committed
         self._log.warning(
             "committed_offset_lowered" if is_allowed else "offset_commit_skipped",
             topic=partition.topic,

@@ -94,7 +94,7 @@ class KafkaOffsets:
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """See ``Offsets``."""
         released = list(partitions)
-        self._guard.reset(released)
+        self._guard.forget(released)
         for partition in released:
             self._committed.pop(partition, None)
             self._topic_ids.pop(partition, None)

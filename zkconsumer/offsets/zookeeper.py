@@ -151,7 +151,7 @@ class ZooKeeperOffsets:
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """See ``Offsets``."""
         released = list(partitions)
-        self._guard.reset(released)
+        self._guard.forget(released)
         for partition in released:
             self._cache.pop(partition, None)
             self._topic_ids.pop(partition, None)
