@@ -177,7 +177,7 @@ def test_commit_before_release_is_executed_before_later_requests(part: Part) -> 
 
 
 @pytest.mark.parametrize("part", [60.0], indirect=True)
-@pytest.mark.parametrize("kind", ["requested", "periodic", "before release"])
+@pytest.mark.parametrize("kind", ["requested", "explicit", "periodic", "before release"])
 def test_reset_is_allowed_before_offsets_are_committed(part: Part, kind: str) -> None:
     part.offsets.allowed.set()
     read: list[int] = []
@@ -189,6 +189,8 @@ def test_reset_is_allowed_before_offsets_are_committed(part: Part, kind: str) ->
     part.resets = [{A}]  # after the first offset was read
     if kind == "requested":
         commit(part.committer, offsets).result(10)
+    elif kind == "explicit":
+        commit(part.committer, {A: 4}, allow_lower=True).result(10)
     elif kind == "periodic":
         part.committer._handler.consumed_offsets = offsets  # type: ignore[method-assign]
         part.committer.commit_after_rebalance()
@@ -197,7 +199,7 @@ def test_reset_is_allowed_before_offsets_are_committed(part: Part, kind: str) ->
         part.committer.commit_released({A: 4})
 
     assert part.offsets.calls == [A, {A: 4}]
-    assert read == ([1, 0] if kind != "before release" else []), "the offsets are read again after a reset"
+    assert read == ([1, 0] if kind in ("requested", "periodic") else []), "the offsets are read again after a reset"
 
 
 def test_switch_keeps_permission_to_lower(part: Part) -> None:

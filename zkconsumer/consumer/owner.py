@@ -11,7 +11,7 @@ from zkconsumer.message import TopicPartition
 class StreamOwner(Protocol):
     """The consumer that owns a stream. The application thread calls the methods; any thread reads ``holds_lease``.
 
-    ``on_position_changed`` and ``holds_lease`` must not block, because locks are held.
+    ``on_position_changed`` and ``holds_lease`` must not block, because the stream holds a lock while it calls them.
     """
 
     @property

@@ -83,8 +83,8 @@ class ConsumerRuntime:
     when the consumer is shut down.
 
     Only the member thread modifies ``_released_offsets``. The application threads add reset partitions to ``_resets``,
-    and the member thread removes them. ``_close_lock`` guards ``_is_closed``. A signal handler
-    may call ``stop``, so it acquires no lock.
+    and the member thread removes them. ``_close_lock`` guards ``_is_closed``. A signal handler may call ``stop``, so it
+    acquires no lock.
 
     Args:
         registration: topics or topic filter that the member registers.

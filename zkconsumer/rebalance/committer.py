@@ -36,6 +36,9 @@ class OffsetCommitter:
     Used by the member thread; another thread may call ``close`` after the member thread has stopped. The broker request
     thread runs all storage operations in order, so it owns ``_storage``.
 
+    Commits are executed in the order in which their offsets are read. Otherwise, an older offset could replace a newer
+    one after a reset.
+
     Args:
         config: consumer configuration.
         membership: owned partitions, and the session in which they are owned.
@@ -100,17 +103,13 @@ class OffsetCommitter:
         if self._periodic_commit is not None and not self._periodic_commit.done():
             return  # the next periodic commit includes these offsets
         consumed: Future[Mapping[TopicPartition, int]] = Future()
-        complete_future(consumed, lambda: self._read(self._handler.consumed_offsets))
+        complete_future(consumed, lambda: self._read_offsets(self._handler.consumed_offsets))
         self._merged.separate()
         self._periodic_commit = self._requests.submit(lambda: self._commit(self._select_owned(consumed.result())))
         self._periodic_commit.add_done_callback(self._log_failure)
 
-    def _read(self, read: Callable[[], Mapping[TopicPartition, int]]) -> Mapping[TopicPartition, int]:
-        """Read the offsets of the next commit, and allow this commit to lower those of reset partitions.
-
-        Commits are executed in the order in which their offsets are read. Otherwise, an older offset could replace a
-        newer one after a reset.
-        """
+    def _read_offsets(self, read: Callable[[], Mapping[TopicPartition, int]]) -> Mapping[TopicPartition, int]:
+        """Read the offsets of the next commit, and allow it to lower the offsets of reset partitions."""
         offsets = read()
         while self._allow_resets():  # some of the offsets may have been read before the reset
             offsets = read()
@@ -162,7 +161,7 @@ class OffsetCommitter:
         Raises:
             OwnershipLostError: the member does not own one of the partitions.
         """
-        wanted = self._read(offsets) if callable(offsets) else offsets
+        wanted = self._read_offsets(offsets if callable(offsets) else lambda: offsets)
         self._check_owned(wanted)
         request = CommitRequest(dict(wanted), result, allow_lower, on_committed)
         self._merged.add(request)

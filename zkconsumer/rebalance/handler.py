@@ -60,7 +60,7 @@ class PartitionHandler(Protocol):
     def take_resets(self) -> Set[TopicPartition]:
         """Return the partitions whose position was reset since the last call; the next commit may lower their offsets.
 
-        Nothing is reset between ``on_partitions_revoked`` and the next ``on_partitions_assigned`` of a partition.
+        No position is reset between ``on_partitions_revoked`` and the next ``on_partitions_assigned`` of a partition.
         """
 
     def fail(self, error: ZkConsumerError) -> None:
