@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,6 @@ FURTHER_CLIENTS = {
 }
 
 SOURCES = (report.OWN_SOURCE, report.SPARKS_SOURCE)
-ALL_SOURCES = (*SOURCES, report.FLOOR)
 
 
 def child(module: str, *arguments: str) -> Any:
@@ -162,21 +162,22 @@ def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict
 
 def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
     """Run ``CASES``, and return the medians and the runs of each case."""
-    sessions = {source: Session(source, "recommended", cluster) for source in ALL_SOURCES}
+    sessions: dict[str, Session | Receiver] = {
+        source: Session(source, "recommended", cluster) for source in (*SOURCES, report.FLOOR)
+    }
+    sessions[LIMIT] = Receiver(cluster)
     results: dict[str, Any] = {}
     for number, (name, options) in enumerate(CASES.items()):
         records, codec = options.get("records", CASE_RECORDS), options.get("codec", "none")
         shape = {key: options[key] for key in ("size", "partitions") if key in options}
         case = {"kind": "whole", "topic": fill(cluster, codec, records, **shape), "records": records}
         case |= {key: options[key] for key in ("columns", "windowed", "peer") if key in options}
-        case |= {"value_size": options.get("size", VALUE_SIZE), "partitions": options.get("partitions", PARTITIONS)}
+        case["value_size"] = options.get("size", VALUE_SIZE)
         runs = alternate(sessions, case, rounds, WARM_UP if not number else 1)
         rates = {
             source: statistics.median(r["records"] / r["triggerExecution"] for r in found)
             for source, found in runs.items()
         }
-        runs[LIMIT] = [read_plain(cluster, LIMIT, case["topic"], records) for _ in range(rounds)]
-        rates[LIMIT] = statistics.median(run["records/s"] for run in runs[LIMIT])
         results[name] = {"records": records, "records/s": rates, "runs": runs}
         print(f"  {name}: {rates}", file=sys.stderr, flush=True)
     for session in sessions.values():
@@ -214,7 +215,7 @@ def batches(cluster: DevCluster) -> dict[str, Any]:
 
 
 def alternate(
-    sessions: dict[str, Session], case: dict[str, Any], runs: int, warm_up: int = 0
+    sessions: Mapping[str, Session | Receiver], case: dict[str, Any], runs: int, warm_up: int = 0
 ) -> dict[str, list[dict[str, float]]]:
     """Run a case in all sessions alternately, and return the figures of ``runs`` runs after ``warm_up`` runs."""
     figures: dict[str, list[dict[str, float]]] = {source: [] for source in sessions}
@@ -253,6 +254,21 @@ class Session:
         """Stop the process."""
         self._process.communicate(timeout=60)
         self._log.close()
+
+
+class Receiver:
+    """Receives the topic of a case without Spark and without decoding it; see ``bench.limit``."""
+
+    def __init__(self, cluster: DevCluster) -> None:
+        self._cluster = cluster
+
+    def run(self, case: dict[str, Any]) -> dict[str, float]:
+        """Receive the topic once; ``triggerExecution`` is the time in seconds, as of the sessions."""
+        found = read_plain(self._cluster, LIMIT, case["topic"], case["records"])
+        return {"records": found["records"], "triggerExecution": found["seconds"]}
+
+    def close(self) -> None:
+        """Do nothing; each run is a process of its own."""
 
 
 def memory(cluster: DevCluster, topic: str, seconds: float, rounds: int) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""A Python data source for Spark that returns ready Arrow batches: the bound of any source written in Python.
+"""A Python data source for Spark that returns ready Arrow batches.
 
-The batches have the schema of zkconsumer's source. Each task creates one batch and returns it repeatedly.
+The batches have the columns of zkconsumer's source that the query selects. There are as many tasks as zkconsumer's
+source has for two cores. Each task creates one batch and returns it repeatedly.
 """
 
 from __future__ import annotations
@@ -23,22 +24,23 @@ COLUMNS = {
     "timestampType": "INT",
 }
 
+TASKS = 2
+
 #: Rows per Arrow batch, limited like those of zkconsumer's source.
 ROWS, BYTES = 65_536, 2 << 20
 
 
 @dataclass
 class Share(InputPartition):  # type: ignore[misc]
-    """The records that one task returns."""
+    """The number of records that one task returns."""
 
-    partition: int
     records: int
 
 
 class FloorSource(DataSource):  # type: ignore[misc]
     """The data source.
 
-    Its options are ``records``, ``partitions``, ``size`` (of a value, in bytes), ``topic`` and ``columns``.
+    Its options are ``records``, ``size`` (of a value, in bytes), ``topic`` and ``columns``.
     """
 
     @classmethod
@@ -47,7 +49,7 @@ class FloorSource(DataSource):  # type: ignore[misc]
         return "floor"
 
     def schema(self) -> Any:
-        """Return the schema of zkconsumer's source."""
+        """Return the schema of the selected columns."""
         return ", ".join(f"{name} {COLUMNS[name]}" for name in self.options["columns"].split(","))
 
     def streamReader(self, schema: Any) -> FloorReader:
@@ -60,7 +62,7 @@ class FloorReader(DataSourceStreamReader):  # type: ignore[misc]
     """Plans one batch with all records."""
 
     def __init__(self, options: Any) -> None:
-        self._records, self._partitions = int(options["records"]), int(options["partitions"])
+        self._records = int(options["records"])
         self._size, self._topic = int(options["size"]), options["topic"]
         self._columns = options["columns"].split(",")
 
@@ -73,13 +75,12 @@ class FloorReader(DataSourceStreamReader):  # type: ignore[misc]
         return {"end": 1}
 
     def partitions(self, start: Any, end: Any) -> list[Share]:
-        """Divide the records among the partitions."""
+        """Divide the records among the tasks."""
         del start, end
-        counts = [len(range(number, self._records, self._partitions)) for number in range(self._partitions)]
-        return [Share(number, count) for number, count in enumerate(counts)]
+        return [Share(len(range(number, self._records, TASKS))) for number in range(TASKS)]
 
     def read(self, partition: Share) -> Iterator[Any]:
-        """Return the same batch until all records of the partition were returned."""
+        """Return the same batch until all records of the task were returned."""
         import pyarrow as pa
 
         rows = max(1, min(ROWS, BYTES // self._size, partition.records))
@@ -89,7 +90,7 @@ class FloorReader(DataSourceStreamReader):  # type: ignore[misc]
                 pa.nulls(rows, pa.binary()),
                 pa.array([b"0" * self._size] * rows, pa.binary()),
                 pa.array([self._topic] * rows, pa.string()),
-                pa.array([partition.partition] * rows, pa.int32()),
+                pa.array([0] * rows, pa.int32()),
                 pa.array(range(rows), pa.int64()),
                 pa.array([now] * rows, pa.timestamp("us", tz="UTC")),
                 pa.array([0] * rows, pa.int32()),

@@ -2,7 +2,7 @@
 
 It is a client of ``bench.plain``. One thread per broker fetches all partitions that the broker leads, with one request
 at a time, and receives each response into the same buffer. Of the records, it reads only the batch headers, to find
-the offset of the next request.
+the offset of the next request. The measurement starts before the first request.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import struct
 import threading
 from collections.abc import Iterator
 
-from kafka import KafkaConsumer
-
 from bench.clock import Clock
-from bench.topics import FETCH_BYTES
+from bench.plain import FETCH_BYTES
 from zkconsumer.fetcher.native import native
 
 _FETCH, _VERSION, _CLIENT = 1, 4, b"bench"
@@ -95,6 +93,8 @@ class BrokerReader:
 
 def find_leaders(brokers: str, topic: str) -> dict[tuple[str, int], list[int]]:
     """Return the partitions of the topic by the address of their leader."""
+    from kafka import KafkaConsumer
+
     consumer = KafkaConsumer(bootstrap_servers=brokers.split(","))
     try:
         consumer.partitions_for_topic(topic)
@@ -127,6 +127,7 @@ def run(brokers: str, topic: str, records: int) -> dict[str, float]:
 
     readers = [BrokerReader(address, topic, numbers) for address, numbers in find_leaders(brokers, topic).items()]
     threads = [threading.Thread(target=read, args=(reader,), daemon=True) for reader in readers]
+    clock.start()
     for thread in threads:
         thread.start()
     done.wait()

@@ -20,7 +20,8 @@ from typing import Any
 
 import psutil
 
-from bench.topics import FETCH_BYTES, PARTITIONS
+from bench.plain import FETCH_BYTES
+from bench.topics import PARTITIONS
 from zkconsumer import ConsumerConfig, ZookeeperConsumerConnector, create_consumer
 
 CHUNKS = 2

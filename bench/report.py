@@ -69,7 +69,7 @@ def to_json(value: Any, levels: int = 2, indent: str = "") -> str:
 
 def grid(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Return a reStructuredText table without the columns in which all cells are empty."""
-    columns = [(title, *cells) for title, *cells in zip(header, *rows, strict=True) if any(cells)]
+    columns = [(title, *cells) for title, *cells in zip(header, *rows, strict=True) if any(cells) or not rows]
     widths = [max(map(len, column)) for column in columns]
     line = "  ".join("=" * width for width in widths)
     text = [
@@ -140,7 +140,7 @@ def _cases_table(cases: dict[str, Any]) -> str:
 
 
 def _bound(rates: dict[str, float]) -> float | None:
-    """Return the rate of a source that receives at the limit and then passes the batches to Spark at the floor."""
+    """Return the rate of a source that receives at the limit and passes to Spark at the floor, on shared cores."""
     return 1 / (1 / rates[FLOOR] + 1 / rates[LIMIT]) if FLOOR in rates else None
 
 
@@ -180,7 +180,7 @@ def _batch_title(key: str) -> str:
 
 def _plain_table(results: list[dict[str, Any]]) -> str:
     rates = {(row["who"], row["topic"]): row["records/s"] for row in results}
-    header = "plain consumer", "topic", "M records/s", "least to most", "CPU s per M records", "peak MB"
+    header = "plain consumer", "topic", "M records/s", "range", "CPU s per M records", "peak MB"
     clients = grid(header, [_plain_row(row) for row in results])
     comparisons: list[tuple[str, ...]] = []
     for topic in dict.fromkeys(topic for _, topic in rates):
@@ -191,7 +191,7 @@ def _plain_table(results: list[dict[str, Any]]) -> str:
 
 
 def _plain_row(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return the row of a client. CPU time and memory are not known of a JVM, and of results before 2026-11-29."""
+    """Return the row of a client; CPU time and memory are unknown for the JVM, and in older results."""
     rates = [run["records/s"] for run in row["runs"]]
     cpu = memory = ""
     if all("cpu seconds" in run for run in row["runs"]):
@@ -250,6 +250,6 @@ def plot(results: dict[str, Any]) -> None:
     axes.barh(range(len(bars)), [value / 1e6 for _, value in bars], color=colors)
     axes.set_yticks(range(len(bars)), [label for label, _ in bars], fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlabel("million records of 100 bytes per second, median")
+    axes.set_xlabel("million records per second, median")
     figure.savefig(FOLDER / "results.png", dpi=110)
     plt.close(figure)

@@ -8,8 +8,8 @@ such processes, because JIT optimizations for one source would slow down the oth
 A case has a ``kind`` and a ``topic``:
 
 - ``whole``: reads all ``records`` in one batch and writes them to ``noop``; with ``windowed``, counts them per minute.
-  ``columns`` selects columns, and ``peer`` contains options for Spark's own source. The floor has no topic; it returns
-  records in ``partitions`` partitions, with values of ``value_size`` bytes.
+  ``columns`` selects columns, and ``peer`` contains options for Spark's own source. The floor does not read the topic;
+  its values have ``value_size`` bytes.
 - ``batches``: runs ``count`` batches of ``size`` records.
 - ``latency``: reads a topic for ``seconds`` while records are produced, and measures the time from a record's timestamp
   until its batch has been processed.
@@ -27,7 +27,7 @@ import uuid
 from collections import Counter
 from typing import Any
 
-from bench.topics import FETCH_BYTES
+from bench.plain import FETCH_BYTES
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
@@ -93,13 +93,13 @@ def kafka_stream(spark: Any, servers: Servers, case: Case) -> Any:
 
 
 def floor_stream(spark: Any, servers: Servers, case: Case) -> Any:
-    """Return a stream of ready Arrow batches with as many records and partitions as the topic has."""
+    """Return a stream of ready Arrow batches with as many records as the topic has."""
     from bench.floor import COLUMNS, FloorSource
 
     del servers
     spark.dataSource.register(FloorSource)
     reader = spark.readStream.format("floor").option("topic", case["topic"]).option("records", str(case["records"]))
-    reader = reader.option("size", str(case["value_size"])).option("partitions", str(case["partitions"]))
+    reader = reader.option("size", str(case["value_size"]))
     return reader.option("columns", case.get("columns", ",".join(COLUMNS))).load()
 
 

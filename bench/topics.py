@@ -14,10 +14,7 @@ RECORDS = 5_000_000
 PARTITIONS = 8
 VALUE_SIZE = 100
 
-#: Maximum fetch size per partition, in bytes; the same for all clients.
-FETCH_BYTES = 1 << 20
-
-#: Records per batch: about as many as fit into the Java producer's default batch size, 16 KiB.
+#: Records of 100 bytes per batch: about as many as fit into the Java producer's default batch size, 16 KiB.
 PER_BATCH = 140
 
 CODECS = ("none", "lz4")
