@@ -6,7 +6,7 @@ import contextlib
 import gc
 import random
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -76,28 +76,73 @@ def test_finalizer_can_remove_entries_that_are_being_returned(call: str) -> None
         assert found is None or found[0] in (b"key 0" + b"x" * 50, b"key 1" + b"x" * 50)
 
 
+class _Source:
+    topic = "in"
+
+
+class _Changes:
+    """Compiled entries in which each key is changed by a record with the same number."""
+
+    def __init__(self) -> None:
+        conversions, self.state, self.source = Conversions(bytes, bytes, bytes, (1, 1, 1)), loop.RunState(), _Source()
+        self.entries: Any = loop.CacheEntries(
+            loop.RecordCache(10**9), self.state, conversions, lambda _: None, lambda: None
+        )
+
+    def put(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self.state.source = self.source
+            self.state.record = loop.Record(None, None, number, [("h", b"x")])
+            self.entries.put_raw(b"key %d" % number, b"value")
+        self.state.source = self.state.record = None
+
+
+def _describe(changes: Any) -> list[tuple[Any, ...]]:
+    return [(change.key, change.timestamp, list(change.headers)) for change in changes]
+
+
 def test_failed_allocation_loses_no_change() -> None:
     capi = pytest.importorskip("_testcapi")
-    conversions = Conversions(bytes, bytes, bytes, (1, 1, 1))
     for number in range(1_000):
-        entries: Any = loop.CacheEntries(
-            loop.RecordCache(10**9), loop.RunState(), conversions, lambda _: None, lambda: None
-        )
-        keys = [b"key %d" % key for key in range(20)]
-        for key in keys:
-            entries.put_raw(key, b"value")
-        changes = None
+        changed = _Changes()
+        changed.put(range(20))
+        changes: Any = None
+        order = [*range(20)]
         capi.set_nomemory(number, number + 1)
         try:
-            changes = entries.take_dirty()
+            changes = changed.entries.take_dirty()
         except MemoryError:
-            pass
+            assert changed.entries.is_dirty
         finally:
             capi.remove_mem_hooks()
-        if changes is not None:
+        is_complete = changes is not None
+        if not is_complete:
+            changed.put([0])  # the entry moves to the end
+            changes, order = changed.entries.take_dirty(), [*range(1, 20), 0]
+        assert _describe(changes) == [(b"key %d" % key, key, [("h", b"x")]) for key in order]
+        assert all(change.source is changed.source for change in changes)
+        assert not changed.entries.is_dirty
+        if is_complete:
             break
-        assert [change.key for change in entries.take_dirty()] == keys
     assert 20 < number < 999
+
+
+def test_entries_keep_no_source_of_taken_changes() -> None:
+    changed = _Changes()
+    changed.put(range(3))
+    source = weakref.ref(changed.source)
+
+    assert len(changed.entries.take_dirty()) == len(changed.entries) == 3
+    del changed.source
+
+    assert source() is None
+
+
+def test_entries_change_again_after_take_dirty() -> None:
+    changed = _Changes()
+    for numbers, order in (([0, 1, 2], [0, 1, 2]), ([1], [1]), ([], []), ([2, 0], [2, 0]), ([3, 1, 3], [1, 3])):
+        changed.put(numbers)
+        assert [change.timestamp for change in changed.entries.take_dirty()] == order
 
 
 @contextlib.contextmanager

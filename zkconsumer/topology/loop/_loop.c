@@ -1650,28 +1650,38 @@ static PyObject *change_of(const Node *node) {
     return (PyObject *)self;
 }
 
-static void forget_change(Entries *self, Node *node) {
-    unlink_dirty(self, node);
-    PyObject *source = node->source, *headers = node->headers;
-    node->source = node->headers = NULL;
-    Py_XDECREF(source);
-    Py_XDECREF(headers);
+/* Restores the changes that a failed take_dirty() took from the first dirty entries. */
+static void restore_changes(Entries *self, PyObject *changes) {
+    Node *node = self->first_dirty;
+    for (Py_ssize_t i = 0; i < PyList_Size(changes); i++, node = node->after) {
+        Node *change = (Node *)PyList_GetItem(changes, i);
+        node->source = Py_XNewRef(change->source);
+        node->headers = Py_XNewRef(change->headers);
+        node->is_dirty = 1;
+    }
 }
 
+/* Each entry is visited once, because most entries are not in the CPU's cache. The entries stay linked until all changes are
+ * copied, so that a failed allocation loses none. The copies own the sources and headers, so no finalizer runs in the loop. */
 static PyObject *entries_take_dirty(PyObject *object, PyObject *Py_UNUSED(unused)) {
     Entries *self = (Entries *)object;
     PyObject *found = PyList_New(0);
-    for (Node *node = self->first_dirty; found != NULL && node != NULL; node = node->after) {
+    if (found == NULL) return NULL;
+    for (Node *node = self->first_dirty; node != NULL; node = node->after) {
         PyObject *change = change_of(node);
-        if (change == NULL || PyList_Append(found, change) < 0) Py_CLEAR(found);
+        int failed = change == NULL || PyList_Append(found, change) < 0;
         Py_XDECREF(change);
+        if (failed) {
+            restore_changes(self, found);
+            Py_DECREF(found);
+            return NULL;
+        }
+        Py_CLEAR(node->source);
+        Py_CLEAR(node->headers);
+        node->is_dirty = 0;
     }
-    /* All changes are copied before any is forgotten, so that a failed allocation loses none. `found` owns their sources
-     * and headers, so no finalizer runs in this loop. */
-    while (found != NULL && self->first_dirty != NULL) forget_change(self, self->first_dirty);
-    PyObject *source = self->last_source;
-    self->last_source = NULL;
-    Py_XDECREF(source);
+    self->first_dirty = self->last_dirty = NULL;
+    Py_CLEAR(self->last_source);
     return found;
 }
 
