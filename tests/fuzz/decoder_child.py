@@ -38,7 +38,7 @@ FIELDS = {
     ),
 }
 CONTROL, LOG_APPEND, CODEC_MASK = 0x20, 0x08, 0x07
-STATE_SIZE = 72
+STATE_SIZE = 80
 
 
 class Fuzzer:

@@ -337,7 +337,7 @@ typedef struct { /* a column of binary values */
 
 typedef struct { /* copied from and to the caller's state array */
     int64_t row, key_bytes, value_bytes, key_nulls, value_nulls, headers, header_key_bytes, header_value_bytes,
-        header_lists_null;
+        header_lists_null, timestamps_clamped;
 } State;
 
 typedef struct {
@@ -377,7 +377,10 @@ static int put_record(Columns *c, int64_t offset, int64_t timestamp, int timesta
     if (row >= c->rows_room) return 0;
     c->offset[row] = offset;
     int64_t scaled;
-    if (__builtin_mul_overflow(timestamp, c->timestamp_scale, &scaled)) scaled = timestamp < 0 ? INT64_MIN : INT64_MAX;
+    if (__builtin_mul_overflow(timestamp, c->timestamp_scale, &scaled)) {
+        scaled = timestamp < 0 ? INT64_MIN : INT64_MAX;
+        c->at.timestamps_clamped++;
+    }
     c->timestamp[row] = scaled;
     c->timestamp_type[row] = timestamp_type;
     if (!put_bytes(&c->key, &c->at.key_bytes, &c->at.key_nulls, row, key, key_size)) return 0;
@@ -574,6 +577,7 @@ static PyObject *decode(PyObject *Py_UNUSED(module), PyObject *args) {
     if (s->row < 0 || s->key_bytes < 0 || s->value_bytes < 0 || s->headers < 0 || s->header_key_bytes < 0 ||
         s->header_value_bytes < 0 || s->key_nulls < 0 || s->key_nulls > s->row || s->value_nulls < 0 ||
         s->value_nulls > s->row || s->header_lists_null < 0 || s->header_lists_null > s->row ||
+        s->timestamps_clamped < 0 || s->timestamps_clamped > s->row ||
         (size_t)s->key_bytes > c.key.room || (size_t)s->value_bytes > c.value.room ||
         (has_headers && ((size_t)s->header_key_bytes > c.header_key.room ||
                          (size_t)s->header_value_bytes > c.header_value.room))) {

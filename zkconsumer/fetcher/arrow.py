@@ -70,7 +70,8 @@ class ArrowReader:
         """
         for block in ChunkReader(chunk, **self._options).read_blocks(_MICROSECONDS_PER_MILLISECOND):
             batch = self._build_batch(block)
-            _log_clamped(chunk.partition, batch)
+            if count := block.counts["timestamps_clamped"]:
+                _log_clamped(chunk.partition, batch, count)
             yield batch, block.next_offset
 
     def _build_batch(self, block: DecodedRows) -> Any:
@@ -92,11 +93,9 @@ class ArrowReader:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _log_clamped(partition: TopicPartition, batch: Any) -> None:
-    clamped = find_clamped(batch)
-    if clamped is not None:
-        offset = batch.column(_OFFSET).filter(clamped)[0].as_py()
-        log_limited(("timestamps_clamped", partition), partial(_log_event, partition, offset), clamped.true_count)
+def _log_clamped(partition: TopicPartition, batch: Any, count: int) -> None:
+    offset = batch.column(_OFFSET).filter(find_clamped(batch))[0].as_py()
+    log_limited(("timestamps_clamped", partition), partial(_log_event, partition, offset), count)
 
 
 def _log_event(partition: TopicPartition, offset: int, records: int) -> None:

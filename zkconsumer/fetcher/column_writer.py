@@ -6,7 +6,7 @@ The buffers are little-endian. Those in ``columns`` and ``headers`` need not be 
   validity bits, data;
 - ``headers``: list offsets i32 (rows + 1), list validity bits, then for header keys and for header values: offsets
   i32 (headers + 1), validity bits, data;
-- ``state``: nine i64 counters, see ``STATE``, which are kept between calls.
+- ``state``: ten i64 counters, see ``STATE``, which are kept between calls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from zkconsumer.fetcher.record_format import MalformedError
 
-#: Counters in ``state``: numbers of rows, headers, bytes and nulls written so far.
+#: Counters in ``state``: numbers of rows, headers, bytes, nulls and clamped timestamps written so far.
 STATE = (
     "rows",
     "key_bytes",
@@ -26,6 +26,7 @@ STATE = (
     "header_key_bytes",
     "header_value_bytes",
     "header_lists_null",
+    "timestamps_clamped",
 )
 
 

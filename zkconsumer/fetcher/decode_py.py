@@ -180,8 +180,10 @@ class _EntryAppender:
             self._writer.end_headers(0)
 
     def _put(self, offset: int, timestamp: int, kind: int, key: memoryview | None, value: memoryview | None) -> None:
-        scaled = max(_I64_MIN, min(_I64_MAX, timestamp * self._timestamp_scale))
-        self._writer.put(offset, scaled, kind, key, value)
+        scaled = timestamp * self._timestamp_scale
+        clamped = max(_I64_MIN, min(_I64_MAX, scaled))
+        self._writer.put(offset, clamped, kind, key, value)
+        self._writer.counters["timestamps_clamped"] += clamped != scaled
 
 
 # ---- measure ----

@@ -6,6 +6,9 @@ import pytest
 from helpers import batches
 from helpers.batches import LZ4, NONE, Record
 
+from zkconsumer.errors import CorruptRecordError
+from zkconsumer.fetcher.decode import ChunkReader
+
 from .chunks import I64_MAX, I64_MIN, chunk_of, every_codec, read, read_arrow, with_length
 
 
@@ -42,6 +45,30 @@ def test_timestamps_are_clamped_microseconds(magic: int, milliseconds: int, micr
     data = batches.entry(magic, [Record(0, 5), Record(1, milliseconds)])
     assert [row.timestamp for row in read(data).rows] == [5, milliseconds]
     assert [row.timestamp for row in read_arrow(data).rows] == [5000, microseconds]
+
+
+@pytest.mark.usefixtures("twin")
+@pytest.mark.parametrize("magic", [1, 2])
+def test_clamped_timestamps_are_counted(magic: int) -> None:
+    times = [5, I64_MAX // 1000, I64_MAX // 1000 + 1, -(I64_MAX // 1000) - 1, I64_MAX, I64_MIN]
+    chunk = chunk_of(batches.entry(magic, [Record(offset, time) for offset, time in enumerate(times)]))
+
+    for scale, clamped in ((1, 0), (1000, 4)):
+        [block] = ChunkReader(chunk, headers=False).read_blocks(scale)
+        assert (block.rows, block.counts["timestamps_clamped"]) == (6, clamped)
+
+
+@pytest.mark.usefixtures("twin")
+def test_clamped_timestamps_of_corrupt_batch_are_not_counted() -> None:
+    whole = batches.batch([Record(0, I64_MAX)])
+    cut = batches.batch(
+        [Record(1, I64_MAX), Record(2, I64_MAX)], base_offset=1, payload=with_length(b"\x00" * 5) + b"\x00" * 10
+    )
+    blocks = ChunkReader(chunk_of(whole + cut), headers=False).read_blocks(1000)
+
+    assert next(blocks).counts["timestamps_clamped"] == 1
+    with pytest.raises(CorruptRecordError, match="corrupt record"):
+        next(blocks)
 
 
 @pytest.mark.usefixtures("twin")
