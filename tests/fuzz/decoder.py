@@ -29,6 +29,7 @@ CHECKS = {
         "(!BROKEN && (size_t)(value < 0 ? 0 : value) != e.size - at)",
     ),
     "varint": ("i < max_bytes && p < end", "i < max_bytes && (BROKEN || p < end)"),
+    "short-varint": ("end - p < 2 ||", "(!BROKEN && end - p < 2) ||"),
     "sized": ("*n > end - p", "(!BROKEN && *n > end - p)"),
     "record-length": ("length > end - p", "(!BROKEN && length > end - p)"),
     "row-room": ("row >= c->rows_room", "!BROKEN && row >= c->rows_room"),
