@@ -116,7 +116,7 @@ class PartitionGroup:
             self.deadlines.clear()
             self.is_enforced = False
             return True
-        has_records = has_empty = False
+        has_records = False
         for partition, queue in self.queues.items():
             if len(queue):
                 self.deadlines.pop(partition, None)
@@ -126,10 +126,8 @@ class PartitionGroup:
                 return self._is_too_full()
             elif now_ms < self.deadlines.setdefault(partition, now_ms + self._max_idle_ms):
                 return self._is_too_full()
-            else:
-                has_empty = True
-        self.is_enforced = has_records and has_empty
-        return has_records or not has_empty
+        self.is_enforced = has_records  # a partition is empty here, because otherwise the method returned above
+        return has_records
 
     def _is_too_full(self) -> bool:
         """Return whether too many records are queued. If so, the excess records must be processed."""
