@@ -124,9 +124,10 @@ def test_calls_fail_after_close(mailbox: Mailbox) -> None:
     pending = mailbox.submit(lambda: None)
     mailbox.close()
 
-    for call in (pending, mailbox.submit(lambda: None)):
-        with pytest.raises(ClosedError, match="has been shut down"):
-            call.result(0)
+    with pytest.raises(ClosedError, match="has been shut down"):
+        pending.result(0)
+    with pytest.raises(ClosedError, match="has been shut down"):
+        mailbox.submit(lambda: None).result(0)
     assert mailbox.is_stopping
 
 

@@ -306,8 +306,10 @@ def test_failure_is_raised_once(stream: StreamQueue) -> None:
     assert taken(stream).fetch_offset == 0
 
 
-def test_failure_reaches_waiting_stream(stream: StreamQueue) -> None:
+def test_failure_wakes_waiting_stream(stream: StreamQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zkconsumer.fetcher.queues.WAKE_INTERVAL_S", 600.0)
     waiting = in_thread(lambda: stream.take(None))
+    wait_for(lambda: sys._current_frames()[waiting.ident or 0].f_code is WakeUp.wait.__code__)
 
     stream.fail(RuntimeError("now"))
 

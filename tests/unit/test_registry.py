@@ -441,6 +441,7 @@ def test_remedy_for_missing_listener_names_valid_protocols(endpoints: list[str],
         b'{"version":1,"host":"h","port":1e999}',
         b'{"version":1,"host":"h","port":9092.5}',
         b'{"version":1,"host":"h","port":99999}',
+        b'{"version":1,"host":"h","port":-2}',
         b'{"version":1,"host":"h\\u001b[31m","port":9092}',
         b'{"version":-1,"host":"h","port":9092}',
         b'{"version":4,"endpoints":["PLAINTEXT://h:1"],"listener_security_protocol_map":["a"]}',
@@ -452,6 +453,12 @@ def test_invalid_broker_znode_names_path_and_content(data: bytes) -> None:
 
     assert "/brokers/ids/7" in str(raised.value) or "broker 7" in str(raised.value)
     assert repr(data) in str(raised.value)
+
+
+def test_host_may_have_255_characters() -> None:
+    assert registry.parse_broker("7", broker(version=1, host="h" * 255, port=1), "PLAINTEXT").host == "h" * 255
+    with pytest.raises(ZkConsumerError, match="does not contain a valid broker registration"):
+        registry.parse_broker("7", broker(version=1, host="h" * 256, port=1), "PLAINTEXT")
 
 
 @pytest.mark.parametrize("node", ["x", "-1", "٢", "99999999999", "\x1b[31m"])

@@ -68,6 +68,12 @@ def test_wait_ends_with_lease(watch: SessionWatch, session: Any) -> None:
     watch.wait(0)
 
 
+def test_wait_ends_before_lease(watch: SessionWatch) -> None:
+    started = time.monotonic()
+    watch.wait(0.05)
+    assert time.monotonic() - started < 10
+
+
 def test_calls_wake_the_member(watch: SessionWatch) -> None:
     watch.wake()
     started = time.monotonic()

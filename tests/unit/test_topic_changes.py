@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from typing import Any, cast
@@ -14,7 +15,7 @@ from zkconsumer.metadata.base import FoundTopics
 from zkconsumer.metadata.bootstrap import BootstrapCluster
 from zkconsumer.metadata.zookeeper import ZooKeeperCluster
 from zkconsumer.spark.planning.topic_ids import TopicIds
-from zkconsumer.spark.planning.topic_states import TopicStates
+from zkconsumer.spark.planning.topic_states import GRACE_S, TopicStates
 
 
 class Brokers(BootstrapCluster):
@@ -104,6 +105,36 @@ def test_ids_without_common_part_are_equal(passing: list[float]) -> None:
     brokers.ids |= {"b": "id-9"}
     assert known.check("ab") == (set(), {}, set())
     assert known.states.ids == {"a": "id-1", "b": "id-9"}
+
+
+def test_find_replaced_returns_deleted_unknown_and_recreated() -> None:
+    states = TopicStates({"a": "id-1", "b": "id-2", "c": "id-3"}, ["c"])
+    states.update(["a", "b", "c", "d"], {}, {"d": False}, 0)
+
+    assert states.find_replaced({"a": "id-1", "b": "id-2"}) == {"c"}
+    assert states.find_replaced({"a": "id-1", "b": "id-9"}) == {"b", "c"}
+    assert states.find_replaced({"d": "id-4", "e": "id-5"}) == {"c", "d", "e"}
+
+
+def test_unwanted_topic_restarts_grace_period() -> None:
+    states = TopicStates({"a": "id-1"}, [])
+    states.update(["a"], {}, {"a": True}, 0)
+    states.update([], {}, {}, 1)
+
+    assert states.update(["a"], {}, {"a": True}, 1000).deleted == set()
+    assert states.update(["a"], {}, {"a": True}, 1000 + GRACE_S).deleted == set()
+    assert states.update(["a"], {}, {"a": True}, 1000.1 + GRACE_S).deleted == {"a"}
+
+
+def test_deleted_topics_keep_deletion_order() -> None:
+    names = [f"topic-{number}" for number in range(20)]
+    random.Random(1).shuffle(names)
+    states = TopicStates(dict.fromkeys(names, "id-1"), [])
+    for number, name in enumerate(names):
+        for now in (100 * number, 100 * number + 50):
+            states.update(names, {}, {name: True}, now)
+
+    assert states.deleted == names
 
 
 def test_failed_lookup_is_repeated(passing: list[float]) -> None:

@@ -219,9 +219,10 @@ def test_syntax_error_of_expression_is_named(text: str, error: str) -> None:
         ("a" * 65_536, "a" * 65_537),
         ("a{10000}", "a{10001}"),
         ("a{9999}b{0}", "a{9999}bc{0}"),
+        ("(ab){2500}", "(ab){2501}"),
         ("(" * 50 + "a" + ")" * 50, "(" * 51 + "a" + ")" * 51),
     ],
-    ids=["length", "repetitions", "no repetition", "depth"],
+    ids=["length", "repetitions", "no repetition", "repeated group", "depth"],
 )
 def test_largest_expressions_are_accepted(accepted: str, rejected: str) -> None:
     Whitelist(accepted)

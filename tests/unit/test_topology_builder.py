@@ -118,6 +118,9 @@ def test_largest_topic_decides_number_of_tasks() -> None:
     assert subtopology.task_count == 3
     assert partitions_of(subtopology, 1) == {TopicPartition("left", 1), TopicPartition("right", 1)}
     assert partitions_of(subtopology, 2) == {TopicPartition("right", 2)}
+    assert topology.subtopology(0, {"left": 2}).task_count == 2
+    assert topology.resolve({}).subtopologies[0].task_count == 0
+    assert Topology().add_source("all", pattern="x-.*").resolve({}).subtopologies[0].task_count == 0
 
 
 def partitions_of(subtopology: Subtopology, number: int) -> Set[TopicPartition]:

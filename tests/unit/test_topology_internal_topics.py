@@ -143,6 +143,18 @@ def test_copartitioned_internal_topics_have_as_many_partitions_as_largest() -> N
     assert topology.resolve({"a": 2, "b": 5}).internal_topics == {"a-again": 5, "b-again": 5}
 
 
+def test_separate_joins_have_their_own_number_of_partitions() -> None:
+    topology = Topology()
+    for left, right in ("ab", "cd", "ef"):
+        topology.add_source(left, left).add_sink(f"{left}-sink", f"{left}-again", left)
+        topology.add_internal_topic(f"{left}-again").add_source(f"{left}-again", f"{left}-again")
+        topology.add_source(right, right).add_processor(f"join-{left}", KeyByCustomer, f"{left}-again", right)
+        topology.copartition(f"{left}-again", right)
+
+    counts = {"a": 1, "b": 2, "c": 1, "d": 3, "e": 1, "f": 4}
+    assert topology.resolve(counts).internal_topics == {"a-again": 2, "c-again": 3, "e-again": 4}
+
+
 def test_copartitioned_topics_that_disagree_are_rejected() -> None:
     counts = {"orders": 4, "customers": 4, "rates": 6}
     resolved = joining().resolve(counts)

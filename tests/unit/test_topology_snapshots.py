@@ -252,6 +252,22 @@ def test_output_is_read_as_arrow() -> None:
     assert len(owner.task.take_output()) == 0
 
 
+def test_sequence_counts_output_of_all_owners() -> None:
+    owner = Owner(Topology().add_source("src", "in").add_sink("out", "out", "src"))
+    owner.add((1, "a"), (2, "b"))
+    assert (owner.run(), owner.task.sequence) == (2, 2)
+    owner.add((3, "c"))
+    owner.task.run()
+    assert owner.task.sequence == 2, "the output was not taken"
+    snapshot = owner.task.snapshot()
+    assert len(owner.task.take_output()) == 1
+
+    assert owner.task.snapshot() == snapshot
+    continued = owner.continue_from(snapshot)
+    continued.initialize()
+    assert continued.sequence == owner.task.sequence == 3
+
+
 # ---- rejected snapshots --------------------------------------------------------------------------------------
 
 

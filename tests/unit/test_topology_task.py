@@ -154,6 +154,50 @@ def test_task_idles_for_empty_partition() -> None:
     assert setup.task.run() == 1, "the other partition is empty again"
 
 
+def test_records_beside_an_empty_partition_are_counted() -> None:
+    setup = Setup(config=ApplicationConfig(max_task_idle_ms=0))
+    for _ in range(2):
+        setup.add("a", [1, 3])
+        setup.add("b", [2])
+        setup.task.update_lags()
+        assert setup.task.run(3) == 3
+
+    assert setup.task.metrics["enforced"] == 2, "the last record of each round"
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "processed"),
+    [
+        ({0: ("a", 1), 5: ("b", 0)}, {5: 1, 15: 1}),
+        ({0: ("a", 1), 11: ("b", 2), 22: ("a", 3)}, {10: 1, 20: 1, 30: 1}),
+    ],
+    ids=["both have records", "one after the other"],
+)
+def test_idle_time_starts_again_after_records(arrivals: dict[int, tuple[str, int]], processed: dict[int, int]) -> None:
+    setup = Setup(config=ApplicationConfig(max_task_idle_ms=10))
+    found = {}
+    for setup.now_ms in range(40):
+        if setup.now_ms in arrivals:
+            topic, timestamp = arrivals[setup.now_ms]
+            setup.add(topic, [timestamp])
+        setup.task.update_lags()
+        found[setup.now_ms] = setup.task.run()
+
+    assert {now: count for now, count in found.items() if count} == processed
+
+
+def test_size_of_queue_is_that_of_unprocessed_records() -> None:
+    setup = Setup(config=ApplicationConfig(max_task_idle_ms=-1))
+    records = [SourceRecord("a", 0, number, number, b"k", b"v" * number) for number in range(10)]
+    setup.task.add_records(TopicPartition("a", 0), records)
+    queue = setup.task._group.queues[TopicPartition("a", 0)]
+    sizes = [queue.size_bytes]
+    while setup.task.run(2):
+        sizes.append(queue.size_bytes)
+
+    assert sizes == [sum(1 + number for number in range(first, 10)) for first in (0, 2, 4, 6, 8, 10)]
+
+
 def test_partitions_of_one_bucket_are_waited_for_in_the_order_of_kafka_streams() -> None:
     # Source: Kafka 3.9 TopologyTestDriver; the last two share a bucket of its hash table
     topology = Topology()
@@ -196,8 +240,19 @@ def test_punctuation_after_gap_is_one_and_keeps_alignment() -> None:
         called: list[int] = []
         queue.add(Schedule(ScheduleKey("p", "init", 0), start, 100, called.append))
         for now_ms in times:
-            queue.punctuate(now_ms, lambda schedule, now_ms=now_ms: schedule.punctuator(now_ms))  # type: ignore[misc]
+            before = len(called)
+            was_due = queue.punctuate(now_ms, lambda schedule, now_ms=now_ms: schedule.punctuator(now_ms))  # type: ignore[misc]
+            assert was_due is (len(called) > before)
         assert called == expected
+
+
+def test_schedule_is_known_while_its_punctuator_is_called() -> None:
+    queue, seen = PunctuationQueue(), list[int]()
+    added = Schedule(ScheduleKey("p", "init", 0), 0, 100, lambda _now: seen.append(len(queue.schedules)))
+    queue.add(added)
+    queue.punctuate(100, lambda schedule, now_ms: schedule.punctuator(now_ms))
+
+    assert (seen, queue.schedules) == ([1], [added])
 
 
 def schedule(interval: int, kind: PunctuationType, call: Punctuator) -> Callable[[ProcessorContext], object]:
