@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 #: Seconds between two updates of a meter's moving average.
@@ -226,3 +227,25 @@ class Metrics:
                 metric = self._metrics[name] = kind()
         assert isinstance(metric, kind)
         return metric
+
+
+class TopicMeters:
+    """Meters of one metric: one for all topics, and one per topic. They are created on first use. Thread-safe.
+
+    Args:
+        metrics: registry of the meters.
+        metric: declaration of the meters.
+        tags: tags that all meters have, in addition to ``topic``.
+    """
+
+    def __init__(self, metrics: Metrics, metric: Metric, **tags: object) -> None:
+        self._create = partial(metrics.meter, metric, **tags)
+        self._meters: dict[str, tuple[Meter, Meter]] = {}
+
+    def mark(self, topic: str, count: int) -> None:
+        """Record ``count`` events of a topic."""
+        meters = self._meters.get(topic)
+        if meters is None:
+            meters = self._meters[topic] = self._create(), self._create(topic=topic)
+        for meter in meters:
+            meter.mark(count)

@@ -14,7 +14,7 @@ from zkconsumer.fetcher.manager import ConsumerFetcherManager
 from zkconsumer.fetcher.queues import StreamQueue
 from zkconsumer.health import HealthState
 from zkconsumer.message import TopicPartition
-from zkconsumer.metrics import Kind, Metric, MetricName, Metrics, declare
+from zkconsumer.metrics import Kind, MetricName, Metrics, TopicMeters, declare
 from zkconsumer.rebalance.member import GroupMember
 
 _CONNECTOR = "kafka.consumer", "ZookeeperConsumerConnector"
@@ -83,7 +83,8 @@ class ConsumerMetrics:
         health: Callable[[], HealthState],
     ) -> None:
         self._config = config
-        self._metrics = metrics
+        self._messages = TopicMeters(metrics, _MESSAGES, clientId=config.client_id)
+        self._skipped = TopicMeters(metrics, _SKIPPED, clientId=config.client_id)
         self._member = member
         self._fetchers = fetchers
         self._queues = queues
@@ -92,15 +93,11 @@ class ConsumerMetrics:
 
     def count_consumed(self, partition: TopicPartition, messages: int) -> None:
         """Count messages consumed by the application."""
-        self._mark(_MESSAGES, partition, messages)
+        self._messages.mark(partition.topic, messages)
 
     def count_skipped(self, partition: TopicPartition, offsets: int) -> None:
         """Count the offsets in skipped corrupt batches."""
-        self._mark(_SKIPPED, partition, offsets)
-
-    def _mark(self, metric: Metric, partition: TopicPartition, count: int) -> None:
-        for tags in ({}, {"topic": partition.topic}):
-            self._metrics.meter(metric, clientId=self._config.client_id, **tags).mark(count)
+        self._skipped.mark(partition.topic, offsets)
 
     def _read_gauges(self) -> Iterator[tuple[MetricName, float]]:
         client = {"clientId": self._config.client_id}

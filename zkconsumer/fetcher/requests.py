@@ -21,7 +21,7 @@ from zkconsumer.fetcher.fetch_session import (
 from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.queues import ByteBudget
 from zkconsumer.message import Endpoint, TopicPartition
-from zkconsumer.metrics import Kind, Metrics, declare
+from zkconsumer.metrics import Kind, Metrics, TopicMeters, declare
 
 #: First Fetch version whose responses contain at least one whole batch of any size (KIP-74, Kafka 0.10.1).
 _FIRST_WITH_WHOLE_BATCH = 3
@@ -86,7 +86,7 @@ class FetcherMetrics:
     def __init__(self, metrics: Metrics, client_id: str, endpoint: Endpoint) -> None:
         broker = {"clientId": client_id, "brokerHost": endpoint.host, "brokerPort": endpoint.port}
         all_tags = ({"clientId": client_id}, broker)
-        self._metrics, self._client_id = metrics, client_id
+        self._enqueued = TopicMeters(metrics, _ENQUEUED, clientId=client_id)
         self.requests = metrics.meter(_REQUESTS, **broker)
         self._bytes = metrics.meter(_BYTES, **broker)
         self._times = [metrics.timer(_TIMES, **tags) for tags in all_tags]
@@ -104,8 +104,7 @@ class FetcherMetrics:
 
     def record_enqueued(self, topic: str, size: int) -> None:
         """Record that ``size`` bytes of records were added to a queue."""
-        for tags in ({}, {"topic": topic}):
-            self._metrics.meter(_ENQUEUED, clientId=self._client_id, **tags).mark(size)
+        self._enqueued.mark(topic, size)
 
 
 @dataclass(frozen=True, slots=True)
