@@ -26,7 +26,8 @@ class DecodedItems:
     requires no lock per message, because ``pop`` and ``popleft`` are atomic.
 
     Attributes:
-        offset_of: function that returns the offset of the item at an index.
+        offset_of: function that returns the offset to commit while the item at an index is being processed: the offset
+            of a message, or the offset from which an Arrow batch was read.
         size: number of items.
         rows: number of records in the items.
         start: offset from which the items were read.
@@ -75,11 +76,10 @@ def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> 
     """
     start = chunk.fetch_offset
     for batch, next_offset in reader.read(chunk):
-        first = batch.column(4)[0].as_py()
         yield DecodedItems(
             queue,
             chunk.partition,
-            partial(_get_first_offset, first),
+            partial(_get_offset, start),
             1,
             batch.num_rows,
             start,
@@ -97,8 +97,8 @@ def _build_end_of_chunk(queue: PartitionQueue, chunk: Chunk, start: int) -> Deco
     transactions, or because log compaction removed the records.
     """
     end = chunk.next_offset
-    return DecodedItems(queue, chunk.partition, partial(_get_first_offset, end), 0, 0, start, end, deque())
+    return DecodedItems(queue, chunk.partition, partial(_get_offset, end), 0, 0, start, end, deque())
 
 
-def _get_first_offset(offset: int, _index: int) -> int:
+def _get_offset(offset: int, _index: int) -> int:
     return offset
