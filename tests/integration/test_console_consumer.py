@@ -111,9 +111,9 @@ def test_failing_rebalances_are_reported_on_standard_error(
     zk.create(f"/consumers/{group}/ids/other", b"{not JSON")
     assert process.stderr is not None
 
-    line = next(line for line in map(bytes.decode, process.stderr) if "rebalance_failed" in line)
+    line = next(line for line in map(bytes.decode, process.stderr) if "event='rebalance_failed'" in line)
 
-    assert " ERROR zkconsumer.rebalance: " in line
+    assert " ERROR zkconsumer.rebalance: event='rebalance_failed'" in line
     assert f"/consumers/{group}/ids/other" in line
 
 

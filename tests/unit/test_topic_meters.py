@@ -1,4 +1,4 @@
-"""Tests of the registry of metrics."""
+"""Tests of the meters of topics."""
 
 from __future__ import annotations
 
