@@ -6,8 +6,8 @@ from collections import deque
 
 import pytest
 
-from zkconsumer.consumer.decoded_items import DecodedItems
-from zkconsumer.consumer.positions import StreamPositions
+from zkconsumer.consumer.decoded_items import DecodedItems, OpenChunk
+from zkconsumer.consumer.positions import Delivery, StreamPositions
 from zkconsumer.fetcher.chunk import PositionChanged
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.message import TopicPartition
@@ -67,7 +67,7 @@ def made() -> Fixture:
 
 def test_delivered_item_is_consumed_with_next_one(made: Fixture) -> None:
     items = made.items(10, 12, next_offset=15)
-    assert made.positions.deliver(items)
+    assert made.positions.deliver(items) is Delivery.ALLOWED
     steps = [(made.consumed, made.delivered)]
     for _ in range(2):
         items.remaining.popleft()
@@ -153,7 +153,7 @@ def test_released_partition_keeps_no_position(made: Fixture, is_closed: bool) ->
 def test_nothing_is_delivered_after_end_of_lease(made: Fixture) -> None:
     made.owner.holds_lease = False
 
-    assert not made.positions.deliver(made.items(10, next_offset=11))
+    assert made.positions.deliver(made.items(10, next_offset=11)) is Delivery.RELEASED
 
     assert made.queue.is_closed
     assert made.consumed == 10
@@ -175,7 +175,7 @@ def test_end_of_lease_discards_current_items(made: Fixture) -> None:
 def test_items_of_closed_stream_are_not_delivered(made: Fixture) -> None:
     made.stream.close()
 
-    assert not made.positions.deliver(made.items(10, next_offset=11))
+    assert made.positions.deliver(made.items(10, next_offset=11)) is Delivery.RELEASED
 
 
 def test_dropped_items_count_only_delivered_ones(made: Fixture) -> None:
@@ -189,3 +189,40 @@ def test_dropped_items_count_only_delivered_ones(made: Fixture) -> None:
     made.positions.consume_current()
     made.positions.release_all()
     assert made.positions.offsets(include_current=True) == {}
+
+
+def test_items_after_missing_ones_are_not_delivered(made: Fixture) -> None:
+    made.positions.skip_to(P0, 9)
+
+    assert made.positions.deliver(made.items(10, next_offset=11)) is Delivery.ITEMS_MISSING
+    assert made.positions.consume_current() is None
+    assert made.consumed == 9
+
+
+def test_end_of_chunk_is_consumed(made: Fixture) -> None:
+    """The offsets after the last record belong to control batches, for example."""
+    chunk = OpenChunk(made.queue, P0, 10, 15, is_decoded=True)
+
+    assert made.positions.finish(chunk)
+    assert made.consumed == 15
+    assert made.positions.finish(chunk), "a stream without further chunks finishes its last one repeatedly"
+    assert made.consumed == 15
+
+
+@pytest.mark.parametrize(("position", "is_decoded"), [(12, True), (10, False)], ids=["not delivered", "not decoded"])
+def test_missing_items_are_noticed_at_end_of_chunk(made: Fixture, position: int, is_decoded: bool) -> None:
+    chunk = OpenChunk(made.queue, P0, position, 15, is_decoded=is_decoded)
+
+    assert not made.positions.finish(chunk)
+    assert made.consumed == 10
+
+
+def test_end_of_chunk_of_released_partition_is_ignored(made: Fixture) -> None:
+    chunk = OpenChunk(made.queue, P0, 10, 15, is_decoded=True)
+    made.queue.close()
+    made.positions.release({P0})
+    assert made.positions.finish(chunk)
+
+    made.positions.acquire(P0, 10)
+    assert made.positions.finish(chunk)
+    assert made.consumed == 10

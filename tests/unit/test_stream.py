@@ -9,6 +9,7 @@ import random
 import sys
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -233,6 +234,24 @@ def test_stopped_stream_keeps_no_records_in_memory() -> None:
     gc.collect()
 
     assert not [found for found in gc.get_referents(fed.stream, vars(fed.stream)) if type(found) is MessageRows]
+
+
+def test_records_of_released_partition_are_freed_at_once() -> None:
+    """A reference cycle would keep the fetch buffer in memory until Python's cycle collector runs."""
+    data: Any = memoryview(entry(range(2000)) + entry(range(2000, 4000)))  # decoded in two calls
+    buffer = weakref.ref(data)
+    fed = Fed().acquire().put(data, 4000)
+    del data
+    next(fed.stream)
+    gc.collect()
+    gc.disable()
+    try:
+        fed.release(P0)
+        with pytest.raises(ConsumerTimeoutError):
+            next(fed.stream)
+        assert buffer() is None
+    finally:
+        gc.enable()
 
 
 def test_repr_does_not_read_stream() -> None:

@@ -1,4 +1,4 @@
-"""DecodedItems: the messages or Arrow batches of a chunk, between decoding and delivery."""
+"""OpenChunk and DecodedItems: a chunk that is read, and its messages or Arrow batches before their delivery."""
 
 from __future__ import annotations
 
@@ -49,55 +49,54 @@ class DecodedItems:
         return self.next_offset if count == self.size else self.offset_of(count)
 
 
-#: Function that decodes a chunk from a queue.
-Decode = Callable[[PartitionQueue, Chunk], Iterator[DecodedItems]]
+@dataclass(slots=True, eq=False)
+class OpenChunk:
+    """The chunk that a stream is reading.
+
+    Attributes:
+        position: offset from which the next items are decoded.
+        end: offset after the chunk.
+        is_decoded: whether all records were decoded. It remains false if an exception interrupted the decoder.
+    """
+
+    queue: PartitionQueue
+    partition: TopicPartition
+    position: int
+    end: int
+    is_decoded: bool = False
+
+
+#: Function that decodes a chunk.
+Decode = Callable[[OpenChunk, Chunk], Iterator[DecodedItems]]
 
 
 def decode_messages(
-    queue: PartitionQueue, chunk: Chunk, decoders: MessageDecoders, *, check_crcs: bool
+    opened: OpenChunk, chunk: Chunk, decoders: MessageDecoders, *, check_crcs: bool
 ) -> Iterator[DecodedItems]:
     """Yield the messages of a chunk.
 
     Raises:
         CorruptRecordError: a batch is corrupt; the messages before it were yielded.
     """
-    start = chunk.fetch_offset
+    queue, partition = opened.queue, opened.partition
     for rows, next_offset in read_messages(chunk, decoders, check_crcs=check_crcs, max_rows=_MESSAGES_PER_BLOCK):
-        yield DecodedItems(queue, chunk.partition, rows.offset_at, len(rows), len(rows), start, next_offset, rows)
-        start = next_offset
-    yield _build_end_of_chunk(queue, chunk, start)
+        start, opened.position = opened.position, next_offset
+        yield DecodedItems(queue, partition, rows.offset_at, len(rows), len(rows), start, next_offset, rows)
+    opened.is_decoded = True
 
 
-def decode_batches(queue: PartitionQueue, chunk: Chunk, reader: ArrowReader) -> Iterator[DecodedItems]:
+def decode_batches(opened: OpenChunk, chunk: Chunk, reader: ArrowReader) -> Iterator[DecodedItems]:
     """Yield the Arrow batches of a chunk.
 
     Raises:
         CorruptRecordError: a record batch is corrupt; all records before it were yielded.
     """
-    start = chunk.fetch_offset
+    queue, partition = opened.queue, opened.partition
     for batch, next_offset in reader.read(chunk):
-        yield DecodedItems(
-            queue,
-            chunk.partition,
-            partial(_get_offset, start),
-            1,
-            batch.num_rows,
-            start,
-            next_offset,
-            deque([batch]),
-        )
-        start = next_offset
-    yield _build_end_of_chunk(queue, chunk, start)
-
-
-def _build_end_of_chunk(queue: PartitionQueue, chunk: Chunk, start: int) -> DecodedItems:
-    """Return empty items that advance the position to the end of the chunk.
-
-    The last offsets of a chunk may have no records to deliver, because they belong to control batches or aborted
-    transactions, or because log compaction removed the records.
-    """
-    end = chunk.next_offset
-    return DecodedItems(queue, chunk.partition, partial(_get_offset, end), 0, 0, start, end, deque())
+        start, opened.position = opened.position, next_offset
+        offset_of = partial(_get_offset, start)
+        yield DecodedItems(queue, partition, offset_of, 1, batch.num_rows, start, next_offset, deque((batch,)))
+    opened.is_decoded = True
 
 
 def _get_offset(offset: int, _index: int) -> int:

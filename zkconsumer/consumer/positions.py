@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Set
+from enum import Enum, auto
 
-from zkconsumer.consumer.decoded_items import DecodedItems
+from zkconsumer.consumer.decoded_items import DecodedItems, OpenChunk
 from zkconsumer.consumer.owner import StreamOwner
 from zkconsumer.fetcher.chunk import PositionChanged
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.message import TopicPartition
+
+
+class Delivery(Enum):
+    """Whether items may be delivered."""
+
+    ALLOWED = auto()
+    #: The partition was released, the lease has ended, or the stream was closed.
+    RELEASED = auto()
+    #: An exception, such as KeyboardInterrupt, discarded the items before them.
+    ITEMS_MISSING = auto()
 
 
 class StreamPositions:
@@ -117,14 +128,33 @@ class StreamPositions:
 
     # ---- called by the application thread ----
 
-    def deliver(self, items: DecodedItems) -> bool:
-        """Make ``items`` the current items; return False if they must not be delivered."""
+    def deliver(self, items: DecodedItems) -> Delivery:
+        """Make ``items`` the current items if they may be delivered."""
         with self._lock:
             if not self._owner.holds_lease:
                 items.queue.close()  # the member will re-claim the partition with a new queue
             if items.queue.is_closed or self._queue.is_closed:
-                return False
+                return Delivery.RELEASED
+            if self._positions.get(items.partition) != items.start:
+                return Delivery.ITEMS_MISSING
             self._current = items
+            return Delivery.ALLOWED
+
+    def finish(self, chunk: OpenChunk) -> bool:
+        """Move the position to the end of a chunk, unless its partition was released.
+
+        The last offsets of a chunk may have no records to deliver, because they belong to control batches or aborted
+        transactions, or because log compaction removed the records.
+
+        Returns:
+            False if an exception, such as KeyboardInterrupt, discarded items of the chunk.
+        """
+        with self._lock:
+            if chunk.queue.is_closed or chunk.partition not in self._positions:
+                return True
+            if not chunk.is_decoded or self._positions[chunk.partition] != chunk.position:
+                return False
+            self._positions[chunk.partition] = chunk.position = chunk.end
             return True
 
     def consume_current(self) -> DecodedItems | None:

@@ -18,16 +18,16 @@ from typing import Any
 
 from zkconsumer.argument_checks import check_flag, check_integer
 from zkconsumer.config import ConsumerConfig
-from zkconsumer.consumer.decoded_items import Decode, DecodedItems, decode_batches, decode_messages
+from zkconsumer.consumer.decoded_items import Decode, DecodedItems, OpenChunk, decode_batches, decode_messages
 from zkconsumer.consumer.owner import StreamOwner
-from zkconsumer.consumer.positions import StreamPositions
+from zkconsumer.consumer.positions import Delivery, StreamPositions
 from zkconsumer.consumer.reader_guard import ReaderGuard
 from zkconsumer.errors import ConsumerTimeoutError, CorruptRecordError
 from zkconsumer.fetcher.arrow import ArrowReader
 from zkconsumer.fetcher.chunk import Chunk, PositionChanged
 from zkconsumer.fetcher.corrupt_records import log_skipped
 from zkconsumer.fetcher.decode import MAX_ROWS
-from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
+from zkconsumer.fetcher.queues import StreamQueue
 from zkconsumer.log import get_logger
 from zkconsumer.message import MessageAndMetadata, MessageDecoders, MessageIterator, MessageRows, TopicPartition
 
@@ -143,8 +143,8 @@ class KafkaStream(MessageIterator):
         self._log = get_logger("zkconsumer.stream")
         self._guard = ReaderGuard(repr(self))
         self._corrupt_batches = CorruptBatches(skips=settings.skips_corrupt_batches)
+        self._chunk: OpenChunk | None = None  # kept after its end, for ``clear``
         self._decoded: Iterator[DecodedItems] = iter(())
-        self._chunk_source: tuple[PartitionQueue, TopicPartition] | None = None
         self._batches: _Batches | None = None
         self._peeked: Any = None  # item that ``peek`` returned last
         self._set_block(None)
@@ -264,34 +264,37 @@ class KafkaStream(MessageIterator):
             if self._queue.is_stopped:
                 return self._next_peeked_item(peek)
             items = self.positions.consume_current()
-            self._set_block(None)  # its buffers must not remain in memory while this thread waits
-            if items is not None and items.rows:
+            if self._block is not None or self._rows is not None:
+                self._set_block(None)  # its buffers must not remain in memory while this thread waits
+            if items is not None:
                 self._owner.on_consumed(items.partition, items.rows)
             items = self._decode_next()
             if items is None:
+                self._finish_chunk()
                 self._take_item(decode, deadline)
                 continue
-            with contextlib.suppress(IndexError):  # the chunk has ended, or the partition was released
+            with contextlib.suppress(IndexError):  # the partition was released, or the stream was stopped
                 return self._first_of(items, peek)
 
     def _first_of(self, items: DecodedItems, peek: bool) -> Any:
         """Return the first of the items that were just decoded.
 
         Raises:
-            IndexError: there is no item to deliver, or the stream was stopped.
+            IndexError: the item must not be delivered, or the stream was stopped.
         """
-        if self.positions.position(items.partition) != items.start:
-            self._refetch()  # an exception, such as KeyboardInterrupt, discarded the items before these
-            raise IndexError("items are missing")
-        if not self.positions.deliver(items):
-            self._decoded = iter(())
-            raise IndexError("the partition was released")
-        remaining = items.remaining
-        block = remaining if isinstance(remaining, MessageRows) else None
-        self._set_block(block)
-        if self._queue.is_stopped:
-            raise IndexError("the stream was stopped")
-        return block.peek() if peek and block is not None else remaining.popleft()
+        delivery = self.positions.deliver(items)
+        if delivery is Delivery.ALLOWED:
+            remaining = items.remaining
+            block = remaining if isinstance(remaining, MessageRows) else None
+            if block is not None:
+                self._set_block(block)
+            if not self._queue.is_stopped:
+                return block.peek() if peek and block is not None else remaining.popleft()
+        elif delivery is Delivery.ITEMS_MISSING:
+            self._refetch()
+        else:
+            self._decoded, self._chunk = iter(()), None
+        raise IndexError("the item is not delivered")
 
     def _next_peeked_item(self, peek: bool) -> Any:
         """Return the item that ``peek`` returned, unless ``next`` has returned it as well.
@@ -324,9 +327,13 @@ class KafkaStream(MessageIterator):
             self._refetch()
             raise
 
+    def _finish_chunk(self) -> None:
+        if self._chunk is not None and not self.positions.finish(self._chunk):
+            self._refetch()
+
     def _handle_corrupt_batch(self, error: CorruptRecordError) -> CorruptBatchAction:
-        assert self._chunk_source is not None
-        _, partition = self._chunk_source
+        assert self._chunk is not None
+        partition = self._chunk.partition
         action = self._corrupt_batches.decide(partition, error)
         if action is CorruptBatchAction.SKIP:
             log_skipped(self._log, partition, error)
@@ -339,16 +346,16 @@ class KafkaStream(MessageIterator):
 
     def _refetch(self) -> None:
         """Discard the current chunk, and refetch its partition from the current position."""
-        if self._chunk_source is not None:
-            position = self.positions.position(self._chunk_source[1])
+        if self._chunk is not None:
+            position = self.positions.position(self._chunk.partition)
             self._refetch_from(-1 if position is None else position)
 
     def _refetch_from(self, offset: int) -> None:
         """Discard the current chunk, and refetch its partition from ``offset``."""
-        assert self._chunk_source is not None
-        queue, partition = self._chunk_source
+        assert self._chunk is not None
         self._decoded = iter(())
-        self._owner.refetch(queue, partition, offset)
+        self._owner.refetch(self._chunk.queue, self._chunk.partition, offset)
+        self._chunk = None
 
     def _take_item(self, decode: Decode, deadline: float | None) -> None:
         """Take the next item from the queue, waiting at most until ``deadline`` (indefinitely if it is None).
@@ -369,15 +376,16 @@ class KafkaStream(MessageIterator):
                 f"consumer.timeout.ms = {self._settings.timeout_s * 1000:.0f}"
             )
         queue, item = taken
-        self._chunk_source = queue, item.partition
         if isinstance(item, PositionChanged):
+            self._chunk = OpenChunk(queue, item.partition, item.offset, item.offset, is_decoded=True)
             self.positions.apply(queue, item)
         elif not queue.is_closed:  # otherwise, the partition was released in the meantime
-            self._decoded = decode(queue, item)
+            self._chunk = OpenChunk(queue, item.partition, item.fetch_offset, item.next_offset)
+            self._decoded = decode(self._chunk, item)
 
-    def _decode_messages(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[DecodedItems]:
+    def _decode_messages(self, opened: OpenChunk, chunk: Chunk) -> Iterator[DecodedItems]:
         settings = self._settings
-        return decode_messages(queue, chunk, settings.decoders, check_crcs=settings.check_crcs)
+        return decode_messages(opened, chunk, settings.decoders, check_crcs=settings.check_crcs)
 
 
 class _Batches:
@@ -393,5 +401,5 @@ class _Batches:
     def __next__(self) -> Any:
         return self._stream._advance(self._decode_batches)
 
-    def _decode_batches(self, queue: PartitionQueue, chunk: Chunk) -> Iterator[DecodedItems]:
-        return decode_batches(queue, chunk, self._reader)
+    def _decode_batches(self, opened: OpenChunk, chunk: Chunk) -> Iterator[DecodedItems]:
+        return decode_batches(opened, chunk, self._reader)
