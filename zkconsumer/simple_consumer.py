@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from zkconsumer.argument_checks import (
     check_flag,
@@ -21,6 +21,7 @@ from zkconsumer.argument_checks import (
 from zkconsumer.broker import protocol
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.error_codes import broker_error
+from zkconsumer.broker.fetch_request import FetchRequest
 from zkconsumer.broker.security import PLAINTEXT, Security
 from zkconsumer.config.types import INT_MAX, LONG_MAX
 from zkconsumer.errors import (
@@ -142,11 +143,10 @@ class SimpleConsumer:
         offset = check_integer("offset", offset, -LONG_MAX, LONG_MAX)
         read_committed = check_flag("read_committed", read_committed)
         check_crcs = check_flag("check_crcs", check_crcs)
-        request = protocol.fetch_request(
-            {topic_partition: offset},
-            fetch_wait_max_ms=check_integer("max_wait_ms", max_wait_ms, 0, INT_MAX),
-            fetch_min_bytes=check_integer("min_bytes", min_bytes, 0, INT_MAX),
-            fetch_message_max_bytes=check_integer("fetch_size", fetch_size, 0, INT_MAX),
+        request = FetchRequest(
+            {topic_partition: (offset, check_integer("fetch_size", fetch_size, 0, INT_MAX))},
+            max_wait_ms=check_integer("max_wait_ms", max_wait_ms, 0, INT_MAX),
+            min_bytes=check_integer("min_bytes", min_bytes, 0, INT_MAX),
             read_committed=read_committed,
         )
         data = self._send_fetch(request, topic_partition, offset)
@@ -165,9 +165,9 @@ class SimpleConsumer:
         messages, next_offset = _read_valid_messages(chunk, check_crcs)
         return FetchedMessages(messages, next_offset, data.high_watermark)
 
-    def _send_fetch(self, request: Any, partition: TopicPartition, offset: int) -> protocol.PartitionData:
+    def _send_fetch(self, request: FetchRequest, partition: TopicPartition, offset: int) -> protocol.PartitionData:
         with self._channel.exchange(request) as frame:
-            response = protocol.read_fetch_response(frame, request.API_VERSION)
+            response = protocol.read_fetch_response(frame, request.version)
         operation = f"fetch {partition} from offset {offset}"
         self._check(response.error_code, operation)
         if [data.partition for data in response.partitions] != [partition]:

@@ -25,6 +25,7 @@ from kafka.protocol.metadata import ApiVersionsResponse, MetadataResponse
 from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
+from zkconsumer.broker.fetch_request import FetchRequest
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBrokerError, ZkConsumerError
@@ -86,15 +87,9 @@ def channel() -> Iterator[Callable[..., BrokerChannel]]:
 
 
 def fetch(channel: BrokerChannel) -> protocol.FetchResult:
-    request = protocol.fetch_request(
-        {TopicPartition("t", 0): 0},
-        fetch_wait_max_ms=1,
-        fetch_min_bytes=1,
-        fetch_message_max_bytes=1000,
-        read_committed=False,
-    )
+    request = FetchRequest({TopicPartition("t", 0): (0, 1000)}, max_wait_ms=1, min_bytes=1, read_committed=False)
     with channel.exchange(request) as frame:
-        return protocol.read_fetch_response(frame, request.API_VERSION)
+        return protocol.read_fetch_response(frame, request.version)
 
 
 def fetched(records: bytes, version: int = 11) -> bytes:
@@ -483,13 +478,7 @@ def test_close_keeps_descriptor_until_unused(channel: Callable[..., BrokerChanne
     answering = threading.Event()
     server = peer(broker(lambda correlation: framed(correlation, fetched(b"x")) if answering.wait(20) else None))
     one = channel(server.endpoint)
-    request = protocol.fetch_request(
-        {TopicPartition("t", 0): 0},
-        fetch_wait_max_ms=1,
-        fetch_min_bytes=1,
-        fetch_message_max_bytes=1000,
-        read_committed=False,
-    )
+    request = FetchRequest({TopicPartition("t", 0): (0, 1000)}, max_wait_ms=1, min_bytes=1, read_committed=False)
     answering.set()
     with pytest.raises(ClosedError), one.exchange(request) as frame:  # noqa: PT012
         sock = one._socket

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zkconsumer.broker.fetch_request import Position
 from zkconsumer.broker.protocol import FetchResult
-from zkconsumer.fetcher.fetch_session import FetchDelta, FetchSession, Position
+from zkconsumer.fetcher.fetch_session import FetchDelta, FetchSession
 from zkconsumer.message import TopicPartition
 
 Wanted = dict[TopicPartition, Position]

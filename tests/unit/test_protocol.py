@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.consumer import FetchResponse, ListOffsetsRequest, ListOffsetsResponse
 from kafka.protocol.metadata import MetadataRequest
 
 from zkconsumer import TopicPartition
@@ -252,60 +252,6 @@ def test_endless_varint_raises() -> None:
 
 
 # ---- requests -----------------------------------------------------------------------------------------------
-
-
-def fetch_request(positions: dict[TopicPartition, int], **options: Any) -> Any:
-    given_ = {
-        "fetch_wait_max_ms": 100,
-        "fetch_min_bytes": 1,
-        "fetch_message_max_bytes": 1024,
-        "read_committed": False,
-    } | options
-    return protocol.fetch_request(positions, **given_)
-
-
-def order(request: Any, version: int) -> list[tuple[str, int, int]]:
-    """Return topic, partition and offset in the order in which a broker reads them."""
-    request.API_VERSION = version
-    read = FetchRequest.decode(bytes(request.encode()), version=version)
-    return [(t.topic, p.partition, p.fetch_offset) for t in read.topics for p in t.partitions]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_fetch_request_keeps_order_of_partitions(version: int) -> None:
-    positions = {
-        TopicPartition("b", 1): 10,
-        TopicPartition("a", 0): 1 << 40,
-        TopicPartition("a", 3): 30,
-        TopicPartition("b", 0): 0,
-    }
-
-    assert order(fetch_request(positions), version) == [("b", 1, 10), ("a", 0, 1 << 40), ("a", 3, 30), ("b", 0, 0)]
-
-
-def test_fetch_request_excludes_versions_with_topic_ids() -> None:
-    assert fetch_request({})._max_version == 12
-
-
-def test_fetch_request_has_limits_and_no_session() -> None:
-    request = fetch_request(
-        {TopicPartition("t", 0): 5},
-        fetch_wait_max_ms=7,
-        fetch_min_bytes=8,
-        fetch_message_max_bytes=9,
-        read_committed=True,
-    )
-    request.API_VERSION = 12
-    read = FetchRequest.decode(bytes(request.encode()), version=12)
-
-    assert (read.max_wait_ms, read.min_bytes, read.max_bytes) == (7, 8, (1 << 31) - 1)
-    assert (read.isolation_level, read.session_id, read.session_epoch, read.rack_id) == (1, 0, -1, "")
-    [asked] = read.topics[0].partitions
-    assert (asked.partition_max_bytes, asked.current_leader_epoch) == (9, -1)
-
-
-def test_default_isolation_is_read_uncommitted() -> None:
-    assert fetch_request({}).isolation_level == 0
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -13,6 +13,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.broker.channel import BrokerChannel
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.error_codes import broker_error
+from zkconsumer.broker.fetch_request import FetchRequest
 from zkconsumer.broker.leaders import MAX_LOOKUP_TIMEOUT_S, LeaderLookup, no_leader_error
 from zkconsumer.broker.protocol import PartitionData
 from zkconsumer.broker.topics import TopicLookup
@@ -219,16 +220,15 @@ class LogOffsets:
         self, leader: Endpoint, positions: Mapping[TopicPartition, int], max_bytes: int, timeout_s: float
     ) -> dict[TopicPartition, PartitionData]:
         """Send a Fetch request to a leader; see ``fetch``."""
-        request = protocol.fetch_request(
-            positions,
-            fetch_wait_max_ms=0,
-            fetch_min_bytes=0,
-            fetch_message_max_bytes=max_bytes,
+        request = FetchRequest(
+            {partition: (offset, max_bytes) for partition, offset in positions.items()},
+            max_wait_ms=0,
+            min_bytes=0,
             read_committed=self._read_committed,
         )
         try:
             with self._record_silence(leader), self._channel_to(leader).exchange(request, timeout_s) as frame:
-                result = protocol.read_fetch_response(frame, request.API_VERSION)
+                result = protocol.read_fetch_response(frame, request.version)
         except RetriableError:
             self._invalidate_leaders(positions)
             raise

@@ -1,8 +1,8 @@
 """Creates a consumer's requests and parses the responses, without network access.
 
-kafka-python's generated classes encode the requests and decode most responses. Fetch responses are parsed here, so that
-records are read from the socket without being copied. Request versions with topic ids (Fetch 13 or later) or with
-several groups per request are not used.
+kafka-python's generated classes encode most requests and decode most responses; for Fetch requests, see
+``fetch_request``. Fetch responses are parsed here, so that records are read from the socket without being copied.
+Request versions with topic ids (Fetch 13 or later) or with several groups per request are not used.
 
 Source: the message definitions of Apache Kafka 4.3, clients/src/main/resources/common/message.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from kafka.protocol.admin import DescribeGroupsRequest
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from zkconsumer.message import TopicPartition
@@ -36,12 +36,10 @@ GROUP_AUTHORIZATION_FAILED = 30
 #: NOT_LEADER_OR_FOLLOWER (6), REPLICA_NOT_AVAILABLE (9).
 NO_LEADER = (3, 5, 6, 9)
 
-_FETCH_MAX_VERSION = 12
 _FETCH_FIRST_FLEXIBLE_VERSION = 12
 _FIRST_METADATA_VERSION_WITH_TOPIC_IDS = 10
 _NO_EPOCH = -1
 _CONSUMER_REPLICA_ID = -1
-_INT_MAX = (1 << 31) - 1
 
 #: Leading fields of a partition in a Fetch response: partition number, error code, high watermark, last stable offset
 #: (as of version 4) and log start offset (as of version 5).
@@ -98,61 +96,6 @@ class FetchResult:
     error_code: int
     partitions: list[PartitionData]
     session_id: int = 0
-
-
-def fetch_request(
-    positions: Mapping[TopicPartition, int],
-    *,
-    fetch_wait_max_ms: int,
-    fetch_min_bytes: int,
-    fetch_message_max_bytes: int,
-    read_committed: bool,
-    fetch_max_bytes: int = _INT_MAX,
-    fetch_sizes: Mapping[TopicPartition, int] | None = None,
-    session: tuple[int, int] = (0, _NO_EPOCH),
-    forgotten: Iterable[TopicPartition] = (),
-) -> Any:
-    """Create a Fetch request.
-
-    As of version 3, the broker returns at least one whole batch, regardless of its size, for the first partition with
-    data (KIP-74).
-
-    Args:
-        positions: next offset to read, by partition, in the order in which the broker should read the partitions.
-        fetch_max_bytes: maximum total bytes across all partitions; applies as of version 3.
-        fetch_sizes: ``fetch_message_max_bytes`` for individual partitions.
-        session: fetch session id and epoch; no session by default.
-        forgotten: partitions to remove from the session.
-    """
-    sizes = fetch_sizes or {}
-    topics: list[tuple[str, list[Any]]] = []
-    for (topic, partition), offset in positions.items():
-        if not topics or topics[-1][0] != topic:
-            topics.append((topic, []))
-        topics[-1][1].append(
-            FetchRequest.FetchTopic.FetchPartition(
-                partition=partition,
-                current_leader_epoch=_NO_EPOCH,
-                fetch_offset=offset,
-                partition_max_bytes=sizes.get(TopicPartition(topic, partition), fetch_message_max_bytes),
-            )
-        )
-    return FetchRequest(
-        replica_id=_CONSUMER_REPLICA_ID,
-        max_wait_ms=fetch_wait_max_ms,
-        min_bytes=fetch_min_bytes,
-        max_bytes=fetch_max_bytes,
-        isolation_level=int(read_committed),
-        session_id=session[0],
-        session_epoch=session[1],
-        rack_id="",
-        topics=[FetchRequest.FetchTopic(topic=topic, partitions=partitions) for topic, partitions in topics],
-        forgotten_topics_data=[
-            FetchRequest.ForgottenTopic(topic=topic, partitions=numbers)
-            for topic, numbers in _group_by_topic(forgotten).items()
-        ],
-        max_version=_FETCH_MAX_VERSION,
-    )
 
 
 def read_fetch_response(frame: ResponseReader, version: int) -> FetchResult:
@@ -318,7 +261,7 @@ def offset_fetch_request(group: str, partitions: Iterable[TopicPartition] | None
         version: 0 to read the offsets from ZooKeeper; None to negotiate a version that reads them from Kafka.
     """
     topics = OffsetFetchRequest.OffsetFetchRequestTopic
-    by_topic = None if partitions is None else _group_by_topic(partitions)
+    by_topic = None if partitions is None else group_by_topic(partitions)
     return OffsetFetchRequest(
         group_id=group,
         topics=None if by_topic is None else [topics(name=n, partition_indexes=p) for n, p in by_topic.items()],
@@ -388,7 +331,8 @@ def parse_offset_commit_response(response: Any) -> dict[TopicPartition, int]:
     return {TopicPartition(t.name, p.partition_index): p.error_code for t in response.topics for p in t.partitions}
 
 
-def _group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return the partition numbers of each topic."""
     topics: dict[str, list[int]] = {}
     for topic, number in partitions:
         topics.setdefault(topic, []).append(number)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from zkconsumer.broker.fetch_request import Position
 from zkconsumer.broker.protocol import FetchResult
 from zkconsumer.message import TopicPartition
 
@@ -20,9 +21,6 @@ FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH = 70, 71
 _NO_SESSION = 0
 _INITIAL_EPOCH, _FINAL_EPOCH = 0, -1
 _LAST_EPOCH = (1 << 31) - 1
-
-#: Next offset to fetch and maximum bytes for a partition.
-Position = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)

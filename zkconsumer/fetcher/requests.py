@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.error_codes import broker_error
+from zkconsumer.broker.fetch_request import FetchRequest, Position
 from zkconsumer.errors import ClosedError, RetriableError, ZkConsumerError
 from zkconsumer.fetcher.channel_pool import ChannelPool
 from zkconsumer.fetcher.fetch_session import (
@@ -16,7 +16,6 @@ from zkconsumer.fetcher.fetch_session import (
     INVALID_FETCH_SESSION_EPOCH,
     FetchDelta,
     FetchSession,
-    Position,
 )
 from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.queues import ByteBudget
@@ -195,7 +194,7 @@ class FetchRequests:
         """
         reserved = self._budget.reserve(fetch_max_bytes, fetch_message_max_bytes)
         try:
-            return self._fetch(positions, fetch_wait_max_ms, fetch_message_max_bytes, reserved)
+            return self._fetch(positions, fetch_wait_max_ms, reserved)
         finally:
             self._budget.release(reserved)  # queued chunks are counted against the budget separately
 
@@ -203,23 +202,20 @@ class FetchRequests:
         self,
         positions: Mapping[TopicPartition, Position],
         fetch_wait_max_ms: int,
-        fetch_message_max_bytes: int,
         reserved: int,
     ) -> FetchAnswer:
         delta = self._session.delta(positions)
-        request = protocol.fetch_request(
-            {partition: offset for partition, (offset, _) in delta.positions.items()},
-            fetch_wait_max_ms=fetch_wait_max_ms,
-            fetch_min_bytes=self._settings.fetch_min_bytes,
-            fetch_message_max_bytes=fetch_message_max_bytes,
-            fetch_max_bytes=reserved,
-            fetch_sizes={partition: size for partition, (_, size) in delta.positions.items()},
+        request = FetchRequest(
+            delta.positions,
+            max_wait_ms=fetch_wait_max_ms,
+            min_bytes=self._settings.fetch_min_bytes,
             read_committed=self._settings.read_committed,
+            max_bytes=reserved,
             session=(delta.session_id, delta.epoch),
             forgotten=delta.forgotten,
         )
         response, is_fast = self._send(request)
-        truncates_batches = request.API_VERSION < _FIRST_WITH_WHOLE_BATCH
+        truncates_batches = request.version < _FIRST_WITH_WHOLE_BATCH
         if response.error_code:
             self._session.reset()
             if response.error_code in (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH):
@@ -230,7 +226,7 @@ class FetchRequests:
         self._check_returned(delta, positions.keys(), [data.partition for data in response.partitions])
         return FetchAnswer(response.partitions, is_fast, truncates_batches)
 
-    def _send(self, request: Any) -> tuple[protocol.FetchResult, bool]:
+    def _send(self, request: FetchRequest) -> tuple[protocol.FetchResult, bool]:
         """Send a fetch request; return the response, and whether it was fast."""
         if self._is_aborted:  # abort() did not close the connection, because no request was in flight
             raise ClosedError("the fetcher has been closed")
@@ -238,7 +234,7 @@ class FetchRequests:
         try:
             with self._channel.exchange(request) as frame:
                 size = frame.remaining
-                response = protocol.read_fetch_response(frame, request.API_VERSION)
+                response = protocol.read_fetch_response(frame, request.version)
         except ZkConsumerError:
             self._session.reset()
             raise
