@@ -92,12 +92,22 @@ class WakeUp:
 
     def set(self) -> None:
         """Make the current or the next ``wait`` return early. May be called by any thread, and repeatedly."""
-        with contextlib.suppress(RuntimeError):  # raised if the lock is already released
-            self._lock.release()
+        if self._lock.locked():  # checked for speed, because raising an exception takes longer
+            with contextlib.suppress(RuntimeError):  # raised if another thread has just released the lock
+                self._lock.release()
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait for ``set``, at most ``timeout_s`` seconds. Only one thread at a time may wait."""
-        self._lock.acquire(timeout=timeout_s)
+    def clear(self) -> None:
+        """Undo earlier calls of ``set``. Called by the thread that waits."""
+        self._lock.acquire(blocking=False)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for ``set``; return whether it was called. Only one thread at a time may wait.
+
+        Args:
+            timeout_s: maximum seconds to wait; None to wait indefinitely, which methods called by the application must
+                not do (see ``WAKE_INTERVAL_S``).
+        """
+        return self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s)
 
 
 class ThreadCall(Generic[T]):

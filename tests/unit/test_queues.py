@@ -543,17 +543,16 @@ def test_changed_positions_use_no_room() -> None:
 
 
 def test_watcher_is_woken_once_when_bytes_are_free() -> None:
-    budget, event = ByteBudget(10), threading.Event()
+    budget, wake_up = ByteBudget(10), WakeUp()
     budget.add(15)
-    budget.watch(event)
+    budget.watch(wake_up)
     budget.add(-5)
-    assert not event.is_set(), "still spent"
+    assert not wake_up.wait(0), "still spent"
     budget.add(-1)
-    assert event.is_set()
-    event.clear()
+    assert wake_up.wait(0)
     budget.add(6)
     budget.add(-6)
-    assert not event.is_set()
+    assert not wake_up.wait(0)
 
 
 def test_responses_in_flight_reserve_bytes() -> None:

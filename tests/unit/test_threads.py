@@ -68,14 +68,25 @@ def test_wake_up_ends_current_and_next_wait() -> None:
     waiting = in_thread(lambda: wake_up.wait(60))
 
     wake_up.set()
-    waiting.result()
+    assert waiting.result()
     for _ in range(3):
         wake_up.set()
-    wake_up.wait(60)
+    assert wake_up.wait()
 
     started = time.monotonic()
-    wake_up.wait(0.01)
-    assert time.monotonic() - started >= 0.01, "several calls of set() end one wait"
+    assert not wake_up.wait(0.01), "several calls of set() end one wait"
+    assert time.monotonic() - started >= 0.01
+
+
+def test_cleared_wake_up_waits() -> None:
+    wake_up = WakeUp()
+    wake_up.clear()
+    assert not wake_up.wait(0)
+    wake_up.set()
+    wake_up.clear()
+    assert not wake_up.wait(0)
+    wake_up.set()
+    assert wake_up.wait(0)
 
 
 def test_wake_up_can_be_set_at_any_instruction() -> None:

@@ -7,7 +7,6 @@ a stream remains usable after an error.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 import weakref
@@ -273,8 +272,10 @@ class KafkaStream(MessageIterator):
                 self._finish_chunk()
                 self._take_item(decode, deadline)
                 continue
-            with contextlib.suppress(IndexError):  # the partition was released, or the stream was stopped
+            try:
                 return self._first_of(items, peek)
+            except IndexError:
+                continue  # the partition was released, or the stream was stopped
 
     def _first_of(self, items: DecodedItems, peek: bool) -> Any:
         """Return the first of the items that were just decoded.

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from zkconsumer.event_limits import log_limited
 from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.column_writer import Counts
 from zkconsumer.fetcher.decode import MAX_BYTES, MAX_ROWS, ChunkReader, DecodedRows
 from zkconsumer.log import get_logger
 from zkconsumer.message import ARROW_SCHEMA, ARROW_SCHEMA_WITH_HEADERS, TopicPartition
@@ -70,7 +71,7 @@ class ArrowReader:
         """
         for block in ChunkReader(chunk, **self._options).read_blocks(_MICROSECONDS_PER_MILLISECOND):
             batch = self._build_batch(block)
-            if count := block.counts["timestamps_clamped"]:
+            if count := block.counts.timestamps_clamped:
                 _log_clamped(chunk.partition, batch, count)
             yield batch, block.next_offset
 
@@ -80,8 +81,8 @@ class ArrowReader:
         key_offsets, key_validity, key_data, value_offsets, value_validity, value_data = binary
         topic, partition = self._constants.get(block.partition, rows)
         arrays = [
-            _build_array(_BINARY, rows, [key_validity, key_offsets, key_data], counts["key_nulls"]),
-            _build_array(_BINARY, rows, [value_validity, value_offsets, value_data], counts["value_nulls"]),
+            _build_array(_BINARY, rows, [key_validity, key_offsets, key_data], counts.key_nulls),
+            _build_array(_BINARY, rows, [value_validity, value_offsets, value_data], counts.value_nulls),
             topic,
             partition,
             _build_array(_INT64, rows, [None, offset]),
@@ -166,14 +167,14 @@ def _build_array(kind: Any, rows: int, buffers: list[Any], nulls: int = 0) -> An
     return pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
-def _build_header_column(buffers: tuple[Any, ...], rows: int, counts: dict[str, int]) -> Any:
+def _build_header_column(buffers: tuple[Any, ...], rows: int, counts: Counts) -> Any:
     list_offsets, list_validity, *binary = buffers
     name_offsets, _, name_data, value_offsets, value_validity, value_data = binary
-    count = counts["headers"]
+    count = counts.headers
     names = _decode_header_names(_build_array(_BINARY, count, [None, name_offsets, name_data]))
     values = pa.Array.from_buffers(_BINARY, count, [value_validity, value_offsets, value_data])
     pairs = pa.StructArray.from_arrays([names, values], fields=list(_HEADERS.value_type))
-    validity = list_validity if counts["header_lists_null"] else None
+    validity = list_validity if counts.header_lists_null else None
     return pa.Array.from_buffers(_HEADERS, rows, [validity, list_offsets], children=[pairs])
 
 

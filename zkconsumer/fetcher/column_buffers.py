@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 from zkconsumer.broker.buffers import allocate
-from zkconsumer.fetcher.column_writer import STATE
+from zkconsumer.fetcher.column_writer import STATE, Counts
 
 
 class ColumnBuffers:
@@ -35,12 +34,12 @@ class ColumnBuffers:
             if not count:  # without headers, the decoder never writes the first offset
                 for at in (2, 5):
                     memoryview(self.headers[at]).cast("B")[:] = bytes(4)
-        self.state = bytearray(8 * len(STATE))
+        self.state = bytearray(STATE.size)
 
     def offset_at(self, row: int) -> int:
         """Return the offset of a row."""
         return int(memoryview(self.columns[0]).cast("B").cast("q")[row])
 
-    def counts(self) -> dict[str, int]:
-        """Return the decoder's counters by name."""
-        return dict(zip(STATE, struct.unpack(f"={len(STATE)}q", self.state), strict=True))
+    def counts(self) -> Counts:
+        """Return the decoder's counters."""
+        return Counts._make(STATE.unpack(self.state))

@@ -6,28 +6,34 @@ The buffers are little-endian. Those in ``columns`` and ``headers`` need not be 
   validity bits, data;
 - ``headers``: list offsets i32 (rows + 1), list validity bits, then for header keys and for header values: offsets
   i32 (headers + 1), validity bits, data;
-- ``state``: ten i64 counters, see ``STATE``, which are kept between calls.
+- ``state``: ten i64 counters, see ``Counts``, which are kept between calls.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import struct
+from typing import Any, NamedTuple
 
 from zkconsumer.fetcher.record_format import MalformedError
 
-#: Counters in ``state``: numbers of rows, headers, bytes, nulls and clamped timestamps written so far.
-STATE = (
-    "rows",
-    "key_bytes",
-    "value_bytes",
-    "key_nulls",
-    "value_nulls",
-    "headers",
-    "header_key_bytes",
-    "header_value_bytes",
-    "header_lists_null",
-    "timestamps_clamped",
-)
+
+class Counts(NamedTuple):
+    """Counters in ``state``: numbers of rows, headers, bytes, nulls and clamped timestamps written so far."""
+
+    rows: int
+    key_bytes: int
+    value_bytes: int
+    key_nulls: int
+    value_nulls: int
+    headers: int
+    header_key_bytes: int
+    header_value_bytes: int
+    header_lists_null: int
+    timestamps_clamped: int
+
+
+#: Layout of ``state``.
+STATE = struct.Struct(f"={len(Counts._fields)}q")
 
 
 def _set_bit(bitmap: memoryview, row: int, value: bool) -> None:
@@ -91,7 +97,7 @@ class ColumnWriter:
             self.capacity = min(self.capacity, max(len(self.list_offsets) - 1, 0), len(self.list_validity) * 8)
             self.header_capacity = min(self.header_key.capacity, self.header_value.capacity)
         self._state = memoryview(state).cast("B").cast("q")
-        self.counters = dict(zip(STATE, self._state, strict=False))
+        self.counters = dict(zip(Counts._fields, self._state, strict=False))
         self._write_first_offsets()
 
     def _write_first_offsets(self) -> None:
@@ -104,7 +110,7 @@ class ColumnWriter:
 
     def save(self) -> None:
         """Write the counters to ``state``."""
-        for i, name in enumerate(STATE):
+        for i, name in enumerate(Counts._fields):
             self._state[i] = self.counters[name]
 
     def put(

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from zkconsumer.errors import CorruptRecordError
 from zkconsumer.fetcher import codecs
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
 from zkconsumer.fetcher.column_buffers import ColumnBuffers
+from zkconsumer.fetcher.column_writer import Counts
 from zkconsumer.fetcher.corrupt_records import corrupt_record_error, damage_error
 from zkconsumer.fetcher.damage import DamageKind
 from zkconsumer.fetcher.native import native
@@ -62,7 +63,7 @@ class DecodedRows:
         next_offset: offset after the last entry that was read, even if that entry has no rows. It includes the control
             batches and aborted transactions up to the next row, which would otherwise remain uncommitted at the end of
             a log (KAFKA-6607).
-        counts: the decoder's counters, see ``column_writer.STATE``.
+        counts: the decoder's counters, see ``Counts``.
     """
 
     partition: TopicPartition
@@ -70,7 +71,7 @@ class DecodedRows:
     next_offset: int
     columns: tuple[Any, ...]
     headers: tuple[Any, ...] | None
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counts
 
 
 class _Part(NamedTuple):
@@ -164,7 +165,10 @@ class ChunkReader:
             more_bytes = part.end - part.start if part else 0
             full = rows + more_rows > self._max_rows or size + more_bytes > self._max_bytes
             if parts and (part is None or full):
-                yield from self._decode_parts(parts, part.offset if part else self._next_offset, timestamp_scale)
+                buffers = self._allocate(parts, rows, size)
+                yield from self._decode_parts(
+                    parts, buffers, part.offset if part else self._next_offset, timestamp_scale
+                )
                 parts, rows, size = [], 0, 0
             if damage is not None:
                 try:
@@ -194,16 +198,10 @@ class ChunkReader:
 
     def _scan_segment(self) -> Segment | None:
         """Return the next segment, or None at the end of the chunk."""
-        chunk = self._chunk
+        chunk, data, position = self._chunk, self._data, self._position
         try:
             found = native.scan(
-                self._data,
-                self._position,
-                chunk.fetch_offset,
-                chunk.until,
-                self._max_rows,
-                self._max_bytes,
-                self._flags,
+                data, position, chunk.fetch_offset, chunk.until, self._max_rows, self._max_bytes, self._flags
             )
         except ValueError as error:
             reason, position = error.args
@@ -211,7 +209,7 @@ class ChunkReader:
         if found is None:
             if chunk.damage is not None:
                 raise damage_error(chunk, chunk.damage, self._next_offset)
-            if not self._position and chunk.next_offset == chunk.fetch_offset and len(chunk.data):
+            if not position and chunk.next_offset == chunk.fetch_offset and len(chunk.data):
                 raise corrupt_record_error(self._chunk, "no complete batch", 0, chunk.fetch_offset)
             return None
         segment = Segment(*found)
@@ -256,7 +254,7 @@ class ChunkReader:
         buffers = ColumnBuffers(1, 64, None)
         part = _Part(self._chunk.data, segment, segment.payload, segment.end, self._next_offset)
         _decode_part(part, buffers, 0, NO_LIMIT, 1)
-        key = memoryview(buffers.columns[5])[: buffers.counts()["key_bytes"]]
+        key = memoryview(buffers.columns[5])[: buffers.counts().key_bytes]
         return len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == _ABORT
 
     def _build_part(self, segment: Segment) -> _Part:
@@ -307,20 +305,21 @@ class ChunkReader:
 
     # ---- rows ----
 
+    def _allocate(self, parts: Sequence[_Part], rows: int, size: int) -> ColumnBuffers:
+        headers = None
+        if self._headers:
+            measured = [native.measure(p.data, p.start, p.end, p.record_count) for p in parts if p.segment.magic == 2]
+            headers = tuple(sum(column) for column in zip(*measured, strict=True)) if measured else (0, 0, 0)
+        return ColumnBuffers(rows, size, headers)
+
     def _decode_parts(
-        self, parts: Sequence[_Part], following_offset: int, timestamp_scale: int
+        self, parts: Sequence[_Part], buffers: ColumnBuffers, following_offset: int, timestamp_scale: int
     ) -> Iterator[DecodedRows]:
         """Yield the rows of the parts; if a batch is corrupt, yield only the rows before it and raise its error.
 
         Args:
             following_offset: offset after the parts and the hidden segments that follow them.
         """
-        headers = None
-        if self._headers:
-            measured = [native.measure(p.data, p.start, p.end, p.record_count) for p in parts if p.segment.magic == 2]
-            headers = tuple(sum(column) for column in zip(*measured, strict=True)) if measured else (0, 0, 0)
-        rows, size = sum(part.segment.rows for part in parts), sum(part.end - part.start for part in parts)
-        buffers = ColumnBuffers(rows, size, headers)
         chunk = self._chunk
         failed = -1
         for part in parts:
@@ -328,14 +327,14 @@ class ChunkReader:
             if failed >= 0:
                 break
         counts = buffers.counts()
-        if counts["rows"] and (failed >= 0 or not part.ends_segment):
-            self._after_last_row = buffers.offset_at(counts["rows"] - 1) + 1
+        if counts.rows and (failed >= 0 or not part.ends_segment):
+            self._after_last_row = buffers.offset_at(counts.rows - 1) + 1
         next_offset = following_offset if part.ends_segment else self._after_last_row
         damage: CorruptRecordError | None = None
         if failed >= 0:
             damage, next_offset = self._malformed_record_error(part, failed)
-        if counts["rows"]:
-            yield DecodedRows(chunk.partition, counts["rows"], next_offset, buffers.columns, buffers.headers, counts)
+        if counts.rows:
+            yield DecodedRows(chunk.partition, counts.rows, next_offset, buffers.columns, buffers.headers, counts)
         if damage is not None:
             try:
                 raise damage

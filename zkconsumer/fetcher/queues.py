@@ -35,7 +35,7 @@ class ByteBudget:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._queued = self._reserved = 0
-        self._watchers: set[threading.Event] = set()
+        self._watchers: set[WakeUp] = set()
         self._lock = threading.Lock()  # may be acquired while a stream's lock is held
 
     @property
@@ -65,23 +65,23 @@ class ByteBudget:
             was_spent = self.is_spent
             self._queued += size
             if was_spent and not self.is_spent:
-                for event in self._watchers:
-                    event.set()
+                for wake_up in self._watchers:
+                    wake_up.set()
                 self._watchers.clear()
 
-    def unwatch(self, event: threading.Event) -> None:
+    def unwatch(self, wake_up: WakeUp) -> None:
         """Undo ``watch``; called when the fetcher terminates."""
         with self._lock:
-            self._watchers.discard(event)
+            self._watchers.discard(wake_up)
 
-    def watch(self, event: threading.Event) -> None:
-        """Set ``event`` once, when the budget is no longer spent.
+    def watch(self, wake_up: WakeUp) -> None:
+        """Set ``wake_up`` once, when the budget is no longer spent.
 
         A fetcher calls this before it checks its queues. If they are all empty, no reader takes items from them, so
         only the budget can wake the fetcher.
         """
         with self._lock:
-            self._watchers.add(event)
+            self._watchers.add(wake_up)
 
 
 class StreamQueue:

@@ -17,7 +17,6 @@ request.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -35,7 +34,7 @@ from zkconsumer.fetcher.queues import ByteBudget
 from zkconsumer.fetcher.requests import FetchAnswer, FetchRequests
 from zkconsumer.log import Logger, get_logger
 from zkconsumer.message import TopicPartition
-from zkconsumer.threads import OwnedThread
+from zkconsumer.threads import OwnedThread, WakeUp
 
 #: Initial milliseconds that the broker waits for data if a partition is left out of the request because its queue is
 #: full. Once the queue has room again, the next fetch of the partition is delayed by up to this time. The time doubles,
@@ -88,7 +87,7 @@ class ConsumerFetcherThread:
         self._log = get_logger("zkconsumer.fetcher", endpoint=str(self.endpoint))
         self._partition_map = PartitionMap()
         self._errors = PartitionErrors(requests, settings, self._partition_map, on_failure, self._log)
-        self._wakeup = threading.Event()
+        self._wakeup = WakeUp()
         self._stopping = False
         self._wait_ms = settings.fetch_wait_max_ms
         self._default_fetch_size = settings.fetch_message_max_bytes  # maximum bytes per partition in the next request
@@ -160,7 +159,7 @@ class ConsumerFetcherThread:
     def _do_work(self) -> None:
         self._wakeup.clear()
         self._budget.watch(self._wakeup)
-        if self._stopping:  # close() may have set the event just before it was cleared
+        if self._stopping:  # close() may have called set() just before clear()
             return
         requested = self.build_fetch_request()
         if not requested:
@@ -299,7 +298,6 @@ class ConsumerFetcherThread:
         deadline = time.monotonic() + duration_s
         while not self._stopping and (remaining := deadline - time.monotonic()) > 0:
             self._wakeup.wait(remaining)
-            self._wakeup.clear()
 
 
 def _compute_response_size(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> int:

@@ -26,7 +26,7 @@ def test_scan_rejects_a_start_outside_of_data(twin: Any, start: int) -> None:
 def test_ranges_outside_of_data_are_rejected(twin: Any, start: int, end: int) -> None:
     with pytest.raises(IndexError):
         twin.measure(b"12345", start, end, 0)
-    state, columns = bytearray(8 * len(STATE)), columns_of(column_sizes(1, 10))
+    state, columns = bytearray(STATE.size), columns_of(column_sizes(1, 10))
     with pytest.raises(IndexError):
         twin.decode(b"12345", start, end, 2, 0, 0, 0, 0, 0, 0, NO_LIMIT, 1, state, columns, None)
 
@@ -47,7 +47,7 @@ def test_decode_stops_before_entry_without_room(twin: Any, short: int) -> None:
     sizes[short] = 0 if sizes[short] == 1 else sizes[short] - 1
     if twin is decode_py and short not in (4, 5, 7, 8):
         sizes[short] -= 7 if short < 2 else 3  # a memoryview can only be cast to a whole number of elements
-    state, columns = bytearray(8 * len(STATE)), columns_of(sizes)
+    state, columns = bytearray(STATE.size), columns_of(sizes)
     args = (data, 0, len(data), 2, 0, 0, 0, 0, -1, 0, NO_LIMIT, 1, state, columns, None)
     rows = 0 if short in (4, 7) else 2
     assert twin.decode(*args) == rows * len(data) // 3

@@ -204,7 +204,7 @@ def test_decoders_write_same_bytes_in_short_buffers(data: bytes, numbers: st.Dat
     with_headers = numbers.draw(st.booleans())
     results = []
     for twin in (_decode, decode_py):
-        columns, state = columns_of(column_sizes(*room)), bytearray(8 * len(column_writer.STATE))
+        columns, state = columns_of(column_sizes(*room)), bytearray(column_writer.STATE.size)
         headers = columns_of(header_sizes(room[0], *header_room)) if with_headers else None
         returned = [
             twin.decode(

@@ -55,7 +55,7 @@ def test_clamped_timestamps_are_counted(magic: int) -> None:
 
     for scale, clamped in ((1, 0), (1000, 4)):
         [block] = ChunkReader(chunk, headers=False).read_blocks(scale)
-        assert (block.rows, block.counts["timestamps_clamped"]) == (6, clamped)
+        assert (block.rows, block.counts.timestamps_clamped) == (6, clamped)
 
 
 @pytest.mark.usefixtures("twin")
@@ -66,7 +66,7 @@ def test_clamped_timestamps_of_corrupt_batch_are_not_counted() -> None:
     )
     blocks = ChunkReader(chunk_of(whole + cut), headers=False).read_blocks(1000)
 
-    assert next(blocks).counts["timestamps_clamped"] == 1
+    assert next(blocks).counts.timestamps_clamped == 1
     with pytest.raises(CorruptRecordError, match="corrupt record"):
         next(blocks)
 
