@@ -716,6 +716,43 @@ def _read_with_interrupt(line: int, call: str) -> tuple[list[int], bool]:
     return found, is_interrupted
 
 
+def test_interrupt_before_corrupt_batch_loses_no_record() -> None:
+    """The records before a batch must not be skipped with it."""
+    for line in count():
+        found, is_interrupted = in_thread(partial(_skip_batch_with_interrupt, line)).result(10)
+        assert found in ([*range(10), 11], [*range(1, 10), 11]), f"line {line}"
+        if not is_interrupted:
+            assert line > 5
+            return
+
+
+def _skip_batch_with_interrupt(line: int) -> tuple[list[int], bool]:
+    fed = Fed(skips_corrupt_batches=True).acquire()
+
+    def fetch(offset: int) -> None:
+        first = b"" if offset >= 10 else entry(range(10))
+        fed.put(first + (b"" if offset > 10 else damaged(entry([10]))) + entry([11]), 12, offset)
+
+    fetch(0)
+    found, is_interrupted = [], False
+    try:
+        with interrupted_at(line, inspect.getfile(stream_module), inspect.getfile(decoded_items)):
+            found = [next(fed.stream).offset]
+    except KeyboardInterrupt:
+        is_interrupted = True
+    if not fed.refetched and not len(fed.queue):  # the next chunk reveals that this one was lost
+        fed.put(entry([12]), 13, 12)
+    for _ in range(6):
+        found += offsets(read_until_timeout(fed.stream))
+        for queue, partition, offset in fed.refetched:  # as the connector does
+            if queue is fed.queues[partition]:
+                queue.close()
+                fed.queues[partition] = queue.replacement()
+                fetch(offset)
+        fed.refetched.clear()
+    return [offset for offset in found if offset < 12], is_interrupted
+
+
 # ---- release -----------------------------------------------------------------------------------------------------
 
 

@@ -335,6 +335,9 @@ class KafkaStream(MessageIterator):
     def _handle_corrupt_batch(self, error: CorruptRecordError) -> CorruptBatchAction:
         assert self._chunk is not None
         partition = self._chunk.partition
+        if self.positions.position(partition) != self._chunk.position:
+            self._refetch()  # an exception, such as KeyboardInterrupt, discarded items before the batch
+            return CorruptBatchAction.REFETCH
         action = self._corrupt_batches.decide(partition, error)
         if action is CorruptBatchAction.SKIP:
             log_skipped(self._log, partition, error)
