@@ -238,9 +238,9 @@ def test_stopped_stream_keeps_no_records_in_memory() -> None:
 
 def test_records_of_released_partition_are_freed_at_once() -> None:
     """A reference cycle would keep the fetch buffer in memory until Python's cycle collector runs."""
-    data: Any = memoryview(entry(range(2000)) + entry(range(2000, 4000)))  # decoded in two calls
+    data: Any = memoryview(entry(range(5000)) + entry(range(5000, 10_000)))  # decoded in two calls
     buffer = weakref.ref(data)
-    fed = Fed().acquire().put(data, 4000)
+    fed = Fed().acquire().put(data, 10_000)
     del data
     next(fed.stream)
     gc.collect()
@@ -397,8 +397,8 @@ def test_reset_applies_after_queued_chunks() -> None:
 
 
 def test_positions_hold_across_blocks_of_chunk() -> None:
-    """The last two batches are decoded together, because a block has at most 2048 messages."""
-    ends = [1500, 3000, 4500, 4600, 4700]
+    """The last two batches are decoded together, because a block has at most 8192 messages."""
+    ends = [6000, 12_000, 18_000, 18_400, 18_800]
     data = b"".join(entry(range(start, end)) for start, end in pairwise([0, *ends]))
     fed = Fed().acquire().put(data, ends[-1])
 
@@ -631,8 +631,13 @@ def test_any_decoding_error_loses_no_record(error: BaseException, monkeypatch: p
         raise error
 
     monkeypatch.setattr(decoded_items, "read_messages", interrupted)
-    fed = Fed().acquire().put(entry(range(2000)) + entry(range(2000, 4000)), 4000).put(entry([4000]), 4001, 4000)
-    take(fed.stream, 2000)  # the first batch; both have more than the 2048 messages that are decoded in one call
+    fed = (
+        Fed()
+        .acquire()
+        .put(entry(range(5000)) + entry(range(5000, 10_000)), 10_000)
+        .put(entry([10_000]), 10_001, 10_000)
+    )
+    take(fed.stream, 5000)  # the first batch; both have more than the 8192 messages that are decoded in one call
     with pytest.raises(type(error)):
         next(fed.stream)
     monkeypatch.setattr(decoded_items, "read_messages", read_messages)
@@ -640,8 +645,8 @@ def test_any_decoding_error_loses_no_record(error: BaseException, monkeypatch: p
     for queue, partition, offset in fed.refetched:  # as the connector does
         queue.close()
         fed.queues[partition] = queue.replacement()
-        fed.put(entry(range(offset, 4001)), 4001, offset, partition)
-    assert offsets(read_until_timeout(fed.stream)) == [*range(2000, 4001)]
+        fed.put(entry(range(offset, 10_001)), 10_001, offset, partition)
+    assert offsets(read_until_timeout(fed.stream)) == [*range(5000, 10_001)]
 
 
 @contextlib.contextmanager

@@ -14,8 +14,9 @@ from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.message import MessageAndMetadata, MessageDecoders, MessageRows, TopicPartition
 
-#: Maximum number of messages per block: enough to amortize the calls, few enough to stay in the CPU cache.
-_MESSAGES_PER_BLOCK = 2048
+#: Maximum number of messages per block: enough to amortize the calls, few enough for blocks with small messages to stay
+#: in the CPU cache.
+_MESSAGES_PER_BLOCK = 8192
 
 
 @dataclass(slots=True, eq=False)
