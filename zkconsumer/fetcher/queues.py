@@ -220,6 +220,16 @@ class PartitionQueue:
         with self._stream._lock:
             return sum(isinstance(item, Chunk) for item in self._items) < self._capacity
 
+    @property
+    def stream(self) -> StreamQueue:
+        """The stream that takes the items."""
+        return self._stream
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all items were taken."""
+        return not self._items
+
     def put(self, item: QueueItem) -> None:
         """Append an item, even if the queue is full; discard the item if the queue is closed."""
         stream = self._stream

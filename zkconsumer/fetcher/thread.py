@@ -4,7 +4,7 @@ It is used by unbounded streams, and by Spark tasks, which read up to given stop
 
 Until it is closed, the thread repeats four steps:
 
-- ``build_fetch_request`` selects the partitions whose queues have room;
+- ``build_fetch_request`` selects the partitions whose queues have room, or none if it is better to wait;
 - ``fetch`` sends the request with ``FetchRequests``, after unknown offsets were looked up;
 - ``process_partition_data`` puts the records of each partition into its queue, or passes errors to
   ``PartitionErrors``;
@@ -200,6 +200,9 @@ class ConsumerFetcherThread:
     def build_fetch_request(self) -> list[PartitionTopicInfo]:
         """Return the partitions to fetch: those below their stop offset (``until``) whose queue has room.
 
+        The list is empty if a larger request is possible soon without leaving a reader without records; see
+        ``_are_readers_busy``.
+
         The broker returns the first record batch of the first non-empty partition regardless of its size (KIP-74).
         Partitions that returned data are moved to the end of the partition map, so that each partition is first in
         turn.
@@ -208,8 +211,13 @@ class ConsumerFetcherThread:
         default = self._settings.fetch_message_max_bytes
         self._default_fetch_size = min(MIN_FETCH_BYTES, default) if self._budget.is_spent else default
         unfinished = [info for info in self._partition_map.infos() if info.fetch_offset < info.until]
-        requested = [info for info in unfinished if info.queue.has_room]
-        if len(requested) == len(unfinished):
+        requested: list[PartitionTopicInfo] = []
+        full: list[PartitionTopicInfo] = []
+        for info in unfinished:
+            (requested if info.queue.has_room else full).append(info)
+        if _are_readers_busy(requested, full):
+            return []
+        if not full:
             self._wait_ms = self._settings.fetch_wait_max_ms
         else:
             previous = self._wait_ms if self._wait_ms < self._settings.fetch_wait_max_ms else 0
@@ -298,6 +306,16 @@ class ConsumerFetcherThread:
         deadline = time.monotonic() + duration_s
         while not self._stopping and (remaining := deadline - time.monotonic()) > 0:
             self._wakeup.wait(remaining)
+
+
+def _are_readers_busy(requested: Sequence[PartitionTopicInfo], full: Sequence[PartitionTopicInfo]) -> bool:
+    """Return whether the request can wait until more queues have room.
+
+    A stream takes items from its queues in turn. As long as one of its queues is full and none is empty, it takes an
+    item from the full queue before it runs out of items.
+    """
+    streams = {info.queue.stream for info in full}
+    return all(info.queue.stream in streams and not info.queue.is_empty for info in requested)
 
 
 def _compute_response_size(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> int:

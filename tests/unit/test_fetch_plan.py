@@ -1,0 +1,93 @@
+"""Tests of ConsumerFetcherThread.build_fetch_request: which partitions a request contains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from helpers.configurations import fetch_settings
+
+from zkconsumer.fetcher.chunk import Chunk
+from zkconsumer.fetcher.partition import PartitionTopicInfo
+from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
+from zkconsumer.fetcher.requests import FetchRequests
+from zkconsumer.fetcher.thread import ConsumerFetcherThread
+from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.metrics import Metrics
+
+BUDGET = 1_000
+
+
+class Fetcher:
+    """A fetcher that is not started, with the partitions 0 to 3; partition 3 is in a stream of its own."""
+
+    def __init__(self) -> None:
+        budget, settings = ByteBudget(BUDGET), fetch_settings()
+        requests = FetchRequests(Endpoint("127.0.0.1", 9), settings, budget, Metrics())
+        self.thread = ConsumerFetcherThread("t", requests, settings, budget, lambda _: None, lambda *_: None)
+        self.streams = [StreamQueue(budget), StreamQueue(budget)]
+        self.infos = [
+            PartitionTopicInfo(TopicPartition("t", number), PartitionQueue(self.streams[number == 3], 2), 0)
+            for number in range(4)
+        ]
+        self.thread.add_partitions(self.infos)
+
+    def put(self, *counts: int, size: int = 1) -> Fetcher:
+        """Add chunks to the partitions' queues."""
+        for info, count in zip(self.infos, counts, strict=True):
+            for _ in range(count):
+                info.queue.put(Chunk(info.partition, 0, 1, b"x" * size))
+        return self
+
+    @property
+    def requested(self) -> list[int]:
+        return [info.partition.partition for info in self.thread.build_fetch_request()]
+
+
+@pytest.fixture
+def fetcher() -> Iterator[Fetcher]:
+    made = Fetcher()
+    with closing(made.thread):
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("counts", "requested"),
+    [
+        ((0, 0, 0, 0), [0, 1, 2, 3]),
+        ((1, 1, 1, 1), [0, 1, 2, 3]),
+        ((2, 2, 2, 2), []),
+        ((0, 2, 2, 2), [0]),
+        ((0, 1, 2, 2), [0, 1]),
+    ],
+    ids=["empty", "with room", "full", "one empty", "one empty and one with room"],
+)
+def test_partitions_with_room_are_requested(counts: tuple[int, ...], requested: list[int], fetcher: Fetcher) -> None:
+    assert fetcher.put(*counts).requested == requested
+
+
+@pytest.mark.parametrize("counts", [(1, 2, 2, 2), (1, 1, 2, 2)])
+def test_request_waits_while_stream_has_full_queue_and_no_empty_one(counts: tuple[int, ...], fetcher: Fetcher) -> None:
+    """Fewer requests with more partitions take less time, and the stream has enough items until then."""
+    assert fetcher.put(*counts).requested == []
+
+
+def test_request_is_sent_when_stream_took_from_each_full_queue(fetcher: Fetcher) -> None:
+    fetcher.put(2, 2, 2, 2)
+    requested = []
+    for _ in range(3):
+        fetcher.streams[0].take(0)
+        requested.append(fetcher.requested)
+
+    assert requested == [[], [], [0, 1, 2]]
+
+
+def test_stream_that_is_not_read_delays_no_other_stream(fetcher: Fetcher) -> None:
+    assert fetcher.put(2, 2, 2, 1).requested == [3]
+    fetcher.streams[0].take(0)
+    assert fetcher.requested == [0, 3]
+
+
+def test_spent_budget_delays_no_stream_without_records(fetcher: Fetcher) -> None:
+    assert fetcher.put(1, 0, 0, 0, size=BUDGET).requested == [3]
