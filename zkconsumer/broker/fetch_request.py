@@ -13,17 +13,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from zkconsumer.broker.protocol import group_by_topic
+from zkconsumer.broker.protocol import CONSUMER_REPLICA_ID, FETCH_FIRST_FLEXIBLE_VERSION, NO_EPOCH, group_by_topic
+from zkconsumer.config.types import INT_MAX
 from zkconsumer.message import TopicPartition
 
-_INT_MAX = (1 << 31) - 1
-_CONSUMER_REPLICA_ID = -1
-_NO_EPOCH = _NO_OFFSET = -1
+_NO_OFFSET = -1
 _NO_TAGS = b"\0"
 
 _HEADER = struct.Struct(">hhi")
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
-_FIRST_FLEXIBLE_VERSION = 12
+
+#: Fields of a partition: number, leader epoch (as of version 9), fetch offset, epoch of the last record (as of version
+#: 12), log start offset (as of version 5), maximum bytes, and tags (as of version 12).
+_PARTITION_V0 = struct.Struct(">iqi")
+_PARTITION_V5 = struct.Struct(">iqqi")
+_PARTITION_V9 = struct.Struct(">iiqqi")
+_PARTITION_V12 = struct.Struct(">iiqiqib")
 
 #: Next offset to fetch and maximum bytes for a partition.
 Position = tuple[int, int]
@@ -51,8 +56,8 @@ class FetchRequest:
     max_wait_ms: int
     min_bytes: int
     read_committed: bool
-    max_bytes: int = _INT_MAX
-    session: tuple[int, int] = (0, _NO_EPOCH)
+    max_bytes: int = INT_MAX
+    session: tuple[int, int] = (0, NO_EPOCH)
     forgotten: Iterable[TopicPartition] = ()
     API_VERSION: int | None = None
 
@@ -87,16 +92,16 @@ class FetchRequest:
         return _INT32.pack(len(encoded)) + encoded if framed else encoded
 
     def _encode_header(self, version: int) -> list[bytes]:
-        tags = _NO_TAGS if version >= _FIRST_FLEXIBLE_VERSION else b""
+        tags = _NO_TAGS if version >= FETCH_FIRST_FLEXIBLE_VERSION else b""
         client = self._client_id  # even in flexible versions, the length of the client id is an int16
         return [_HEADER.pack(self.API_KEY, version, self._correlation_id), _INT16.pack(len(client)), client, tags]
 
     def _encode_body(self, version: int) -> list[bytes]:
         encode_length, encode_string, tags = _encode_length, _encode_string, b""
-        if version >= _FIRST_FLEXIBLE_VERSION:
+        if version >= FETCH_FIRST_FLEXIBLE_VERSION:
             encode_length, encode_string, tags = _encode_compact_length, _encode_compact_string, _NO_TAGS
         encode_partition = _choose_partition_encoder(version)
-        fields = [struct.pack(">iii", _CONSUMER_REPLICA_ID, self.max_wait_ms, self.min_bytes)]
+        fields = [struct.pack(">iii", CONSUMER_REPLICA_ID, self.max_wait_ms, self.min_bytes)]
         if version >= 3:
             fields.append(_INT32.pack(self.max_bytes))
         if version >= 4:
@@ -132,16 +137,13 @@ def _group_adjacent(positions: Mapping[TopicPartition, Position]) -> list[tuple[
 
 def _choose_partition_encoder(version: int) -> Callable[[int, int, int], bytes]:
     """Return a function that encodes a partition number, a fetch offset and the maximum bytes."""
-    if version >= 12:  # with the leader epoch, the epoch of the last record, the log start offset, and tags
-        pack = struct.Struct(">iiqiqib").pack
-        return lambda partition, offset, size: pack(partition, _NO_EPOCH, offset, _NO_EPOCH, _NO_OFFSET, size, 0)
+    if version >= 12:
+        return lambda number, offset, size: _PARTITION_V12.pack(number, NO_EPOCH, offset, NO_EPOCH, _NO_OFFSET, size, 0)
     if version >= 9:
-        pack = struct.Struct(">iiqqi").pack
-        return lambda partition, offset, size: pack(partition, _NO_EPOCH, offset, _NO_OFFSET, size)
+        return lambda number, offset, size: _PARTITION_V9.pack(number, NO_EPOCH, offset, _NO_OFFSET, size)
     if version >= 5:
-        pack = struct.Struct(">iqqi").pack
-        return lambda partition, offset, size: pack(partition, offset, _NO_OFFSET, size)
-    return struct.Struct(">iqi").pack
+        return lambda number, offset, size: _PARTITION_V5.pack(number, offset, _NO_OFFSET, size)
+    return _PARTITION_V0.pack
 
 
 def _encode_length(count: int) -> bytes:

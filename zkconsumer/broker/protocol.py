@@ -36,10 +36,10 @@ GROUP_AUTHORIZATION_FAILED = 30
 #: NOT_LEADER_OR_FOLLOWER (6), REPLICA_NOT_AVAILABLE (9).
 NO_LEADER = (3, 5, 6, 9)
 
-_FETCH_FIRST_FLEXIBLE_VERSION = 12
+FETCH_FIRST_FLEXIBLE_VERSION = 12
 _FIRST_METADATA_VERSION_WITH_TOPIC_IDS = 10
-_NO_EPOCH = -1
-_CONSUMER_REPLICA_ID = -1
+NO_EPOCH = -1
+CONSUMER_REPLICA_ID = -1
 
 #: Leading fields of a partition in a Fetch response: partition number, error code, high watermark, last stable offset
 #: (as of version 4) and log start offset (as of version 5).
@@ -100,7 +100,7 @@ class FetchResult:
 
 def read_fetch_response(frame: ResponseReader, version: int) -> FetchResult:
     """Parse a Fetch response of version 0 to 12; the frame must start after the correlation id."""
-    fields = _FieldReader(frame, version >= _FETCH_FIRST_FLEXIBLE_VERSION)
+    fields = _FieldReader(frame, version >= FETCH_FIRST_FLEXIBLE_VERSION)
     fields.skip_tags()
     throttle = fields.int32() if version >= 1 else 0
     error, session_id = (fields.int16(), fields.int32()) if version >= 7 else (NONE, 0)
@@ -194,13 +194,13 @@ def list_offsets_request(partitions: Iterable[TopicPartition], timestamp: int, *
         topics.setdefault(topic, []).append(
             ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
                 partition_index=partition,
-                current_leader_epoch=_NO_EPOCH,
+                current_leader_epoch=NO_EPOCH,
                 timestamp=timestamp,
                 max_num_offsets=1,
             )
         )
     return ListOffsetsRequest(
-        replica_id=_CONSUMER_REPLICA_ID,
+        replica_id=CONSUMER_REPLICA_ID,
         isolation_level=int(read_committed),
         topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=p) for name, p in topics.items()],
         max_version=5,
@@ -309,7 +309,7 @@ def offset_commit_request(
             t.OffsetCommitRequestPartition(
                 partition_index=number,
                 committed_offset=offset,
-                committed_leader_epoch=_NO_EPOCH,
+                committed_leader_epoch=NO_EPOCH,
                 commit_timestamp=-1,
                 committed_metadata=(metadata or {}).get(TopicPartition(topic, number), ""),
             )
