@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
+from dataclasses import replace
 
 import pytest
+from helpers import batches
 
-from zkconsumer.consumer.decoded_items import DecodedItems, OpenChunk
+from zkconsumer.consumer.decoded_items import DecodedItems, OpenChunk, decode_messages
 from zkconsumer.consumer.positions import Delivery, StreamPositions
-from zkconsumer.fetcher.chunk import PositionChanged
+from zkconsumer.fetcher.chunk import Chunk, PositionChanged
 from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import NO_DECODERS, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -48,8 +49,10 @@ class Fixture:
 
     def items(self, *offsets: int, next_offset: int) -> DecodedItems:
         """Return items of the first partition with these offsets."""
-        count = len(offsets)
-        return DecodedItems(self.queue, P0, offsets.__getitem__, count, count, 10, next_offset, deque(offsets))
+        data = batches.entry(2, [batches.Record(offset) for offset in offsets])
+        opened = OpenChunk(self.queue, P0, 10, next_offset)
+        chunk = Chunk(P0, 10, next_offset, data)
+        return replace(next(decode_messages(opened, chunk, NO_DECODERS, check_crcs=True)), next_offset=next_offset)
 
     @property
     def consumed(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from zkconsumer.fetcher.arrow import ArrowReader
@@ -27,8 +26,6 @@ class DecodedItems:
     requires no lock per message, because ``pop`` and ``popleft`` are atomic.
 
     Attributes:
-        offset_of: function that returns the offset to commit while the item at an index is being processed: the offset
-            of a message, or the offset from which an Arrow batch was read.
         size: number of items.
         rows: number of records in the items.
         start: offset from which the items were read.
@@ -38,12 +35,18 @@ class DecodedItems:
 
     queue: PartitionQueue
     partition: TopicPartition
-    offset_of: Callable[[int], int]
     size: int
     rows: int
     start: int
     next_offset: int
     remaining: MessageRows[MessageAndMetadata] | deque[Any]
+
+    def offset_of(self, index: int) -> int:
+        """Return the offset to commit while an item is being processed.
+
+        This is the offset of a message, or the offset from which an Arrow batch was read.
+        """
+        return self.remaining.offset_at(index) if isinstance(self.remaining, MessageRows) else self.start
 
     def offset_after(self, count: int) -> int:
         """Return the next offset to consume after the first ``count`` items."""
@@ -82,7 +85,7 @@ def decode_messages(
     queue, partition = opened.queue, opened.partition
     for rows, next_offset in read_messages(chunk, decoders, check_crcs=check_crcs, max_rows=_MESSAGES_PER_BLOCK):
         start, opened.position = opened.position, next_offset
-        yield DecodedItems(queue, partition, rows.offset_at, len(rows), len(rows), start, next_offset, rows)
+        yield DecodedItems(queue, partition, len(rows), len(rows), start, next_offset, rows)
     opened.is_decoded = True
 
 
@@ -95,10 +98,5 @@ def decode_batches(opened: OpenChunk, chunk: Chunk, reader: ArrowReader) -> Iter
     queue, partition = opened.queue, opened.partition
     for batch, next_offset in reader.read(chunk):
         start, opened.position = opened.position, next_offset
-        offset_of = partial(_get_offset, start)
-        yield DecodedItems(queue, partition, offset_of, 1, batch.num_rows, start, next_offset, deque((batch,)))
+        yield DecodedItems(queue, partition, 1, batch.num_rows, start, next_offset, deque((batch,)))
     opened.is_decoded = True
-
-
-def _get_offset(offset: int, _index: int) -> int:
-    return offset
