@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, Unpack
 
-import structlog
-
 #: Name of kazoo's logger, which logs a warning for each lost connection and each failed connection attempt.
 KAZOO = "zkconsumer.zookeeper.kazoo"
 
@@ -124,20 +122,6 @@ class _Rendered(str):
     error: int
 
 
-_render_text = structlog.processors.KeyValueRenderer(key_order=["event"])
-
-
-def _render(logger: Any, method: str, values: dict[str, Any]) -> _Rendered:
-    rendered = _Rendered(_render_text(logger, method, values))
-    rendered.identity, rendered.error = (
-        hash(tuple(str(values.get(key)) for key in keys)) for keys in (_DISTINGUISHING, _ERRORS)
-    )
-    return rendered
-
-
-_PLAIN: list[Any] = [structlog.stdlib.filter_by_level, structlog.processors.format_exc_info, _render]
-
-
 @dataclass(slots=True)
 class _Shown:
     """An event shown once per error in ``errors``, first at ``since``, and otherwise suppressed ``count`` times."""
@@ -229,13 +213,65 @@ def show_level(level: int) -> None:
 def get_logger(name: str, **context: Unpack[EventValues]) -> Logger:
     """Return a logger with ``context`` bound.
 
-    It uses structlog if the application has configured structlog, and the standard library's logger ``name``
-    otherwise. Call it in constructors, not per event.
+    It uses structlog if the application has configured structlog before the first event, and the standard library's
+    logger ``name`` otherwise. Call it in constructors, not per event.
     """
+    return _EventLogger(name, context)
+
+
+class _EventLogger:
+    """A logger that imports structlog when it first logs an event: most Python processes of Spark log none.
+
+    Args:
+        name: name of the standard library's logger.
+        context: values of every event.
+    """
+
+    __slots__ = ("_context", "_logger", "_name")
+
+    def __init__(self, name: str, context: EventValues) -> None:
+        self._name, self._context = name, context
+        self._logger: Any = None
+
+    def debug(self, event: str, **values: Unpack[EventValues]) -> object:
+        return self._log(logging.DEBUG, "debug", event, values)
+
+    def info(self, event: str, **values: Unpack[EventValues]) -> object:
+        return self._log(logging.INFO, "info", event, values)
+
+    def warning(self, event: str, **values: Unpack[EventValues]) -> object:
+        return self._log(logging.WARNING, "warning", event, values)
+
+    def error(self, event: str, **values: Unpack[EventValues]) -> object:
+        return self._log(logging.ERROR, "error", event, values)
+
+    def bind(self, **context: Unpack[EventValues]) -> Logger:
+        return _EventLogger(self._name, {**self._context, **context})
+
+    def _log(self, level: int, method: str, event: str, values: EventValues) -> object:
+        if self._logger is None:
+            # Only an application that has imported structlog can have configured it to receive events of all levels.
+            if "structlog" not in sys.modules and not logging.getLogger(self._name).isEnabledFor(level):
+                return None
+            self._logger = _create_logger(self._name).bind(**self._context)
+        return getattr(self._logger, method)(event, **values)
+
+
+def _create_logger(name: str) -> Any:
+    import structlog
+
     if structlog.is_configured():
-        logger: Logger = structlog.get_logger(name)
-    else:
-        logger = structlog.wrap_logger(
-            logging.getLogger(name), processors=_PLAIN, wrapper_class=structlog.stdlib.BoundLogger
+        return structlog.get_logger(name)
+    render_text = structlog.processors.KeyValueRenderer(key_order=["event"])
+
+    def render(logger: Any, method: str, values: dict[str, Any]) -> _Rendered:
+        rendered = _Rendered(render_text(logger, method, values))
+        rendered.identity, rendered.error = (
+            hash(tuple(str(values.get(key)) for key in keys)) for keys in (_DISTINGUISHING, _ERRORS)
         )
-    return logger.bind(**context)
+        return rendered
+
+    processors: list[Any] = [structlog.stdlib.filter_by_level, structlog.processors.format_exc_info, render]
+    return structlog.wrap_logger(
+        logging.getLogger(name), processors=processors, wrapper_class=structlog.stdlib.BoundLogger
+    )
