@@ -6,8 +6,6 @@ import codecs
 import re
 from collections.abc import Iterator
 
-import javaproperties
-
 _BLANKS = " \t\f"
 
 
@@ -67,6 +65,8 @@ def parse_entries(content: bytes, path: str = "") -> list[tuple[str, FileValue]]
     except UnicodeDecodeError as error:
         line = _line_number(error.object, error.start)
         raise ValueError(f"line {line} is not valid UTF-8, although the file has a UTF-8 byte order mark") from None
+    import javaproperties  # which loads an XML parser and an HTTP client; most processes read no such file
+
     return [
         (key, FileValue.of(value, path, number, is_encoding_clear=has_mark or line.isascii()))
         for number, line in _logical_lines(text)
