@@ -171,11 +171,11 @@ def test_commit_of_replaced_batch_is_counted() -> None:
 def test_failed_query_keeps_its_health_until_a_restart(error: str | None) -> None:
     one = query_listener.QueryListener(NoSession())
     try:
-        one._handle("run", create_query())
+        one._add("run", create_query())
         one._handle("run", query_listener._Terminated(error))
         found = [(reason.code, reason.state) for reason in one.health.reasons]
         values = [value["Value"] for name, value in one.metrics.items() if name.name == "Health"]
-        one._handle("next", create_query())
+        one._add("next", create_query())
         restarted = one.health
     finally:
         one._planners.close()
@@ -195,7 +195,7 @@ def test_brokers_of_ended_planning_processes_are_forgotten(kept_s: float, monkey
         link.connect(one.link)
         wait_for(lambda: "g_connected" in one._planners.connected)
         query.uncommitted.consumer_ids["g_reported"] = 0
-        one._handle("run", query)
+        one._add("run", query)
         for consumer_id in ("g_connected", "g_reported", "g_ended"):
             one._receive(consumer_id, {"brokers": [["b", 1]]})
         one._forget_planners()

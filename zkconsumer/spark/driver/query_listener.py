@@ -72,6 +72,20 @@ _COMMITTED, _PLANNED_NOTHING = "committed", "idle"
 _STOP, _IDLE = object(), object()
 
 
+class _Started(NamedTuple):
+    """The start of a query of any source.
+
+    Attributes:
+        query_id: id of the query.
+        name: name of the query, or its id if it has none.
+        query: the query.
+    """
+
+    query_id: str
+    name: str
+    query: Any
+
+
 class _Terminated(NamedTuple):
     """The end of a query.
 
@@ -164,18 +178,14 @@ class QueryListener(StreamingQueryListener):
     # ---- called by Spark's threads ----
 
     def onQueryStarted(self, event: Any) -> None:
-        """Read the options of the query's sources, because later events do not contain these options."""
+        """Find the query. Spark does not start it before this method returns, so the listener thread reads its plan."""
+        query_id = str(event.id)
         try:
-            query = self._spark.streams.get(str(event.id))
-            sources = list(read_sources(query))
+            query = self._spark.streams.get(query_id)
         except Exception as error:  # Spark's own log message would not identify the query
-            self._log.warning("query_not_monitored", query=str(event.id), error=repr(error))
-            return
-        if sources:
-            name = event.name or str(event.id)
-            health = QueryHealth(self._spark, query, name, {source.consumer.group_id for source in sources})
-            uncommitted = UncommittedBatches(name, sources)
-            self._events.put((str(event.runId), ObservedQuery(str(event.id), name, sources, uncommitted, health)))
+            self._log_unmonitored(query_id, error)
+        else:
+            self._events.put((str(event.runId), _Started(query_id, event.name or query_id, query)))
 
     def onQueryProgress(self, event: Any) -> None:
         """Handle a completed batch."""
@@ -243,7 +253,7 @@ class QueryListener(StreamingQueryListener):
             return None
 
     def _handle(self, run: str, event: Any) -> None:
-        """Handle an event: a started query, a progress report, ``_IDLE`` or ``_Terminated``.
+        """Handle an event: ``_Started``, a progress report, ``_IDLE`` or ``_Terminated``.
 
         If ``run`` is ``_COMMITTED``, the event is a planning process's consumer id, and the number of a report whose
         batch it committed. If it is ``_PLANNED_NOTHING``, the event is a planning process's consumer id and state.
@@ -256,9 +266,8 @@ class QueryListener(StreamingQueryListener):
             for each in self._queries.values():
                 each.confirm(*event)
             return
-        if isinstance(event, ObservedQuery):
-            self._failed.remove(event.query_id, event.name)
-            self._queries[run] = event
+        if isinstance(event, _Started):
+            self._observe(run, *event)
             return
         query = self._queries.get(run)
         if query is None:
@@ -273,6 +282,24 @@ class QueryListener(StreamingQueryListener):
             del self._queries[run]
         else:
             self._handle_progress(run, query, event)
+
+    def _observe(self, run: str, query_id: str, name: str, query: Any) -> None:
+        """Observe a query, unless it has no ``format("zkconsumer")`` source."""
+        try:
+            sources = list(read_sources(query))
+        except Exception as error:
+            self._log_unmonitored(query_id, error)
+            return
+        if sources:
+            health = QueryHealth(self._spark, query, name, {source.consumer.group_id for source in sources})
+            self._add(run, ObservedQuery(query_id, name, sources, UncommittedBatches(name, sources), health))
+
+    def _add(self, run: str, query: ObservedQuery) -> None:
+        self._failed.remove(query.query_id, query.name)
+        self._queries[run] = query
+
+    def _log_unmonitored(self, query_id: str, error: Exception) -> None:
+        self._log.warning("query_not_monitored", query=query_id, error=repr(error))
 
     def _handle_progress(self, run: str, query: ObservedQuery, progress: Mapping[str, Any]) -> None:
         for number, source in enumerate(progress["sources"]):
