@@ -33,12 +33,13 @@ from zkconsumer.errors import (
 from zkconsumer.fetcher.batch_headers import make_checked_chunk
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.decode import MAX_ROWS, read_messages
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import Endpoint, MessageAndMetadata, TopicPartition
 
 _T = TypeVar("_T")
 
 #: Special timestamps for ``offset_for_time`` and ``earliest_or_latest_offset``. Source: kafka.api.OffsetRequest.
-EARLIEST_TIME, LATEST_TIME = protocol.EARLIEST, protocol.LATEST
+EARLIEST_TIME, LATEST_TIME = EARLIEST, LATEST
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from helpers.sinks import sink_settings
 from helpers.waiting import wait_for
 from kafka.admin import ACLOperation, ResourcePattern, ResourceType
 
-from zkconsumer.broker import protocol
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import batch
 from zkconsumer.errors import StreamsError, TopicAuthorizationError
+from zkconsumer.log_ends import EARLIEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.cluster import ApplicationCluster
 from zkconsumer.spark.streams.internal_topics import InternalTopics
@@ -63,7 +63,7 @@ def test_records_remain_without_delete_acl(
     purge_until_reported(open_topics(authorizing, name), name, caplog)
 
     assert "TOPIC_AUTHORIZATION_FAILED (29)" in caplog.text
-    assert authorizing.admin.offsets(name, 1, protocol.EARLIEST) == {0: 0}
+    assert authorizing.admin.offsets(name, 1, EARLIEST) == {0: 0}
 
 
 @pytest.mark.parametrize("guarantee", list(ProcessingGuarantee), ids=lambda one: one.value)
@@ -150,7 +150,7 @@ def test_records_remain_on_brokers_without_delete_records(
 
         purge_until_reported(open_topics(cluster, name), name, caplog)
 
-        assert cluster.admin.offsets(name, 1, protocol.EARLIEST) == {0: 0}
+        assert cluster.admin.offsets(name, 1, EARLIEST) == {0: 0}
 
 
 def purge_until_reported(topics: InternalTopics, name: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.bootstrap import parse_bootstrap
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.executor.rows import RowSchema
+from zkconsumer.spark.executor.row_schema import RowSchema
 from zkconsumer.spark.streams.markers import Marker, encode_offsets
 from zkconsumer.spark.streams.output import (
     SEQUENCE_HEADER,

@@ -14,9 +14,9 @@ import pytest
 from helpers.aliases import Topics
 from helpers.waiting import wait_for
 
-from zkconsumer.broker import protocol
 from zkconsumer.devcluster import Admin
 from zkconsumer.devcluster.load import batch
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.streams.app import StreamsApp
 from zkconsumer.topology import Topology
@@ -64,5 +64,5 @@ def test_words_are_counted_across_partitions(
 
 def has_no_records(admin: Admin, topic: str) -> bool:
     """Return whether all records of a topic were deleted."""
-    starts, ends = (admin.offsets(topic, PARTITIONS, time) for time in (protocol.EARLIEST, protocol.LATEST))
+    starts, ends = (admin.offsets(topic, PARTITIONS, time) for time in (EARLIEST, LATEST))
     return bool(starts == ends and any(ends.values()))

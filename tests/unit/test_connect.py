@@ -6,11 +6,11 @@ import pytest
 from helpers.fake_broker import FakeBroker
 
 from zkconsumer import ConsumerConfig, TopicPartition
-from zkconsumer.broker import protocol
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.security import PLAINTEXT
 from zkconsumer.errors import ClosedError
 from zkconsumer.fetcher.fetch_settings import FetchSettings
+from zkconsumer.log_ends import LATEST
 from zkconsumer.offsets.access import open_access
 
 SECURE = {
@@ -62,7 +62,7 @@ def test_access_closes_its_connections() -> None:
         with open_access(config, Connecting("c", 5.0, PLAINTEXT), has_session=False) as access:
             cluster, leaders, coordinator = access.cluster, access.leaders(), access.coordinator()
             assert cluster.partitions(["t"]) == {"t": [0]}
-            assert access.logs().offsets([partition], protocol.LATEST) == {partition: 5}
+            assert access.logs().offsets([partition], LATEST) == {partition: 5}
             assert leaders.leaders(cluster.brokers(), [partition]).keys() == {partition}
             assert coordinator.fetch_offsets([partition]) == {partition: -1}
         for request in (

@@ -18,7 +18,8 @@ from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.message import ARROW_SCHEMA, MessageAndMetadata, TopicPartition
 from zkconsumer.spark.executor.decoders import BatchDecoder, RecordDecoder, UndecodableRecordError, load
-from zkconsumer.spark.executor.rows import CORRUPT_FIELD, RowSchema
+from zkconsumer.spark.executor.row_schema import CORRUPT_FIELD, RowSchema
+from zkconsumer.spark.executor.rows import create_reader
 
 SCHEMA = pa.schema([("word", pa.string())])
 
@@ -55,7 +56,7 @@ def read(decoder: type[Any], policy: str) -> list[Any]:
     """Return the words of a chunk with a record that the decoder answers with its ``result``."""
     schema = SCHEMA.append(CORRUPT_FIELD) if policy == "quarantine" else SCHEMA
     row_schema = RowSchema(schema, f"unit.test_decoders:{decoder.__name__}", {}, policy)
-    reader = row_schema.create_reader(check_crcs=True, can_end=False)
+    reader = create_reader(row_schema, check_crcs=True, can_end=False)
     data = batches.batch([Record(offset, value=value) for offset, value in enumerate((b"good", b"bad", b"fine"))])
     found = reader.read(Chunk(TopicPartition("t", 0), 0, 3, data))
     return [word for batch in found for word in batch.column("word").to_pylist()]
@@ -176,7 +177,7 @@ def test_clamped_timestamps_are_logged_or_quarantined(
     columns = pa.schema([ARROW_SCHEMA.field("offset"), ARROW_SCHEMA.field("value"), ARROW_SCHEMA.field("timestamp")])
     valid = columns if name is None else pa.schema([ARROW_SCHEMA.field("value")])
     schema = valid.append(CORRUPT_FIELD) if policy == "quarantine" else valid
-    reader = RowSchema(schema, name, {}, policy).create_reader(check_crcs=True, can_end=False)
+    reader = create_reader(RowSchema(schema, name, {}, policy), check_crcs=True, can_end=False)
     data = b"".join(
         batches.batch([Record(offset, value=b"%d" % offset, timestamp=time)], base_offset=offset)
         for offset, time in enumerate(times)
@@ -198,8 +199,8 @@ def test_clamped_timestamps_are_logged_or_quarantined(
 def test_rejected_record_may_have_time_after_year_9999() -> None:
     """Python's datetime cannot represent it."""
     schema = pa.schema([ARROW_SCHEMA.field("value"), CORRUPT_FIELD])
-    reader = RowSchema(schema, "unit.test_decoders:KeepsColumns", {}, "quarantine").create_reader(
-        check_crcs=True, can_end=False
+    reader = create_reader(
+        RowSchema(schema, "unit.test_decoders:KeepsColumns", {}, "quarantine"), check_crcs=True, can_end=False
     )
     data = batches.batch([Record(0, value=b"bad", timestamp=300_000_000_000_000)])
     [found] = reader.read(Chunk(TopicPartition("t", 0), 0, 1, data))

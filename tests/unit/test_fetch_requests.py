@@ -18,6 +18,7 @@ from zkconsumer.broker import protocol
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, RetriableError
 from zkconsumer.fetcher.queues import ByteBudget
 from zkconsumer.fetcher.requests import FetchAnswer, FetchRequests
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Metrics
 
@@ -160,6 +161,6 @@ def test_partition_missing_in_list_offsets_has_error(opened: Opened) -> None:
         return body.replace(b"\0\6absent", b"\0\6others")
 
     with FakeBroker(LOG, change=drop) as broker:
-        found = opened(broker).list_offsets([PARTITION, ABSENT], protocol.LATEST)
+        found = opened(broker).list_offsets([PARTITION, ABSENT], LATEST)
 
     assert found == {PARTITION: (0, 20), ABSENT: (protocol.UNKNOWN_SERVER_ERROR, -1)}

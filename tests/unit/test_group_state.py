@@ -9,9 +9,9 @@ from typing import Any
 from helpers.configurations import plaintext
 from helpers.fake_broker import LIST_OFFSETS, FakeBroker
 
-from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.devcluster.process import free_port
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.tools import group_state
 
@@ -33,7 +33,7 @@ def test_silent_broker_delays_tools_by_one_timeout() -> None:
         logs = LogOffsets(lambda: [broker.endpoint], plaintext(_TIMEOUT_S))
         started = time.monotonic()
         try:
-            offsets, errors = group_state.log_offsets(logs, _PARTITIONS, protocol.LATEST)
+            offsets, errors = group_state.log_offsets(logs, _PARTITIONS, LATEST)
             duration_s = time.monotonic() - started
         finally:
             is_over.set()
@@ -48,7 +48,7 @@ def test_silent_broker_delays_tools_by_one_timeout() -> None:
 def test_unreachable_brokers_are_errors_of_all_partitions() -> None:
     logs = LogOffsets(lambda: [Endpoint("127.0.0.1", free_port())], plaintext(_TIMEOUT_S))
     try:
-        offsets, errors = group_state.log_offsets(logs, _PARTITIONS, protocol.LATEST)
+        offsets, errors = group_state.log_offsets(logs, _PARTITIONS, LATEST)
     finally:
         logs.close()
 

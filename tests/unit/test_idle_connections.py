@@ -11,10 +11,10 @@ from helpers.configurations import plaintext
 from helpers.fake_broker import FETCH, FIND_COORDINATOR, LIST_OFFSETS, METADATA, OFFSET_FETCH, PARTITION, FakeBroker
 from helpers.waiting import wait_for
 
-from zkconsumer.broker import protocol
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.log_ends import LATEST
 from zkconsumer.metadata.bootstrap import BootstrapCluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
 from zkconsumer.simple_consumer import SimpleConsumer
@@ -38,7 +38,7 @@ def leaders(broker: FakeBroker) -> tuple[Callable[[], object], Callable[[], None
 
 def logs(broker: FakeBroker) -> tuple[Callable[[], object], Callable[[], None]]:
     logs = LogOffsets(lambda: [broker.endpoint], plaintext(5))
-    return lambda: logs.offsets([PARTITION], protocol.LATEST)[PARTITION], logs.close
+    return lambda: logs.offsets([PARTITION], LATEST)[PARTITION], logs.close
 
 
 def topics(broker: FakeBroker) -> tuple[Callable[[], object], Callable[[], None]]:

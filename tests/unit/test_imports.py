@@ -32,6 +32,7 @@ ORDER = [
         "event_limits",
         "optional_packages",
         "log",
+        "log_ends",
         "javahash",
         "metrics",
         "message_py",
@@ -286,23 +287,66 @@ def test_messages_do_not_import_pyarrow() -> None:
     assert "pyarrow" not in modules_after("import zkconsumer.message")
 
 
-@pytest.mark.parametrize(
-    ("module", "excluded"),
-    [
-        ("zkconsumer.spark", ["pyspark", "kazoo"]),
-        ("zkconsumer.spark.executor.reader", ["kazoo", "zkconsumer.rebalance", "zkconsumer.zookeeper"]),
-        ("zkconsumer.spark.source", ["kazoo", "zkconsumer.spark.planning", "zkconsumer.spark.driver"]),
-        *(
-            (f"zkconsumer.spark.streams.{name}", ["kafka", "kazoo", "zkconsumer.broker", "zkconsumer.fetcher"])
-            for name in ("operator", "sink", "ticks")
-        ),
-    ],
-)
-def test_tasks_import_neither_member_nor_planner(module: str, excluded: list[str]) -> None:
-    """Each Python worker of an executor imports the data source and the reader before its first task."""
-    after = modules_after(f"import {module}")
+def test_spark_package_imports_neither_pyspark_nor_kazoo() -> None:
+    assert not {name for name in modules_after("import zkconsumer.spark") if name.split(".")[0] in ("pyspark", "kazoo")}
 
-    assert not {name for name in after for other in excluded if name == other or name.startswith(f"{other}.")}
+
+#: Parts of zkconsumer that only some of the Python processes of a query need.
+OPTIONAL_PARTS = {"broker", "consumer", "fetcher", "rebalance", "topology", "zookeeper"}
+
+#: Python processes of a query: the module that Spark runs, the modules of zkconsumer that the process imports, and the
+#: packages and optional parts of zkconsumer that it may import with them. Spark starts most of these processes one
+#: after the other, so each import delays the first batch.
+PROCESSES = {
+    "finds sources": ("sql.worker.lookup_data_sources", ["pyspark_zkconsumer"], {"zookeeper"}),
+    "creates a source": (
+        "sql.worker.create_data_source",
+        ["spark.source", "spark.options.source_options"],
+        {"zookeeper"},
+    ),
+    "plans batches": (
+        "sql.streaming.python_streaming_source_runner",
+        ["spark.source", "spark.planning.early_join", "spark.planning.factory"],
+        {"broker", "fetcher", "rebalance", "zookeeper", "kafka", "kazoo", "tenacity"},
+    ),
+    "plans tasks": ("sql.worker.plan_data_source_read", ["spark.source"], {"zookeeper"}),
+    "fetches": (
+        "worker",
+        ["spark.source", "spark.executor.reader"],
+        {"broker", "fetcher", "zookeeper", "kafka", "tenacity", "pyarrow.compute"},
+    ),
+    "plans ticks": ("sql.streaming.python_streaming_source_runner", ["spark.streams.ticks"], {"tenacity"}),
+    "runs stream tasks": (
+        "worker",
+        ["spark.streams.operator"],
+        {"topology", "tenacity", "pyarrow.compute"},
+    ),
+    "writes output": (
+        "worker",
+        ["spark.streams.sink", "spark.streams.task_writer"],
+        {"topology", "tenacity", "confluent_kafka", "pyarrow.compute"},
+    ),
+    "commits output": (
+        "sql.worker.python_streaming_sink_runner",
+        ["spark.streams.sink"],
+        {"topology", "tenacity", "pyarrow.compute"},
+    ),
+}
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_process_of_query_imports_only_what_it_uses(process: str) -> None:
+    own, modules, allowed = PROCESSES[process]
+    before = modules_after(f"import pyspark.{own}")
+    names = [name if name == "pyspark_zkconsumer" else f"zkconsumer.{name}" for name in modules]
+    added = modules_after("\n".join(["import pyspark." + own, *(f"import {name}" for name in names)])) - before
+
+    found = {name.split(".")[0] for name in added} & {*HEAVY, "confluent_kafka"}
+    found |= {name for name in added if name == "pyarrow.compute"}
+    found |= {
+        part(name.removeprefix("zkconsumer.")) for name in added if name.startswith("zkconsumer.")
+    } & OPTIONAL_PARTS
+    assert found - {"numpy", "pyarrow"} == allowed
 
 
 def test_reading_batches_does_not_import_pandas() -> None:

@@ -12,11 +12,11 @@ import pytest
 from helpers.configurations import plaintext
 from helpers.fake_broker import API_VERSIONS, FIND_COORDINATOR, METADATA, FakeBroker, FakeCluster
 
-from zkconsumer.broker import protocol
 from zkconsumer.broker.known_brokers import KnownBrokers
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, UnsupportedBrokerError
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metadata.bootstrap import BootstrapCluster
 from zkconsumer.offsets.coordinator import GroupCoordinator
@@ -78,7 +78,7 @@ def _replace_brokers(rng: random.Random, label: str) -> None:
             "list": cluster.topics,
             "ids": lambda: cluster.look_up_topic_ids(["t"]),
             "lead": lambda: finder.leaders(cluster.brokers(), [PARTITION])[PARTITION],
-            "plan": lambda: logs.offsets([PARTITION], protocol.LATEST)[PARTITION],
+            "plan": lambda: logs.offsets([PARTITION], LATEST)[PARTITION],
             "fetch offsets": lambda: coordinator.fetch_offsets([PARTITION]),
         }
         for use in uses.values():
@@ -124,7 +124,7 @@ def test_leaders_are_looked_up_again_after_max_age(fakes: FakeCluster) -> None:
         before = sum(broker.metadata_requests for broker in fakes.brokers)
         with closing(LogOffsets(lambda: brokers, plaintext(5), max_age_s=max_age_s)) as logs:
             for _ in range(3):
-                logs.offsets([PARTITION], protocol.LATEST)
+                logs.offsets([PARTITION], LATEST)
         assert sum(broker.metadata_requests for broker in fakes.brokers) - before == expected
 
 
@@ -132,7 +132,7 @@ def test_failed_refresh_keeps_known_leaders(fakes: FakeCluster) -> None:
     with closing(LogOffsets(list, plaintext(5), max_age_s=0.0)) as logs:
         leader = fakes.brokers[0]
         logs.leaders[PARTITION] = (0, leader.endpoint)
-        assert logs.offsets([PARTITION], protocol.LATEST) == {PARTITION: 0}
+        assert logs.offsets([PARTITION], LATEST) == {PARTITION: 0}
 
 
 def _require_tls(broker: FakeBroker) -> None:

@@ -18,6 +18,7 @@ from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import BrokerUnavailableError, TopicAuthorizationError
 from zkconsumer.health import HealthState
 from zkconsumer.log import get_logger
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.planning.available_offsets import AvailableOffsets
 
@@ -71,7 +72,7 @@ def logs(brokers: Brokers) -> Iterator[LogOffsets]:
 def timed(logs: LogOffsets) -> tuple[float, dict[TopicPartition, int], dict[TopicPartition, Any]]:
     """Return the seconds that a lookup of end offsets took, and its results."""
     started = time.monotonic()
-    offsets, errors = logs.look_up(PARTITIONS, protocol.LATEST)
+    offsets, errors = logs.look_up(PARTITIONS, LATEST)
     return time.monotonic() - started, offsets, errors
 
 
@@ -145,7 +146,7 @@ def test_silent_leader_takes_a_tenth_of_the_time() -> None:
     logs = SlowLogs()
     available = AvailableOffsets(cast(Any, logs), get_logger("test"), clock=lambda: logs.now)
     while logs.now < 300:
-        assert len(available.find(PARTITIONS, protocol.LATEST, all_=False)) == 3
+        assert len(available.find(PARTITIONS, LATEST, all_=False)) == 3
     assert 20 < logs.waited < 0.1 * logs.now
 
 
@@ -164,14 +165,14 @@ def test_denied_topic_is_reported_as_denied(is_known: bool, brokers: Brokers, lo
     for broker in brokers:
         broker.topic_errors = {"t": protocol.TOPIC_AUTHORIZATION_FAILED}
     with pytest.raises(TopicAuthorizationError, match="TOPIC_AUTHORIZATION_FAILED"):
-        available.find(PARTITIONS, protocol.LATEST, all_=True)
+        available.find(PARTITIONS, LATEST, all_=True)
 
 
 def test_health_names_each_cause(brokers: Brokers, logs: LogOffsets) -> None:
     available = AvailableOffsets(logs, get_logger("test"))
     logs.find_leaders(PARTITIONS)  # before the broker that may be asked for them denies access
     brokers[0].topic_errors, brokers.silent = {"t": protocol.TOPIC_AUTHORIZATION_FAILED}, {1}
-    assert available.find(PARTITIONS, protocol.LATEST, all_=False).keys() == {PARTITIONS[2], PARTITIONS[3]}
+    assert available.find(PARTITIONS, LATEST, all_=False).keys() == {PARTITIONS[2], PARTITIONS[3]}
     assert {(reason.state, reason.code, reason.partitions) for reason in available.health_reasons()} == {
         (HealthState.STALLED, "topic_authorization_failed", frozenset([PARTITIONS[0]])),
         (HealthState.STALLED, "leader_not_found", frozenset([PARTITIONS[1]])),

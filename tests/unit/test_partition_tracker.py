@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from zkconsumer import TopicPartition
-from zkconsumer.broker import protocol
+from zkconsumer.log_ends import EARLIEST
 from zkconsumer.rebalance.handler import AssignedPartition
 from zkconsumer.spark.offset import Ranges
 from zkconsumer.spark.options.starting_offsets import StartingOffsets, StartPosition, StartSource
@@ -144,7 +144,7 @@ def test_partitions_created_after_start_are_read_from_beginning() -> None:
     assert one.pending_starts() == {
         A: reset,
         b: reset,
-        c: StartPosition(StartSource.NEW_PARTITION, timestamp=protocol.EARLIEST),
+        c: StartPosition(StartSource.NEW_PARTITION, timestamp=EARLIEST),
     }
 
 

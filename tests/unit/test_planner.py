@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from zkconsumer import TopicPartition
-from zkconsumer.broker.protocol import EARLIEST, LATEST
 from zkconsumer.errors import ClosedError, ZkConsumerError, ZooKeeperUnavailableError
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import Endpoint
 from zkconsumer.metadata.base import FoundTopics
 from zkconsumer.metadata.zookeeper import ZooKeeperCluster

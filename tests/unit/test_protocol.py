@@ -15,6 +15,7 @@ from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol
 from zkconsumer.broker.protocol import FetchResult, PartitionData, read_fetch_response
 from zkconsumer.errors import BrokerUnavailableError
+from zkconsumer.log_ends import EARLIEST
 
 VERSIONS = range(13)
 
@@ -257,7 +258,7 @@ def test_endless_varint_raises() -> None:
 @pytest.mark.parametrize("version", range(6))
 def test_list_offsets_request_of_each_version(version: int) -> None:
     request = protocol.list_offsets_request(
-        [TopicPartition("a", 1), TopicPartition("b", 0), TopicPartition("a", 2)], protocol.EARLIEST
+        [TopicPartition("a", 1), TopicPartition("b", 0), TopicPartition("a", 2)], EARLIEST
     )
     request.API_VERSION = version
     read = ListOffsetsRequest.decode(bytes(request.encode()), version=version)

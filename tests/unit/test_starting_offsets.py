@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from zkconsumer.broker.protocol import EARLIEST, LATEST
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.options.check_existence import check_offsets
 from zkconsumer.spark.options.option_reader import OptionReader

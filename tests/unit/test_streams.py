@@ -20,7 +20,8 @@ from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.driver.failures import describe_error
 from zkconsumer.spark.executor.decoders import PlannedRange
-from zkconsumer.spark.executor.rows import RowSchema
+from zkconsumer.spark.executor.row_schema import RowSchema
+from zkconsumer.spark.executor.rows import create_reader
 from zkconsumer.spark.streams import task_batch
 from zkconsumer.spark.streams.checkpoint import StoredApplication
 from zkconsumer.spark.streams.markers import NO_OFFSET, decode_offsets
@@ -155,7 +156,7 @@ def test_packer_error_fails_instead_of_rejecting_record(policy: str) -> None:
     )
     options = {KEYS_OPTION: encode_keys({"a": [7]})}
     rows = RowSchema(schema, "zkconsumer.spark.streams.packing:RecordPacker", options, policy)
-    reader: Any = rows.create_reader(check_crcs=True, can_end=False)
+    reader: Any = create_reader(rows, check_crcs=True, can_end=False)
     with pytest.raises(StreamsError, match="topic 'a' has new partition 1, which the running query does not read"):
         reader._decode(fetched("a", 1, [0, 1]), [])
 

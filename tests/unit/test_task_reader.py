@@ -15,7 +15,7 @@ from zkconsumer.errors import BrokerUnavailableError, TopicAuthorizationError, Z
 from zkconsumer.spark.data_loss import DataLossError
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.executor.rows import RowSchema
+from zkconsumer.spark.executor.row_schema import RowSchema
 
 UNKNOWN, DENIED, STORAGE_ERROR = 3, 29, 56
 LOG = [(batches.batch([Record(offset) for offset in range(first, first + 10)]), first + 10) for first in (0, 10, 20)]

@@ -130,8 +130,8 @@ class LogOffsets:
         """Return the offset of the first record at or after ``timestamp``, by partition; -1 if there is none.
 
         Args:
-            timestamp: milliseconds since the epoch, ``protocol.EARLIEST`` for the log start offset, or
-                ``protocol.LATEST`` for the end offset.
+            timestamp: milliseconds since the epoch, ``EARLIEST`` for the log start offset, or
+                ``LATEST`` for the end offset.
 
         Raises:
             RetriableError: a partition has no leader, or a leader did not respond. The next call repeats the leader

@@ -20,8 +20,6 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from zkconsumer.message import TopicPartition
 
-EARLIEST, LATEST = -2, -1
-
 #: Kafka's error code; also used for partitions that are missing from a response.
 UNKNOWN_SERVER_ERROR = -1
 NONE = 0

@@ -27,6 +27,7 @@ from zkconsumer.errors import (
     UnsupportedBrokerError,
     ZkConsumerError,
 )
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.retry import polling, retrying
 
@@ -264,12 +265,12 @@ class Admin:
                     offsets[partition] = int(result.base_offset)
         return offsets
 
-    def offsets(self, topic: str, partitions: int, timestamp: int = protocol.LATEST) -> dict[int, int]:
+    def offsets(self, topic: str, partitions: int, timestamp: int = LATEST) -> dict[int, int]:
         """Look up the offset of each partition at ``timestamp``.
 
         Args:
             partitions: partition count of the topic.
-            timestamp: ``protocol.LATEST``, ``protocol.EARLIEST`` or milliseconds since the epoch.
+            timestamp: ``LATEST``, ``EARLIEST`` or milliseconds since the epoch.
         """
         offsets = {}
         for number in range(partitions):

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from zkconsumer.broker import protocol
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.fetcher.chunk import NO_LIMIT
 from zkconsumer.fetcher.queues import PartitionQueue
 from zkconsumer.health import Problem
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import TopicPartition
 
 #: Value of ``auto.offset.reset`` -> timestamp for ListOffsets requests.
-RESET_TIMESTAMPS = {"smallest": protocol.EARLIEST, "largest": protocol.LATEST}
+RESET_TIMESTAMPS = {"smallest": EARLIEST, "largest": LATEST}
 
 
 #: Minimum fetch size in bytes.

@@ -14,6 +14,7 @@ from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.partition_map import PartitionMap
 from zkconsumer.fetcher.requests import FetchRequests
 from zkconsumer.log import Logger
+from zkconsumer.log_ends import EARLIEST, LATEST
 
 #: Maximum bytes to which a fetch is enlarged for a large batch, unless ``fetch.message.max.bytes`` is larger. By
 #: default, brokers reject larger produce requests (``socket.request.max.bytes``).
@@ -95,8 +96,7 @@ class PartitionErrors:
             info.fetch_offset = -1  # looked up before the next request
             return not is_repeated  # back off if the broker rejects the offset that it returned
         (start_error, start), (end_error, end) = (
-            self._requests.list_offsets([info.partition], timestamp)[info.partition]
-            for timestamp in (protocol.EARLIEST, protocol.LATEST)
+            self._requests.list_offsets([info.partition], timestamp)[info.partition] for timestamp in (EARLIEST, LATEST)
         )
         if start_error or end_error:
             return False

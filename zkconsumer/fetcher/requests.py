@@ -262,7 +262,7 @@ class FetchRequests:
         """Look up offsets by timestamp; return the error code and the offset of each partition.
 
         Args:
-            timestamp: ``protocol.EARLIEST``, ``protocol.LATEST``, or milliseconds since the epoch.
+            timestamp: ``EARLIEST``, ``LATEST``, or milliseconds since the epoch.
             read_committed: whether the last stable offset is the end of the log; None for the consumer's setting.
 
         Raises:

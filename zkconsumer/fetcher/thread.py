@@ -33,6 +33,7 @@ from zkconsumer.fetcher.partition_map import PartitionMap
 from zkconsumer.fetcher.queues import ByteBudget
 from zkconsumer.fetcher.requests import FetchAnswer, FetchRequests
 from zkconsumer.log import Logger, get_logger
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.threads import OwnedThread, WakeUp
 
@@ -281,7 +282,7 @@ class ConsumerFetcherThread:
 
     def _make_chunk(self, info: PartitionTopicInfo, data: protocol.PartitionData) -> Chunk:
         def look_up_log_end() -> int:
-            offsets = self._requests.list_offsets([info.partition], protocol.LATEST, read_committed=False)
+            offsets = self._requests.list_offsets([info.partition], LATEST, read_committed=False)
             error, end = offsets[info.partition]
             if error:
                 raise _LogEndUnknownError

@@ -11,12 +11,12 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from zkconsumer.broker import protocol
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
 from zkconsumer.log import get_logger
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import open_access
 from zkconsumer.offsets.base import OF_DELETED_TOPIC
@@ -107,7 +107,7 @@ def _ranges(options: SourceOptions, group: Mapping[TopicPartition, int], logs: L
         return resolve(positions, logs.offsets, reset)
 
     starts, untils = offsets(options.starting_offsets), offsets(options.ending_offsets)
-    firsts, ends = logs.offsets(group, protocol.EARLIEST), logs.offsets(group, protocol.LATEST)
+    firsts, ends = logs.offsets(group, EARLIEST), logs.offsets(group, LATEST)
     ranges: Ranges = {}
     for partition in sorted(group):
         start, until = starts[partition], untils[partition]

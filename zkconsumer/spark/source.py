@@ -24,20 +24,18 @@ from pyspark.sql.types import StructType
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import show_level
 from zkconsumer.signals import Exit, FirstSignal
-from zkconsumer.spark.driver_link import DriverLink
 from zkconsumer.spark.executor.decoders import PlannedRange
-from zkconsumer.spark.executor.fetch_task import FetchTask
-from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.executor.task_reports import ReportListener, SkippedRange, local_address
-from zkconsumer.spark.keyed_server import ServerAddress
 from zkconsumer.spark.offset import INITIAL, BatchOffset, group_by_topic
 from zkconsumer.spark.options.source_options import SourceOptions, check_not_table
 
 #: Minimum seconds between two reports that there is nothing to read.
 _IDLE_REPORT_INTERVAL_S = 1.0
 
-if TYPE_CHECKING:  # executors import this module, but do not plan batches
+if TYPE_CHECKING:  # five kinds of processes import this module; none of them needs all of these modules
     from zkconsumer.spark.batch import ZkConsumerBatchReader
+    from zkconsumer.spark.driver_link import DriverLink
+    from zkconsumer.spark.executor.task_reports import ReportListener, SkippedRange
+    from zkconsumer.spark.keyed_server import ServerAddress
     from zkconsumer.spark.planning.early_join import EarlyJoin
     from zkconsumer.spark.planning.planner import Planner
 
@@ -284,11 +282,15 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
                 planner.prepare_for_available_now()
             self._planner = planner
             if self._has_an_end or self._options.may_skip:
+                from zkconsumer.spark.executor.task_reports import ReportListener, local_address
+
                 host, bind = self._driver or local_address()
                 self._reports = ReportListener(host, bind, on_skipped=self._record_skipped)
                 self._reports.start()
             planner.start()
             if self._link_address is not None:
+                from zkconsumer.spark.driver_link import DriverLink
+
                 self._link = DriverLink(planner.consumer_id, self._cores, planner.finish_reported_batch)
                 self._link.connect(self._link_address)
         return self._planner
@@ -316,6 +318,9 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield Arrow record batches."""
+        from zkconsumer.spark.executor.fetch_task import FetchTask
+        from zkconsumer.spark.executor.reader import read
+
         assert isinstance(partition, FetchTask)
         return read(partition)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from zkconsumer.broker import protocol
 from zkconsumer.broker.leaders import no_leader_error
 from zkconsumer.errors import ZkConsumerError
 from zkconsumer.health import health_code
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
 from zkconsumer.tools import group_state, output
@@ -118,8 +118,8 @@ def _check_logs(
     """Compare committed offsets with the logs."""
     logs = access.logs()
     try:
-        starts, failed = group_state.log_offsets(logs, offsets, protocol.EARLIEST)
-        ends, _ = group_state.log_offsets(logs, starts, protocol.LATEST)
+        starts, failed = group_state.log_offsets(logs, offsets, EARLIEST)
+        ends, _ = group_state.log_offsets(logs, starts, LATEST)
     except ZkConsumerError as error:
         yield Finding(str(error), "brokers", "check the brokers; the offsets were not compared with the logs")
         return

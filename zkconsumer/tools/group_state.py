@@ -185,7 +185,7 @@ def log_offsets(
     Args:
         logs: client for the queries.
         partitions: partitions to query.
-        timestamp: ``protocol.EARLIEST``, ``protocol.LATEST`` or milliseconds since the epoch.
+        timestamp: ``EARLIEST``, ``LATEST`` or milliseconds since the epoch.
 
     Returns:
         The offset of each partition whose query succeeded, and an error message for each of the other partitions.

@@ -12,8 +12,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.access import Access
@@ -162,7 +162,7 @@ def _describe(access: Access, group: str, as_json: bool) -> int:
         return ExitCode.PROBLEM
     state = group_state.read(access.session, group)
     partitions = group_state.list_partitions(access.cluster, state.topics)
-    ends, failed = group_state.log_offsets(access.logs(), partitions, protocol.LATEST)
+    ends, failed = group_state.log_offsets(access.logs(), partitions, LATEST)
     in_kafka, notes = group_state.in_kafka(access.coordinator(), partitions, backoff_s=None)
     offsets, unreadable = group_state.offsets(state, partitions, in_kafka)
     errors = [*failed.values(), *notes, *unreadable]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
 
-from zkconsumer.broker import protocol
 from zkconsumer.config.types import split_list
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
 from zkconsumer.tools import common, group_state, output
@@ -73,7 +73,7 @@ def _check(options: argparse.Namespace, access: Access) -> int:
     if differing := group_state.differing_offsets(state, in_kafka):
         warnings.append(f"{group_state.describe_differing(differing)}; the table shows the offsets in Kafka")
         output.note(f"warning: {warnings[0]}")
-    ends, failed = group_state.log_offsets(logs, partitions, protocol.LATEST)
+    ends, failed = group_state.log_offsets(logs, partitions, LATEST)
     found = [common.partition_json(p, offsets.get(p), ends.get(p), state.owners.get(p)) for p in partitions]
     content: dict[str, object] = {"group": options.group, "members": sorted(state.sessions), "partitions": found}
     errors = [*notes, *failed.values()]

@@ -9,12 +9,12 @@ import argparse
 import os
 from contextlib import closing
 
-from zkconsumer.broker import protocol
 from zkconsumer.broker.connect import Connecting
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.security import Security
 from zkconsumer.config.consumer_config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError, NotLeaderError
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.metadata.bootstrap import BootstrapCluster, parse_bootstrap
 from zkconsumer.simple_consumer import SimpleConsumer
@@ -111,7 +111,7 @@ def _print_all(
     offset = options.offset
     if offset < 0:
         offset = consumer.earliest_or_latest_offset(*partition, offset)
-    end = consumer.earliest_or_latest_offset(*partition, protocol.LATEST) if options.no_wait_at_logend else None
+    end = consumer.earliest_or_latest_offset(*partition, LATEST) if options.no_wait_at_logend else None
     while end is None or offset < end:
         fetched = consumer.fetch(*partition, offset, options.fetchsize, max_wait_ms=options.max_wait_ms)
         for message in fetched.messages:

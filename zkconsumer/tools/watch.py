@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
 from zkconsumer.offsets.coordinator import GroupCoordinator
@@ -107,7 +107,7 @@ def _sample(group: str, access: Access, logs: LogOffsets, coordinator: GroupCoor
     # The topic znodes below ``owners`` remain after the members stop, even if no offsets were committed.
     owned = access.session.znodes.children(f"{GroupPaths(group).root}/owners") or []
     partitions = group_state.list_partitions(access.cluster, [*state.topics, *owned])
-    ends, _ = group_state.log_offsets(logs, partitions, protocol.LATEST)
+    ends, _ = group_state.log_offsets(logs, partitions, LATEST)
     in_kafka, _ = group_state.in_kafka(coordinator, partitions)
     offsets = group_state.furthest(state, partitions, in_kafka)
     return _Sample(time_s, state, partitions, offsets, ends)

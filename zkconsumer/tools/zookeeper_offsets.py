@@ -14,10 +14,10 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from zkconsumer.broker import protocol
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.excerpt import excerpt
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.base import Cluster
 from zkconsumer.offsets.zookeeper import ZooKeeperOffsets
@@ -116,7 +116,7 @@ def run_update(options: argparse.Namespace) -> int:
     address = {"zookeeper.connect": os.environ[name]} if os.environ.get(name := common.ZOOKEEPER_VARIABLE) else {}
     given = {"zookeeper.connect": options.zookeeper} if options.zookeeper else {}
     config = ConsumerConfig.from_dict({**address, **common.read_consumer_properties(options.config), **given})
-    timestamp = protocol.EARLIEST if options.where == "earliest" else protocol.LATEST
+    timestamp = EARLIEST if options.where == "earliest" else LATEST
     with common.access(config) as access:
         partitions = group_state.list_partitions(access.cluster, [options.topic])
         if not partitions:

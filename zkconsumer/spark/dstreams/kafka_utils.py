@@ -27,8 +27,8 @@ from pyspark.streaming.dstream import TransformedDStream
 from pyspark.streaming.util import TransformFunction
 
 from zkconsumer.argument_checks import check_function, check_integer, check_type
-from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import Endpoint
 from zkconsumer.message import TopicPartition as _TopicPartition
 from zkconsumer.spark.dstreams.arguments import (
@@ -328,8 +328,8 @@ def _check_ranges(client: BrokerClient, ranges: list[tuple[_TopicPartition, int,
         ConfigurationError: a range is not completely in its log, or ends before it starts.
     """
     partitions = {partition for partition, _, _ in ranges}
-    log_starts = client.logs.offsets(partitions, protocol.EARLIEST)
-    log_ends = client.logs.offsets(partitions, protocol.LATEST)
+    log_starts = client.logs.offsets(partitions, EARLIEST)
+    log_ends = client.logs.offsets(partitions, LATEST)
     for partition, start, until in ranges:
         if start > until:
             raise ConfigurationError(

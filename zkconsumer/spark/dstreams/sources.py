@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 from pyspark import SparkContext
 
-from zkconsumer.broker import protocol
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.log import get_logger
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.retry import retrying
 from zkconsumer.spark.dstreams.batches import find_batch
@@ -182,7 +182,7 @@ class DirectSource(Source):
 
     def _starting_positions(self, client: BrokerClient, topics: list[str]) -> dict[TopicPartition, int]:
         reset = str(self._params.get("auto.offset.reset", "largest")).lower()
-        timestamp = protocol.EARLIEST if reset in ("smallest", "earliest") else protocol.LATEST
+        timestamp = EARLIEST if reset in ("smallest", "earliest") else LATEST
         return client.logs.offsets(client.partitions(topics), timestamp)
 
     def tasks(self, ranges: Ranges) -> list[FetchTask]:
@@ -200,7 +200,7 @@ class DirectSource(Source):
 
     def _plan(self) -> Ranges:
         client = self._client()
-        ends = retrying(BROKER_TIMEOUT_S)(lambda: client.logs.offsets(self._positions, protocol.LATEST))
+        ends = retrying(BROKER_TIMEOUT_S)(lambda: client.logs.offsets(self._positions, LATEST))
         lags = {p: max(0, ends[p] - position) for p, position in self._positions.items()}
         counts = self.rate_limits.partition_limits(lags)
         ranges = {p: (position, position + counts.get(p, 0)) for p, position in self._positions.items()}

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.decoders import PlannedRange
-from zkconsumer.spark.executor.rows import RowSchema
+from zkconsumer.spark.executor.row_schema import RowSchema
 from zkconsumer.spark.executor.task_reports import ReportAddress
 
 if TYPE_CHECKING:  # tasks do not parse offsets

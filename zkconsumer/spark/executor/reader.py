@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from zkconsumer.broker import protocol
 from zkconsumer.broker.log_offsets import LogOffsets
 from zkconsumer.broker.topics import TopicStatus
 from zkconsumer.errors import (
@@ -26,10 +25,12 @@ from zkconsumer.fetcher.partition import PartitionTopicInfo
 from zkconsumer.fetcher.queues import PartitionQueue, StreamQueue
 from zkconsumer.health import TOPIC_AUTHORIZATION_FAILED
 from zkconsumer.log import get_logger
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import DataLossError, end_offset_decreased, raise_or_log, range_deleted, topics_deleted
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.garbage import freeze_modules
+from zkconsumer.spark.executor.rows import create_reader
 from zkconsumer.spark.executor.task_reports import SkippedRange, TaskReport
 
 #: Seconds without records after which the task checks whether the missing records were deleted.
@@ -103,7 +104,7 @@ class _TaskReader:
         self._loss_check = loss_check
         self._stream = stream
         self._manager = manager
-        self._rows = task.row_schema.create_reader(check_crcs=task.check_crcs, can_end=task.can_end)
+        self._rows = create_reader(task.row_schema, check_crcs=task.check_crcs, can_end=task.can_end)
         #: End offsets of the ranges that have not been read completely.
         self._missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
         #: Next offset of each range; not updated after the range is complete.
@@ -242,7 +243,7 @@ class _LossCheck:
         try:
             topics = self._logs.topics.look_up(partition.topic for partition in missing)
             deleted = {p for p in missing if topics[p.topic].status is TopicStatus.DELETED}
-            ends, _unavailable = self._logs.look_up(missing.keys() - deleted, protocol.LATEST)
+            ends, _unavailable = self._logs.look_up(missing.keys() - deleted, LATEST)
         except ZkConsumerError:
             return {}  # unknown; the next check looks up the topics and offsets again
         found = {p: topics_deleted({p.topic}, {}) for p in deleted}

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -21,9 +20,10 @@ from zkconsumer.fetcher.chunk import Chunk
 from zkconsumer.fetcher.corrupt_records import log_skipped
 from zkconsumer.fetcher.decode import read_messages
 from zkconsumer.log import get_logger
-from zkconsumer.message import ARROW_SCHEMA_WITH_HEADERS, MessageAndMetadata, TopicPartition
+from zkconsumer.message import MessageAndMetadata, TopicPartition
 from zkconsumer.spark.executor import decoders
 from zkconsumer.spark.executor.decoders import BatchDecoder, PlannedRange, RecordDecoder, UndecodableRecordError
+from zkconsumer.spark.executor.row_schema import CORRUPT_FIELD, RowSchema
 
 #: Maximum number of rows per Arrow batch from a record decoder, and maximum number of records to decode at a time.
 _ROWS, _RECORDS = 10_000, 1024
@@ -33,56 +33,6 @@ _Rejected = tuple[UndecodableRecordError, tuple[Any, ...]]
 
 #: Columns of a batch that identify and contain a rejected record, in the order of the fields of ``CORRUPT_FIELD``.
 _RECORD_COLUMNS = ["topic", "partition", "offset", "key", "value"]
-
-CORRUPT_FIELD = pa.field(
-    "corrupt",
-    pa.struct(
-        [
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("offset", pa.int64()),
-            ("key", pa.binary()),
-            ("value", pa.binary()),
-            ("error", pa.string()),
-        ]
-    ),
-)
-
-
-@dataclass(frozen=True)
-class RowSchema:
-    """The row schema of a query, and how its rows are decoded; pickled with each task.
-
-    Attributes:
-        schema: schema of the DataFrame. The column ``corrupt``, if any, is the last one.
-        decoder: decoder class name; None without a decoder.
-        options: decoder options.
-        policy: ``corrupt.record.policy``: ``raise``, ``skip`` or ``quarantine``.
-    """
-
-    schema: pa.Schema
-    decoder: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    policy: str = "raise"
-
-    @classmethod
-    def from_columns(cls, columns: tuple[str, ...]) -> RowSchema:
-        """Return the row schema for columns of Spark's Kafka source."""
-        return cls(pa.schema([ARROW_SCHEMA_WITH_HEADERS.field(name) for name in columns]))
-
-    def create_reader(self, *, check_crcs: bool, can_end: bool) -> RowReader:
-        """Create the row reader for one task.
-
-        Args:
-            check_crcs: whether to verify record batch checksums.
-            can_end: whether to call the decoder's ``is_end_of_stream``.
-        """
-        if self.decoder is None:
-            return _ColumnReader(self, check_crcs)
-        decoder = decoders.open_decoder(self.decoder, self.options)
-        if isinstance(decoder, RecordDecoder):
-            return _RecordReader(self, check_crcs, decoder, can_end)
-        return _BatchReader(self, check_crcs, decoder)
 
 
 class RowReader(ABC):
@@ -314,3 +264,18 @@ class _BatchReader(RowReader):
         error = decoders.undecodable_error(place, self._decoder, cause)
         error.__cause__ = cause
         return error, tuple(first[name] for name in _RECORD_COLUMNS)
+
+
+def create_reader(row_schema: RowSchema, *, check_crcs: bool, can_end: bool) -> RowReader:
+    """Create the row reader for one task.
+
+    Args:
+        check_crcs: whether to verify record batch checksums.
+        can_end: whether to call the decoder's ``is_end_of_stream``.
+    """
+    if row_schema.decoder is None:
+        return _ColumnReader(row_schema, check_crcs)
+    decoder = decoders.open_decoder(row_schema.decoder, row_schema.options)
+    if isinstance(decoder, RecordDecoder):
+        return _RecordReader(row_schema, check_crcs, decoder, can_end)
+    return _BatchReader(row_schema, check_crcs, decoder)

@@ -15,7 +15,7 @@ from zkconsumer.config.problems import Problems
 from zkconsumer.config.properties import property_names
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.spark.executor import decoders
-from zkconsumer.spark.executor.rows import CORRUPT_FIELD, RowSchema
+from zkconsumer.spark.executor.row_schema import CORRUPT_FIELD, RowSchema
 from zkconsumer.spark.options.group_use import GroupUse
 from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.options.option_reader import OptionReader, did_you_mean

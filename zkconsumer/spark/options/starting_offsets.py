@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from zkconsumer.broker import protocol
 from zkconsumer.errors import ConfigurationError
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.options.option_reader import OptionReader
 from zkconsumer.spark.options.table import BY_NAME
 
-_ENDS = {"earliest": protocol.EARLIEST, "latest": protocol.LATEST}
-_MARKERS = {-1: protocol.LATEST, -2: protocol.EARLIEST}
+_ENDS = {"earliest": EARLIEST, "latest": LATEST}
+_MARKERS = {-1: LATEST, -2: EARLIEST}
 
 
 class StartSource(enum.Enum):
@@ -48,7 +48,7 @@ class StartPosition(NamedTuple):
     Attributes:
         source: what determined the position.
         offset: next offset to read, or -1 if it must be looked up.
-        timestamp: timestamp to look up if ``offset`` is -1: ``protocol.EARLIEST``, ``protocol.LATEST``, or milliseconds
+        timestamp: timestamp to look up if ``offset`` is -1: ``EARLIEST``, ``LATEST``, or milliseconds
             since the epoch; None to use ``auto.offset.reset``.
         strict: whether to fail if the partition has no record at or after ``timestamp``.
     """
@@ -168,7 +168,7 @@ class StartingOffsets:
         if group_offset >= 0:
             return StartPosition(StartSource.GROUP, group_offset)
         if is_new:
-            return StartPosition(StartSource.NEW_PARTITION, timestamp=protocol.EARLIEST)
+            return StartPosition(StartSource.NEW_PARTITION, timestamp=EARLIEST)
         return StartPosition(StartSource.AUTO_OFFSET_RESET)
 
     def _start_first(self, partition: TopicPartition, group_offset: int, is_new: bool) -> StartPosition:
@@ -200,7 +200,7 @@ def resolve(
 
     Args:
         find_offsets: function that looks up the offset of each partition at a timestamp; see ``LogOffsets.offsets``.
-        reset: value of ``auto.offset.reset``: ``protocol.EARLIEST`` or ``protocol.LATEST``.
+        reset: value of ``auto.offset.reset``: ``EARLIEST`` or ``LATEST``.
 
     Raises:
         ConfigurationError: a partition has no record at or after its timestamp, and its start position is ``strict``.
@@ -222,5 +222,5 @@ def resolve(
                 "startingOffsetsByTimestampStrategy (or endingOffsetsByTimestampStrategy) to 'latest'"
             )
     if late:
-        offsets.update(find_offsets(late, protocol.LATEST))
+        offsets.update(find_offsets(late, LATEST))
     return offsets

@@ -37,7 +37,7 @@ class EarlyJoin:
     """Joins the group in a thread, and holds the member until ``take`` is called.
 
     The member leaves the group if it is not taken within ``clusterUnavailableTimeout``: if a query fails while Spark
-    prepares it, Spark does not stop its sources. The thread also imports the planning package, which takes a second.
+    prepares it, Spark does not stop its sources.
 
     Args:
         application: number of the Spark application, unique on this host.
@@ -54,8 +54,14 @@ class EarlyJoin:
         self._thread = OwnedThread(self._run, "zkconsumer-early-join", _log_crash)
 
     def start(self) -> None:
-        """Join, and wait a limited time for the first assignment."""
+        """Join, and wait a limited time for the first assignment.
+
+        Meanwhile, the calling thread imports the other modules that it needs to plan batches. The modules that both
+        threads need are imported first, because kafka-python's modules import each other in cycles.
+        """
+        importlib.import_module("zkconsumer.spark.planning.query_member")
         self._thread.start()
+        importlib.import_module("zkconsumer.spark.planning.factory")
         self._wait(time.monotonic() + _WAIT_S)
 
     def take(self, *, is_new: bool) -> QueryMember | None:
@@ -94,7 +100,6 @@ class EarlyJoin:
             self._leave()
 
     def _join(self) -> QueryMember | None:
-        importlib.import_module("zkconsumer.spark.planning.factory")
         from zkconsumer.spark.planning.query_member import QueryMember
 
         if not self._options.is_member:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from zkconsumer.broker import protocol
 from zkconsumer.log import Logger
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import end_offset_decreased
 from zkconsumer.spark.planning.available_offsets import AvailableOffsets
@@ -86,7 +86,7 @@ class EndOffsets:
         is_recent = self.is_idle and positions.keys() <= self._looked_up and now < self._valid_until
         if not is_recent:
             started = time.thread_time()
-            self._available = self._logs.find(positions, protocol.LATEST, all_=is_ending)
+            self._available = self._logs.find(positions, LATEST, all_=is_ending)
             self.latest = {p: end for p, end in self.latest.items() if p in positions} | self._available
             interval_s = (time.thread_time() - started) / _IDLE_CPU_SHARE
             self._looked_up = set(positions)

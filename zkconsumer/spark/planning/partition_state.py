@@ -26,11 +26,11 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from zkconsumer.broker import protocol
+from zkconsumer.log_ends import EARLIEST
 from zkconsumer.spark.options.starting_offsets import StartPosition, StartSource
 
 #: Start position of a partition whose unread records were lost.
-AT_LOG_START = StartPosition(StartSource.RECORDS_LOST, timestamp=protocol.EARLIEST)
+AT_LOG_START = StartPosition(StartSource.RECORDS_LOST, timestamp=EARLIEST)
 
 
 class PartitionState(enum.Enum):

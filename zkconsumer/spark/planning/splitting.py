@@ -11,7 +11,7 @@ from zkconsumer.fetcher.fetch_settings import FetchSettings
 from zkconsumer.fetcher.manager import fetcher_id
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.executor.fetch_task import FetchTask
-from zkconsumer.spark.executor.rows import RowSchema
+from zkconsumer.spark.executor.row_schema import RowSchema
 from zkconsumer.spark.executor.task_reports import ReportAddress
 from zkconsumer.spark.offset import Ranges, total
 from zkconsumer.spark.options.source_options import SourceOptions

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from zkconsumer.broker import protocol
 from zkconsumer.config import ConsumerConfig
 from zkconsumer.errors import RetriableError
 from zkconsumer.fetcher.partition import RESET_TIMESTAMPS
 from zkconsumer.log import Logger
+from zkconsumer.log_ends import EARLIEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import new_partition_truncated, start_offset_deleted
 from zkconsumer.spark.options.starting_offsets import StartSource, resolve
@@ -98,7 +98,7 @@ class StartingPositions:
         Empty if none of ``partitions`` is available, but other partitions can be read.
         """
         try:
-            return self._available_offsets.find(partitions, protocol.EARLIEST, all_=is_ending)
+            return self._available_offsets.find(partitions, EARLIEST, all_=is_ending)
         except RetriableError:
             if is_ending or not self._tracker.positions():
                 raise

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from zkconsumer.broker import protocol
 from zkconsumer.broker.protocol import CommittedOffset
 from zkconsumer.errors import RetriableError, StreamsError, UnsupportedBrokerError, ZkConsumerError
 from zkconsumer.log import get_logger
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.offsets.access import Access
 from zkconsumer.offsets.metadata import FIRST_MARKER
@@ -99,7 +99,7 @@ class ApplicationGroup:
         if not partitions:
             return
         logs = self._access.logs()
-        starts, ends = (logs.offsets(partitions, time) for time in (protocol.EARLIEST, protocol.LATEST))
+        starts, ends = (logs.offsets(partitions, time) for time in (EARLIEST, LATEST))
         for partition in sorted(partitions):
             if starts[partition] < ends[partition]:
                 raise StreamsError(
@@ -168,8 +168,8 @@ class ApplicationGroup:
         known = {partition: ends[partition] for partition in partitions if partition in ends}
         others = sorted(set(partitions) - known.keys())
         for time, chosen in (
-            (protocol.EARLIEST, [one for one in others if one.topic not in latest]),
-            (protocol.LATEST, [one for one in others if one.topic in latest]),
+            (EARLIEST, [one for one in others if one.topic not in latest]),
+            (LATEST, [one for one in others if one.topic in latest]),
         ):
             known.update(logs.offsets(chosen, time) if chosen else {})
         commit = self._access.coordinator().commit_offsets

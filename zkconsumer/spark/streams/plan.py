@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from zkconsumer.errors import StreamsError
+from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.streams.internal_topics import format_creation_command
 from zkconsumer.spark.streams.packing import choose_keys
@@ -19,9 +20,6 @@ from zkconsumer.topology.subtopology import Subtopology, name_internal_topic
 
 if TYPE_CHECKING:  # tasks of applications without global stores do not fetch
     from zkconsumer.spark.executor.fetch_task import FetchTask
-
-#: Values of ``startingOffsets`` that mean the log end and log start offset.
-_LATEST, _EARLIEST = -1, -2
 
 #: Page size in Spark's state, in bytes, unless ``ApplicationConfig.page_bytes`` is set. Each page access calls the JVM.
 _PAGE_BYTES = 65_536
@@ -202,7 +200,7 @@ class ApplicationPlan:
         """Starting offsets of a source without a checkpoint, by topic and partition; see ``startingOffsets``."""
         latest = self.latest_topics
         return {
-            topic: {str(number): _LATEST if topic in latest else _EARLIEST for number in range(len(keys))}
+            topic: {str(number): LATEST if topic in latest else EARLIEST for number in range(len(keys))}
             for topic, keys in self.keys_by_topic.items()
         }
 

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 
 from zkconsumer.errors import RetriableError, ZkConsumerError
 from zkconsumer.log import get_logger
+from zkconsumer.log_ends import LATEST
 from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.streams.markers import GlobalTick, TopicEnds
 from zkconsumer.spark.streams.packing import COLUMNS
@@ -108,11 +109,9 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             RetriableError: the brokers did not respond, and no offsets are known yet.
         """
-        from zkconsumer.broker import protocol
-
         partitions = [TopicPartition(*partition) for partition in self._global["partitions"]]
         try:
-            ends = self._logs.offsets(partitions, protocol.LATEST)
+            ends = self._logs.offsets(partitions, LATEST)
         except RetriableError as error:
             if before is None:
                 raise
