@@ -18,6 +18,7 @@ import psutil
 
 from bench.streams.cpu import list_tree
 from bench.streams.environments import find_python
+from bench.streams.prepared import create_environment
 from tests.oracle.oracle import COORDINATE, compiler
 from zkconsumer.devcluster import jars
 from zkconsumer.devcluster.java import CACHE_VARIABLE, cache_folder, java, make_directory
@@ -86,6 +87,10 @@ def _command_zkconsumer(run: Run) -> Sequence[str | Path]:
     return [sys.executable, "-m", "bench.streams.streams_app", run.to_json()]
 
 
+def _command_prepared(run: Run) -> Sequence[str | Path]:
+    return ["env", *create_environment(run.folder), *_command_zkconsumer(run)]
+
+
 def _command_kafka_streams(run: Run) -> Sequence[str | Path]:
     variant = "values" if run.keeps_values else "cached" if run.cached else "uncached"
     return [*_command_java("CountPerKey", run), variant]
@@ -142,6 +147,10 @@ APPLICATIONS = {
     "quixstreams": Application(_command_quixstreams, processes=2, share=0.1),
 }
 
+#: zkconsumer's application with a prepared Spark installation, whose start is measured.
+PREPARED = "zkconsumer, prepared"
+STARTED = {**APPLICATIONS, PREPARED: Application(_command_prepared)}
+
 #: Word count applications.
 WORD_COUNTS = {"zkconsumer": Application(_command_words), "Kafka Streams": Application(_command_kafka_streams_words)}
 
@@ -188,6 +197,14 @@ class Running:
         """Return the output of the processes."""
         self._log.seek(0)
         return self._log.read()
+
+    def stop(self) -> None:
+        """Stop the processes with SIGTERM, and wait until their descendants have exited, too."""
+        tree = [process for pid in self.pids for process in list_tree(pid)]
+        for started in self._processes:
+            started.terminate()
+            started.wait(30)
+        psutil.wait_procs(tree, timeout=120)
 
     def kill(self) -> None:
         """Kill the processes and their descendants."""

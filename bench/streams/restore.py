@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,18 @@ from typing import Any
 import numpy as np
 
 from bench.report import grid
-from bench.streams import output, workload
-from bench.streams.applications import APPLICATIONS, Run, Running
+from bench.streams import output, prepared, workload
+from bench.streams.applications import PREPARED, STARTED, Run, Running
 from bench.streams.cpu import CpuSampler
 from zkconsumer.devcluster import DevCluster
 
 VALUE_SIZE, KEYS = 1_000, (1_000, 1_000_000, 4_000_000)
-NAMES = ("zkconsumer", "Kafka Streams")
+NAMES = ("zkconsumer", PREPARED, "Kafka Streams")
 
 _create_values = partial(workload.create_random_values, size=VALUE_SIZE)
 
-#: Subdirectory that would be on shared storage, where another machine could read it.
-_SHARED = "checkpoint"
+#: Subdirectories that another machine would have, too: the checkpoint, which would be on shared storage, and Spark.
+_KEPT = {"checkpoint", prepared.HOME}
 
 #: Seconds to wait for the commit of the state after the last output record.
 _COMMIT_S = 10.0
@@ -76,8 +76,8 @@ class RestoreBenchmark:
     """
 
     def __init__(self, cluster: DevCluster, name: str, folder: str, keys: int) -> None:
-        self._cluster, self._application, self._keys, self._outputs = cluster, APPLICATIONS[name], keys, 0
-        self._has_session = name == "Kafka Streams"
+        self._cluster, self._application, self._keys, self._outputs = cluster, STARTED[name], keys, 0
+        self._has_session, self._is_prepared = name == "Kafka Streams", name == PREPARED
         run_name = f"bench-{uuid.uuid4().hex[:8]}"
         self._run = Run(
             name=run_name,
@@ -97,11 +97,13 @@ class RestoreBenchmark:
             self._wait(running, self._keys)
             time.sleep(_COMMIT_S)
             running.check()
+            if self._is_prepared:
+                running.stop()  # the JVM writes the archive when it exits
 
     def restart(self, keeps_files: bool) -> dict[str, float]:
         """Process one record per partition with a restarted application; return the seconds, CPU time and file size."""
         for path in () if keeps_files else Path(self._run.folder).iterdir():
-            if path.is_dir() and path.name != _SHARED:
+            if path.is_dir() and path.name not in _KEPT:
                 shutil.rmtree(path)
         workload.produce(self._cluster, self._run.input, np.arange(workload.PARTITIONS), _create_values)
         if self._has_session:
@@ -111,9 +113,15 @@ class RestoreBenchmark:
             self._wait(running, workload.PARTITIONS)
             ended = time.time()
             time.sleep(_COMMIT_S)
-            size = sum(path.stat().st_size for path in Path(self._run.folder).rglob("*") if path.is_file())
+            size = sum(path.stat().st_size for path in self._list_files())
         used = sum(cpu.between(started, ended).values())
         return {"seconds": ended - started, "CPU s": used, "bytes of files": float(size)}
+
+    def _list_files(self) -> Iterator[Path]:
+        """Yield the files of the run, except those of Spark itself."""
+        for path in Path(self._run.folder).iterdir():
+            if path.name not in (prepared.HOME, prepared.ARCHIVE):
+                yield from (found for found in path.rglob("*") if found.is_file())
 
     def delete_topics(self) -> None:
         """Delete the input and output topics."""
