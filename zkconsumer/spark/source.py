@@ -13,7 +13,6 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ from pyspark.sql.types import StructType
 from zkconsumer.errors import ConfigurationError
 from zkconsumer.log import show_level
 from zkconsumer.signals import Exit, FirstSignal
-from zkconsumer.spark.executor.decoders import PlannedRange
 from zkconsumer.spark.offset import INITIAL, BatchOffset, group_by_topic
 from zkconsumer.spark.options.source_options import SourceOptions, check_not_table
 
@@ -206,7 +204,8 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return the tasks of a batch. Ranges depend only on ``end``, so a replayed batch reads the same offsets."""
-        from zkconsumer.spark.planning.splitting import tasks
+        from zkconsumer.spark.planning.planned_ranges import add_planned_ranges, create_planning_task
+        from zkconsumer.spark.planning.splitting import task, tasks
 
         del start
         if end.get("ended"):
@@ -216,25 +215,22 @@ class ZkConsumerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         leaders, brokers = planner.find_brokers(ranges)
         if self._link is not None:
             self._link.send(brokers=[broker[:2] for broker in brokers])
-        found = list(
-            tasks(
-                self._options,
-                ranges,
-                leaders,
-                brokers,
-                self._link.cores if self._link is not None else self._cores,
-                self._options.row_schema(self._schema),
-                reports=self._reports.address if self._reports is not None else None,
-                can_end=self._has_an_end,
-            )
+        offset, row_schema = BatchOffset.from_json(end), self._options.row_schema(self._schema)
+        reports = self._reports.address if self._reports is not None else None
+        if self._options.planned_ranges == "only":
+            fetch = task(self._options, ranges, leaders, brokers, row_schema, reports=reports)
+            return [create_planning_task(fetch, offset)]
+        found = tasks(
+            self._options,
+            ranges,
+            leaders,
+            brokers,
+            self._link.cores if self._link is not None else self._cores,
+            row_schema,
+            reports=reports,
+            can_end=self._has_an_end,
         )
-        offset = BatchOffset.from_json(end)
-        planned = tuple(
-            PlannedRange(partition, until, offset.lags[partition], offset.planned_ms)
-            for partition, (_, until) in sorted(ranges.items())
-            if partition in offset.lags
-        )
-        return [replace(found[0], planned=planned), *found[1:]] if planned and found else list(found)
+        return list(add_planned_ranges(list(found), ranges, offset))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Record that a batch has finished. Usually ``latestOffset`` has already done so."""

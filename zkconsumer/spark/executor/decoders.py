@@ -15,12 +15,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
 from zkconsumer.errors import ConfigurationError, ZkConsumerError
 from zkconsumer.message import MessageAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from zkconsumer.spark.executor.fetch_task import FetchTask
 
 #: Type of the column that ``corrupt.record.policy=quarantine`` adds. The column is null in rows of valid records.
 CORRUPT = "struct<topic: string, partition: int, offset: bigint, key: binary, value: binary, error: string>"
@@ -82,12 +85,15 @@ class PlannedRange(NamedTuple):
         until: end offset of the range, exclusive.
         lag: number of offsets from ``until`` to the log end offset when the batch was planned.
         planned_ms: time when the batch was planned, in milliseconds since the epoch.
+        fetch: with ``plannedRanges=only``, the task that fetches the range; None if the range is empty. Pass it to
+            ``zkconsumer.spark.executor.reader.read``.
     """
 
     partition: TopicPartition
     until: int
     lag: int
     planned_ms: int
+    fetch: FetchTask | None = None
 
 
 class BatchDecoder(_Decoder, ABC):

@@ -30,7 +30,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.spark.data_loss import DataLossError, end_offset_decreased, raise_or_log, range_deleted, topics_deleted
 from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.garbage import freeze_modules
-from zkconsumer.spark.executor.rows import create_reader
+from zkconsumer.spark.executor.rows import RowReader, create_reader
 from zkconsumer.spark.executor.task_reports import SkippedRange, TaskReport
 
 #: Seconds without records after which the task checks whether the missing records were deleted.
@@ -55,6 +55,14 @@ def read(task: FetchTask) -> Iterator[Any]:
         TopicAuthorizationError: no records arrived in this time, because reading the topic is not authorized.
     """
     freeze_modules("source")
+    rows = create_reader(task.row_schema, check_crcs=task.check_crcs, can_end=task.can_end)
+    for planned in task.planned:
+        yield from rows.read_range(planned)
+    if task.ranges:
+        yield from _fetch(task, rows)
+
+
+def _fetch(task: FetchTask, rows: RowReader) -> Iterator[Any]:
     manager = ConsumerFetcherManager(
         "zkconsumer-spark-task",
         replace(task.settings, num_consumer_fetchers=1),
@@ -72,7 +80,7 @@ def read(task: FetchTask) -> Iterator[Any]:
     manager.start_connections()
     try:
         manager.add_partitions(infos, task.leaders)
-        yield from _TaskReader(task, stream, manager, loss_check).read()
+        yield from _TaskReader(task, rows, stream, manager, loss_check).read()
     finally:
         stream.close()
         loss_check.close()
@@ -98,13 +106,17 @@ class _TaskReader:
     """Reads fetched chunks until all ranges of a task are complete. Used by the task's thread only."""
 
     def __init__(
-        self, task: FetchTask, stream: StreamQueue, manager: ConsumerFetcherManager, loss_check: _LossCheck
+        self,
+        task: FetchTask,
+        rows: RowReader,
+        stream: StreamQueue,
+        manager: ConsumerFetcherManager,
+        loss_check: _LossCheck,
     ) -> None:
-        self._task = task
+        self._task, self._rows = task, rows
         self._loss_check = loss_check
         self._stream = stream
         self._manager = manager
-        self._rows = create_reader(task.row_schema, check_crcs=task.check_crcs, can_end=task.can_end)
         #: End offsets of the ranges that have not been read completely.
         self._missing = {partition: until for partition, (start, until) in task.ranges.items() if start < until}
         #: Next offset of each range; not updated after the range is complete.
@@ -120,8 +132,6 @@ class _TaskReader:
 
     def read(self) -> Iterator[Any]:
         """Yield Arrow record batches."""
-        for planned in self._task.planned:
-            yield from self._rows.read_range(planned)
         last_chunk_at = time.monotonic()
         while self._missing:
             taken = self._stream.take(max(0.1, min(self._task.unavailable_timeout_s / 8, _CHECK_AFTER_S)))

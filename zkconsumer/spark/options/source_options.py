@@ -52,7 +52,8 @@ class SourceOptions:
         min_partitions: minimum number of tasks per batch; None for the default.
         max_records_per_partition: maximum number of offsets that a task reads from one partition; None for no limit.
         columns: column names of the DataFrame, in order; unused with a decoder.
-        plans_ranges: whether to call the decoder's ``decode_range`` method.
+        planned_ranges: whether to call the decoder's ``decode_range`` method: ``false``, ``true``, or ``only`` to call
+            only this method, and fetch no records.
         decoder: decoder class name and decoder options; None without a decoder.
         corrupt_record_policy: ``raise``, ``skip`` or ``quarantine``.
         revoke_timeout_s: maximum seconds to wait for in-flight batches before a revoked partition is released.
@@ -75,7 +76,7 @@ class SourceOptions:
     max_records_per_partition: int | None
     columns: tuple[str, ...]
     decoder: tuple[str, Mapping[str, str]] | None
-    plans_ranges: bool
+    planned_ranges: str
     corrupt_record_policy: str
     revoke_timeout_s: float
     unavailable_timeout_s: float
@@ -107,7 +108,7 @@ class SourceOptions:
         values: dict[str, Any] = {
             "subscription": subscription,
             "decoder": get(_read_decoder, reader),
-            "plans_ranges": get(_read_planned_ranges, reader),
+            "planned_ranges": get(_read_planned_ranges, reader),
             "streams": read("numStreams"),
             "starting_offsets": get(
                 StartingOffsets.parse,
@@ -169,6 +170,11 @@ class SourceOptions:
         return RowSchema(to_arrow_schema(schema, timezone="UTC"), name, options, self.corrupt_record_policy)
 
     @property
+    def passes_ranges(self) -> bool:
+        """Whether the decoder receives the planned ranges."""
+        return self.planned_ranges != "false"
+
+    @property
     def may_skip(self) -> bool:
         """Whether tasks may skip records."""
         return not self.fails_on_data_loss or self.corrupt_record_policy == "skip"
@@ -225,10 +231,10 @@ def _read_alignment(reader: OptionReader) -> tuple[int, float] | None:
     return None if lag is None else (round(lag * 1000), idle_timeout)
 
 
-def _read_planned_ranges(reader: OptionReader) -> bool:
-    if reader["plannedRanges"] and reader["decoder"] is None:
+def _read_planned_ranges(reader: OptionReader) -> str:
+    if reader["plannedRanges"] != "false" and reader["decoder"] is None:
         raise ConfigurationError("option plannedRanges requires the option decoder")
-    return bool(reader["plannedRanges"])
+    return str(reader["plannedRanges"])
 
 
 def _read_decoder(reader: OptionReader) -> tuple[str, Mapping[str, str]] | None:

@@ -282,10 +282,11 @@ OPTIONS = (
     ),
     Declared(
         "plannedRanges",
-        _FLAG,
-        False,
+        _make_choice("false", "true", "only"),
+        "false",
         "Call the decoder's ``decode_range`` method once per partition and batch, with the end offset of the range "
-        "and the number of offsets after it. Requires a subclass of ``BatchDecoder``.",
+        "and the number of offsets after it. With ``only``, the tasks fetch no records, and ``decode_range`` also "
+        "receives the task that fetches the range. Requires a subclass of ``BatchDecoder``.",
     ),
     Declared(
         "corrupt.record.policy",

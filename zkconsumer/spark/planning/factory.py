@@ -55,7 +55,12 @@ def create_planner(
     starts = StartingPositions(tracker, available, skipped, commits if options.commits else None, config, log)
     shares = BatchShares(options.limits, Alignment.from_options(options, logs, last.idle), logs)
     offsets = BatchOffsetFactory(
-        member.group_member, tracker, topics, shares, group_id=config.group_id, stores_lags=options.plans_ranges
+        member.group_member,
+        tracker,
+        topics,
+        shares,
+        group_id=config.group_id,
+        stores_lags=options.passes_ranges,
     )
     batches = BatchPlanner(member, topics, starts, ends, shares, offsets)
     reports = PlannerReports(member, ends, available, shares, commits, skipped)
