@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+
+from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams.fetching import FETCHED
 
 
 def fetched(topic: str, partition: int, offsets: Sequence[int], headers: Any = None) -> pa.RecordBatch:
@@ -24,6 +28,44 @@ def fetched(topic: str, partition: int, offsets: Sequence[int], headers: Any = N
             "headers": pa.array([headers] * count, header),
         }
     )
+
+
+class GivenRange(NamedTuple):
+    """A range that contains its records, instead of where to fetch them."""
+
+    records: pa.Table
+
+
+class GivenRecords:
+    """A ``RecordFetcher`` that returns the records of ``GivenRange`` objects."""
+
+    def fetch(self, ranges: Mapping[TopicPartition, Any]) -> Mapping[TopicPartition, pa.Table]:
+        """Return the records of each range."""
+        return {partition: one.records for partition, one in ranges.items()}
+
+
+def give(*chunks: pa.RecordBatch) -> Any:
+    """Return a range with the records of fetched chunks."""
+    return GivenRange(pa.Table.from_batches(chunks).select(FETCHED))
+
+
+class Row(NamedTuple):
+    """A row of the operator."""
+
+    task: int
+    topic: str | None
+    partition: int | None
+    first_offset: int
+    lag: int | None = None
+    blob: bytes | None = None
+    until: int | None = None
+
+
+def range_row(
+    key: int, partition: TopicPartition, given: Any, *, lag: int = 0, until: int = 0, planned_ms: int = 0
+) -> Row:
+    """Return the row of a range; ``given`` is None if the range is empty."""
+    return Row(key, *partition, planned_ms, lag, None if given is None else pickle.dumps(given), until)
 
 
 class Pages(dict[tuple[int, int], bytes]):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 from helpers.aliases import Cluster, Topics
+from helpers.operator_input import GivenRecords
 from helpers.waiting import wait_for
 from kazoo.client import KazooClient
 
@@ -67,7 +68,7 @@ def plan_of(topics: dict[str, int], **resets: Any) -> ApplicationPlan:
         topology.add_source(f"source-{number}", topic, **resets).add_sink(f"sink-{number}", "out", f"source-{number}")
     config = ApplicationConfig(application_id="app")
     subtopologies = select_subtopologies(topology.resolve(topics), config, topics)
-    return ApplicationPlan.create(subtopologies, config, topics, list_tasks(subtopologies), 1)
+    return ApplicationPlan.create(subtopologies, config, topics, list_tasks(subtopologies), 1, GivenRecords())
 
 
 # ---- members -----------------------------------------------------------------------------------------------

@@ -9,15 +9,14 @@ import pyarrow as pa
 import pytest
 from helpers import batches
 from helpers.aliases import Cluster, Topics
-from helpers.configurations import fetch_settings
 from helpers.sinks import sink_settings
 from helpers.topics import end_offsets
 
 from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.bootstrap import parse_bootstrap
-from zkconsumer.spark.executor.fetch_task import FetchTask
-from zkconsumer.spark.executor.reader import read
-from zkconsumer.spark.executor.row_schema import RowSchema
+from zkconsumer.spark.streams.cluster import ClusterState
+from zkconsumer.spark.streams.dataframe import create_fetcher
+from zkconsumer.spark.streams.fetching import FetchRange
 from zkconsumer.spark.streams.markers import Marker, encode_offsets
 from zkconsumer.spark.streams.output import (
     SEQUENCE_HEADER,
@@ -26,7 +25,7 @@ from zkconsumer.spark.streams.output import (
     TaskOutput,
     restore_timestamps,
 )
-from zkconsumer.spark.streams.packing import KEYS_OPTION, encode_keys, from_blob, to_blob
+from zkconsumer.spark.streams.packing import to_blob
 from zkconsumer.spark.streams.task_writer import PlainWriter, TaskWriter, TransactionalWriter
 from zkconsumer.topology.dsl.windowed_serdes import murmur2
 from zkconsumer.topology.handlers import log_and_continue
@@ -42,12 +41,6 @@ LIMIT = 3_000
 QUERY = "6f1c2b9e-0d1a-4a41-9d9c-0d6a8d0f7a35"
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-ROWS = pa.schema(
-    [
-        *(("task", pa.int32()), ("topic", pa.string()), ("partition", pa.int32())),
-        *(("first_offset", pa.int64()), ("lag", pa.int64()), ("blob", pa.binary()), ("until", pa.int64())),
-    ]
-)
 
 
 class Generator:
@@ -126,24 +119,18 @@ def create_output(records: list[SinkRecord]) -> TaskOutput:
 def read_task_input(cluster: Cluster, topic: str) -> list[list[SourceRecord]]:
     """Return the records of each partition, as they are added to the queues of tasks."""
     ends = end_offsets(cluster, topic, PARTITIONS)
-    task = FetchTask(
-        {TopicPartition(topic, number): (0, end) for number, end in ends.items()},
-        {},
-        tuple(parse_bootstrap(cluster.bootstrap_servers)),
-        fetch_settings(isolation_level="read_committed"),
-        2,
-        RowSchema(ROWS, "zkconsumer.spark.streams.packing:RecordPacker", {KEYS_OPTION: encode_keys({topic: [0] * 3})}),
-        True,
-        True,
-        20.0,
-    )
+    brokers = tuple(parse_bootstrap(cluster.bootstrap_servers))
+    properties = {"bootstrap.servers": cluster.bootstrap_servers}
+    state = ClusterState({topic: PARTITIONS}, brokers)
+    fetcher = create_fetcher({**properties, "isolation.level": "read_committed"}, [topic], state)
+    ranges = {
+        TopicPartition(topic, number): FetchRange(0, end, None, brokers, None) for number, end in ends.items() if end
+    }
     found: list[list[SourceRecord]] = [[] for _ in range(PARTITIONS)]
-    for rows in read(task):
-        for row in rows.to_pylist():
-            table = restore_timestamps(from_blob(row["blob"]).combine_chunks())
-            for batch in table.to_batches():
-                columns = SourceColumns.from_arrow(topic, row["partition"], batch)
-                found[row["partition"]] += map(columns.record, range(columns.rows))
+    for partition, fetched in fetcher.fetch(ranges).items():
+        for batch in restore_timestamps(fetched.combine_chunks()).to_batches():
+            columns = SourceColumns.from_arrow(topic, partition.partition, batch)
+            found[partition.partition] += map(columns.record, range(columns.rows))
     return found
 
 

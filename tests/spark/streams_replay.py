@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import confluent_kafka
 from helpers.aliases import Cluster
+from helpers.operator_input import GivenRecords
 from helpers.waiting import wait_for
 
 from zkconsumer.spark.streams.checkpoint import StoredApplication
@@ -189,6 +190,7 @@ class Replay:
             self._counts,
             stored.tasks,
             stored.partitions,
+            GivenRecords(),
         )
         results = {number: TaskResult() for number in stored.tasks}
         read_states(open_session(spark), plan, checkpoint, results)

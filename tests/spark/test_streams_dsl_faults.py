@@ -18,6 +18,7 @@ import confluent_kafka
 import pytest
 from helpers import batches
 from helpers.aliases import Cluster
+from helpers.operator_input import GivenRecords
 from helpers.teardown import started
 from helpers.waiting import wait_for
 from oracle.programs import decode_data
@@ -140,7 +141,9 @@ class Results:
         """Compare the outputs and the states of all tasks."""
         expected: dict[str, Counter[Any]] = {}
         stored = StoredApplication.from_json((self._checkpoint / FILE).read_text(), str(self._checkpoint))
-        plan = ApplicationPlan.create(self._subtopologies, self._config, self._counts, stored.tasks, stored.partitions)
+        plan = ApplicationPlan.create(
+            self._subtopologies, self._config, self._counts, stored.tasks, stored.partitions, GivenRecords()
+        )
         found = {number: TaskResult() for number in stored.tasks}
         read_states(open_session(spark), plan, self._checkpoint, found)
         for number, case in self.cases.items():

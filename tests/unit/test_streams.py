@@ -1,8 +1,9 @@
-"""Topologies on Spark, without Spark: keys, packed records, tasks that are rebuilt in each batch, and checkpoints."""
+"""Topologies on Spark, without Spark: keys, packed ranges, tasks that are rebuilt in each batch, and checkpoints."""
 
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import secrets
 import threading
@@ -10,23 +11,27 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-import pyarrow as pa
 import pytest
-from helpers.operator_input import Pages, fetched
+from helpers.configurations import fetch_settings
+from helpers.operator_input import GivenRecords, Pages, Row, fetched, give, range_row
 
 from zkconsumer.errors import ConfigurationError, StreamsError, TopologyError
-from zkconsumer.message import TopicPartition
+from zkconsumer.message import Endpoint, TopicPartition
 from zkconsumer.spark.driver.failures import describe_error
 from zkconsumer.spark.executor.decoders import PlannedRange
+from zkconsumer.spark.executor.fetch_task import FetchTask
 from zkconsumer.spark.executor.row_schema import RowSchema
-from zkconsumer.spark.executor.rows import create_reader
+from zkconsumer.spark.executor.task_reports import ReportAddress
 from zkconsumer.spark.streams import task_batch
 from zkconsumer.spark.streams.checkpoint import StoredApplication
+from zkconsumer.spark.streams.cluster import ClusterState
+from zkconsumer.spark.streams.dataframe import create_fetcher
+from zkconsumer.spark.streams.fetching import FetchRange
 from zkconsumer.spark.streams.markers import NO_OFFSET, decode_offsets
 from zkconsumer.spark.streams.operator import TaskOperator
-from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, choose_keys, encode_keys, from_blob, hash_of_int
+from zkconsumer.spark.streams.packing import KEYS_OPTION, RangePacker, choose_keys, encode_keys, from_blob, hash_of_int
 from zkconsumer.spark.streams.pickling import check_picklable
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, list_tasks, select_subtopologies
 from zkconsumer.spark.streams.query import TopologyQuery
@@ -88,7 +93,7 @@ def counting() -> Topology:
 
 def create_plan(topology: Topology, counts: dict[str, int], partitions: int = 2) -> ApplicationPlan:
     subtopologies = select_subtopologies(topology.resolve(counts), CONFIG, counts)
-    return ApplicationPlan.create(subtopologies, CONFIG, counts, list_tasks(subtopologies), partitions)
+    return ApplicationPlan.create(subtopologies, CONFIG, counts, list_tasks(subtopologies), partitions, GivenRecords())
 
 
 # ---- keys --------------------------------------------------------------------------------------------------
@@ -111,69 +116,49 @@ def test_tasks_are_spread_over_partitions(tasks: int, partitions: int) -> None:
 # ---- records -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("headers", [None, [("h", b"1")]])
-def test_records_are_packed_into_one_row(headers: Any) -> None:
-    packer = RecordPacker()
-    packer.open({KEYS_OPTION: encode_keys({"a": [7, 9]})})
+def create_packer(keys: dict[str, list[int]]) -> RangePacker:
+    packer = RangePacker()
+    packer.open({KEYS_OPTION: encode_keys(keys)})
+    return packer
 
-    row = packer.decode(fetched("a", 1, [5, 6, 9], headers))
+
+@pytest.mark.parametrize("leader", [None, (3, Endpoint("b", 2))])
+def test_range_is_packed_into_one_row(leader: tuple[int, Endpoint] | None) -> None:
+    packer, partition = create_packer({"a": [7, 9]}), TopicPartition("a", 1)
+    brokers, reports = (Endpoint("c", 3),), ReportAddress("driver", 4, b"key")
+    leaders = {} if leader is None else {partition: leader}
+    fetch = FetchTask(
+        {partition: (5, 8)}, leaders, brokers, fetch_settings(), 2, RowSchema.from_columns(()), True, True, 1.0, reports
+    )
+
+    row = packer.decode_range(PlannedRange(partition, 8, 3, 1_000, fetch))
     assert row is not None
     [values] = row.to_pylist()
-    records = from_blob(values.pop("blob"))
+    found = pickle.loads(values.pop("blob"))
+    assert values == {"task": 9, "topic": "a", "partition": 1, "first_offset": 1_000, "lag": 3, "until": 8}
+    assert found == FetchRange(5, 8, leader, brokers, reports)
 
-    assert values == {"task": 9, "topic": "a", "partition": 1, "first_offset": 5, "lag": None, "until": None}
-    assert records.column("offset").to_pylist() == [5, 6, 9]
-    assert ("headers" in records.schema.names) is (headers is not None)
-    assert packer.decode(fetched("a", 1, [])) is None
-    planned = packer.decode_range(PlannedRange(TopicPartition("a", 0), 8, 3, 1_000))
-    assert planned is not None
-    assert planned.to_pylist() == [
+
+def test_empty_range_is_packed_without_task() -> None:
+    row = create_packer({"a": [7]}).decode_range(PlannedRange(TopicPartition("a", 0), 8, 3, 1_000))
+    assert row is not None
+    assert row.to_pylist() == [
         {"task": 7, "topic": "a", "partition": 0, "first_offset": 1_000, "lag": 3, "blob": None, "until": 8}
     ]
+
+
+def test_range_of_unknown_partition_fails() -> None:
     with pytest.raises(StreamsError, match="topic 'a' has new partition 2, which the running query does not read"):
-        packer.decode(fetched("a", 2, [0]))
+        create_packer({"a": [7, 9]}).decode_range(PlannedRange(TopicPartition("a", 2), 8, 3, 1_000))
 
 
-def test_records_of_removed_topics_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    packer = RecordPacker()
-    packer.open({KEYS_OPTION: encode_keys({"a": [7]})})
-    assert packer.decode(fetched("removed", 0, [5, 6])) is None
-    assert packer.decode_range(PlannedRange(TopicPartition("removed", 0), 7, 3, 1_000)) is None
+def test_ranges_of_removed_topics_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    planned = PlannedRange(TopicPartition("removed", 0), 7, 3, 1_000)
+    assert create_packer({"a": [7]}).decode_range(planned) is None
     assert "event='removed_topic_skipped' topic='removed' partition=0 offset=7" in caplog.text
 
 
-@pytest.mark.parametrize("policy", ["raise", "skip", "quarantine"])
-def test_packer_error_fails_instead_of_rejecting_record(policy: str) -> None:
-    schema = pa.schema(
-        [
-            ("task", pa.int32()),
-            ("topic", pa.string()),
-            ("partition", pa.int32()),
-            ("first_offset", pa.int64()),
-            ("lag", pa.int64()),
-            ("blob", pa.binary()),
-        ]
-    )
-    options = {KEYS_OPTION: encode_keys({"a": [7]})}
-    rows = RowSchema(schema, "zkconsumer.spark.streams.packing:RecordPacker", options, policy)
-    reader: Any = create_reader(rows, check_crcs=True, can_end=False)
-    with pytest.raises(StreamsError, match="topic 'a' has new partition 1, which the running query does not read"):
-        reader._decode(fetched("a", 1, [0, 1]), [])
-
-
 # ---- tasks -------------------------------------------------------------------------------------------------
-
-
-class Row(NamedTuple):
-    """A row of the operator."""
-
-    task: int
-    topic: str | None
-    partition: int | None
-    first_offset: int
-    lag: int | None
-    blob: bytes | None
-    until: int | None = None
 
 
 def outputs(blob: bytes | None) -> list[Any]:
@@ -188,41 +173,39 @@ def test_task_that_is_rebuilt_in_each_batch_equals_one_that_is_not(run_number: i
     print(f"seed {seed}")
     rng = random.Random(seed)
     plan = create_plan(counting(), {"a": 1, "b": 1})
-    [(key, number)] = plan.tasks.items()
-    packer = RecordPacker()
-    packer.open({KEYS_OPTION: encode_keys(plan.keys_by_topic)})
+    [number] = plan.tasks.values()
     clock = [0]
     runtime = TaskRuntime(clock=lambda: clock[0], pages=lambda _: None, commit=int, rollback=int)
     whole = plan.subtopologies[0].task(0, CONFIG, runtime)
     state, saved, found, expected = Pages(), None, [], []
     next_offset: Counter[str] = Counter()
     for batch_number in range(8):
-        rows: list[Any] = []
+        batch = BatchInput()
         if batch_number == 0 or rng.random() < 0.6:
             clock[0] += rng.choice((1, 50, 100, 1_000))
-            rows.append(Row(key, None, None, clock[0], None, None))
+            batch.tick_ms = clock[0]
         if batch_number == 0:
             whole.initialize()
         for topic in ("a", "b"):
+            chunks = []
             for _ in range(rng.randrange(3)):
                 first = next_offset[topic]
                 next_offset[topic] += rng.choice((1, 5, 20))
                 chunk = fetched(topic, 0, range(first, next_offset[topic]))
-                packed = packer.decode(chunk)
-                assert packed is not None
-                rows.append(Row(*packed.to_pylist()[0].values()))
+                chunks.append(chunk)
                 records = [
                     SourceRecord(topic, 0, offset, offset * 10, b"k%d" % (offset % 3), b"v")
                     for offset in chunk.column("offset").to_pylist()
                 ]
                 whole.add_records(TopicPartition(topic, 0), records)
+            if chunks:
+                batch.ranges[TopicPartition(topic, 0)] = give(*chunks)
         whole.run()
-        if any(row.topic is None for row in rows):
+        if batch.tick_ms is not None:
             whole.punctuate_wall_clock()
         expected += [(one.key, one.value, one.timestamp) for one in whole.take_output().records()]
-        rng.shuffle(rows)
 
-        result = run_batch(plan, number, state, saved, BatchInput.from_rows(rows))
+        result = run_batch(plan, number, state, saved, batch)
         saved = result.saved
         found += outputs(result.output.blob)
 
@@ -238,26 +221,20 @@ class Batches:
     def __init__(self, config: ApplicationConfig, max_records: int | None = None, max_bytes: int | None = None) -> None:
         counts = {"a": 1, "b": 1}
         subtopologies = select_subtopologies(counting().resolve(counts), config, counts)
-        plan = ApplicationPlan.create(subtopologies, config, counts, list_tasks(subtopologies), 1)
+        plan = ApplicationPlan.create(subtopologies, config, counts, list_tasks(subtopologies), 1, GivenRecords())
         self._plan = replace(plan, max_records=max_records, max_bytes=max_bytes)
-        [(self._key, self._number)] = self._plan.tasks.items()
-        self._packer = RecordPacker()
-        self._packer.open({KEYS_OPTION: encode_keys(self._plan.keys_by_topic)})
+        [self._number] = self._plan.tasks.values()
         self._state = Pages()
         self._saved: SavedTask | None = None
 
     def run(self, tick_ms: int, *, lags: dict[str, int], **offsets: Sequence[int]) -> tuple[list[int], int]:
         """Return the timestamps of the records that were processed, and the number of enforced ones."""
-        rows: list[Any] = [Row(self._key, None, None, tick_ms, None, None)]
+        batch = BatchInput(tick_ms=tick_ms)
         for topic, of_topic in offsets.items():
-            packed = self._packer.decode(fetched(topic, 0, of_topic))
-            assert packed is not None
-            rows.append(Row(*packed.to_pylist()[0].values()))
+            batch.ranges[TopicPartition(topic, 0)] = give(fetched(topic, 0, of_topic))
         for topic, lag in lags.items():
-            planned = self._packer.decode_range(PlannedRange(TopicPartition(topic, 0), 0, lag, 0))
-            assert planned is not None
-            rows.append(Row(*planned.to_pylist()[0].values()))
-        result = run_batch(self._plan, self._number, self._state, self._saved, BatchInput.from_rows(rows))
+            batch.lags[TopicPartition(topic, 0)], batch.ends[TopicPartition(topic, 0)] = lag, 0
+        result = run_batch(self._plan, self._number, self._state, self._saved, batch)
         self._saved = result.saved
         times = [time for key, _, time in outputs(result.output.blob) if key.startswith(b"k")]
         return times, result.metrics.get("enforced", 0)
@@ -326,26 +303,22 @@ def test_committed_offset_is_the_end_of_the_range() -> None:
     """The range can end with a transaction marker, or contain no records at all."""
     plan, state = create_plan(counting(), {"a": 1, "b": 1}), Pages()
     [(key, number)] = plan.tasks.items()
-    packer = RecordPacker()
-    packer.open({KEYS_OPTION: encode_keys(plan.keys_by_topic)})
 
     def run(saved: SavedTask | None, *rows: Row) -> tuple[SavedTask, dict[TopicPartition, int]]:
         result = run_batch(plan, number, state, saved, BatchInput.from_rows(rows))
         return result.saved, decode_offsets(result.output.offsets)
 
-    def range_to(until: int, topic: str = "a") -> Row:
-        return Row(key, topic, 0, 1_000, 0, None, until)
+    def range_to(until: int, topic: str = "a", records: Any = None) -> Row:
+        return range_row(key, TopicPartition(topic, 0), records, until=until, planned_ms=1_000)
 
     first, other = TopicPartition("a", 0), {TopicPartition("b", 0): 7}
-    packed = packer.decode(fetched("a", 0, [60, 61]))
-    assert packed is not None
-    tick = Row(key, None, None, 5, None, None)
+    tick = Row(key, None, None, 5)
 
     saved, offsets = run(None, tick)
     assert offsets == {first: NO_OFFSET, TopicPartition("b", 0): NO_OFFSET}
     saved, offsets = run(saved, tick, range_to(50), range_to(7, "b"))
     assert offsets == {first: 50, **other}
-    saved, offsets = run(saved, Row(*packed.to_pylist()[0].values()), range_to(63))
+    saved, offsets = run(saved, range_to(63, records=give(fetched("a", 0, [60, 61]))))
     assert offsets == {first: 63, **other}
     saved, offsets = run(saved, tick)
     assert offsets == {first: 63, **other}
@@ -368,8 +341,11 @@ def test_output_before_first_range_has_no_offset() -> None:
     [(key, number)] = plan.tasks.items()
     saved, found = None, []
     for tick_ms, ends in ((10, {}), (20, {}), (30, {"b": 7}), (40, {}), (50, {"a": 50})):
-        rows = [Row(key, topic, 0, 1_000, 0, None, until) for topic, until in ends.items()]
-        batch = BatchInput.from_rows([Row(key, None, None, tick_ms, None, None), *rows])
+        rows = [
+            range_row(key, TopicPartition(topic, 0), None, until=until, planned_ms=1_000)
+            for topic, until in ends.items()
+        ]
+        batch = BatchInput.from_rows([Row(key, None, None, tick_ms), *rows])
         saved, output, _ = run_batch(plan, number, state, saved, batch)
         found.append((output.blob is not None, decode_offsets(output.offsets)))
 
@@ -386,11 +362,7 @@ def test_store_has_pages_although_it_is_not_persistent() -> None:
     [(key, number)] = plan.tasks.items()
     state = Pages()
 
-    packer = RecordPacker()
-    packer.open({KEYS_OPTION: encode_keys(plan.keys_by_topic)})
-    packed = packer.decode(fetched("a", 0, [0]))
-    assert packed is not None
-    rows = [Row(key, None, None, 5, None, None), Row(*packed.to_pylist()[0].values())]
+    rows = [Row(key, None, None, 5), range_row(key, TopicPartition("a", 0), give(fetched("a", 0, [0])))]
     saved = run_batch(plan, number, state, None, BatchInput.from_rows(rows)).saved
 
     assert state
@@ -402,7 +374,7 @@ def test_plan_sets_page_size_unless_user_does(page_bytes: int | None, planned: i
     config = replace(CONFIG, page_bytes=page_bytes)
     subtopologies = select_subtopologies(counting().resolve({"a": 1, "b": 1}), config, {"a": 1, "b": 1})
 
-    plan = ApplicationPlan.create(subtopologies, config, {"a": 1, "b": 1}, list_tasks(subtopologies), 2)
+    plan = ApplicationPlan.create(subtopologies, config, {"a": 1, "b": 1}, list_tasks(subtopologies), 2, GivenRecords())
 
     assert plan.config.page_limits.page_bytes == planned
 
@@ -450,16 +422,13 @@ def test_failed_task_is_closed() -> None:
 
     topology = Topology().add_source("source", "a").add_processor("fail", Failing, "source")
     plan = create_plan(topology, {"a": 1})
-    [number] = plan.tasks.values()
-    packer = RecordPacker()
-    packer.open({KEYS_OPTION: encode_keys(plan.keys_by_topic)})
-    packed = packer.decode(fetched("a", 0, [0]))
-    assert packed is not None
+    [(key, number)] = plan.tasks.items()
+    row = range_row(key, TopicPartition("a", 0), give(fetched("a", 0, [0])))
 
     with pytest.raises(
         StreamsError, match="task 0_0, node 'fail', topic a, partition 0, offset 0: ValueError: planned"
     ):
-        run_batch(plan, number, Pages(), None, BatchInput.from_rows([Row(*packed.to_pylist()[0].values())]))
+        run_batch(plan, number, Pages(), None, BatchInput.from_rows([row]))
     assert closed == [1]
 
 
@@ -705,3 +674,20 @@ def test_new_sink_partitions_restart_the_query() -> None:
     assert query.find_new_topics(is_due=True) == []
     counts["out"] = 3
     assert query.find_new_topics(is_due=True) == ["out"]
+
+
+def test_operator_fetches_with_the_properties_of_the_application() -> None:
+    properties = {
+        "bootstrap.servers": "a:1",
+        "corrupt.record.policy": "skip",
+        "failOnDataLoss": "false",
+        "isolation.level": "read_committed",
+        "fetch.message.max.bytes": "4321",
+    }
+    template = create_fetcher(properties, ["t"], ClusterState({}, [Endpoint("b", 2)])).template
+
+    assert (template.ranges, template.brokers, template.row_schema.policy) == ({}, (Endpoint("b", 2),), "skip")
+    assert template.row_schema.schema.names == ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
+    assert not template.fails_on_data_loss
+    assert (template.settings.read_committed, template.settings.fetch_message_max_bytes) == (True, 4321)
+    assert template.unavailable_timeout_s == 300

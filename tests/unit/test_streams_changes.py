@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from helpers.operator_input import Pages, fetched
+from helpers.operator_input import GivenRecords, Pages, fetched, give
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.executor.decoders import PlannedRange
 from zkconsumer.spark.streams.changes import AllowedChange
 from zkconsumer.spark.streams.checkpoint import StoredApplication
-from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, encode_keys, from_blob
+from zkconsumer.spark.streams.packing import from_blob
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber, select_subtopologies
 from zkconsumer.spark.streams.task_batch import BatchInput, SavedTask, run_batch
 from zkconsumer.topology import ApplicationConfig, Processor, ProcessorContext, Record, Topology, serdes, stores
@@ -153,20 +152,11 @@ class Application:
         self._stored = stored = self._stored.continue_with("app", subtopologies, "p", allowed)
         config = ApplicationConfig(application_id="app")
         plan = replace(
-            ApplicationPlan.create(subtopologies, config, COUNTS, stored.tasks, stored.partitions),
+            ApplicationPlan.create(subtopologies, config, COUNTS, stored.tasks, stored.partitions, GivenRecords()),
             stores=stored.number_stores(subtopologies),
             earlier={int(number): frozenset(hashes) for number, hashes in stored.earlier.items()},
         )
-        packer = RecordPacker()
-        packer.open({KEYS_OPTION: encode_keys(plan.keys_by_topic)})
-        batch = BatchInput.from_rows([])
-        batch.tick_ms = 0
-        packed = packer.decode(fetched("a", 0, [0]))
-        assert packed is not None
-        batch.blobs[TopicPartition("a", 0)] = [(0, packed.column("blob")[0].as_py())]
-        planned = packer.decode_range(PlannedRange(TopicPartition("a", 0), 0, 0, 0))
-        assert planned is not None
-        assert planned.num_rows == 1
+        batch = BatchInput(ranges={TopicPartition("a", 0): give(fetched("a", 0, [0]))}, tick_ms=0)
         result = run_batch(plan, TaskNumber(0, 0), self._pages, self._saved, batch)
         self._saved = result.saved
         return [] if result.output.blob is None else from_blob(result.output.blob).column("value").to_pylist()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from helpers.operator_input import GivenRecords
 from oracle.generator import OUTPUTS
 from oracle.programs import PARTITIONS, sent_records
 
@@ -152,7 +153,7 @@ def _create_plan(cases: Sequence[Case]) -> ApplicationPlan:
     sinks = {topic for case in cases for topic in case.sink_topics}
     counts = dict.fromkeys([*OUTPUTS, *sinks], PARTITIONS)
     tasks = list_task_numbers(subtopologies)
-    return ApplicationPlan.create(subtopologies, ApplicationConfig(), counts, tasks, _SPARK_PARTITIONS)
+    return ApplicationPlan.create(subtopologies, ApplicationConfig(), counts, tasks, _SPARK_PARTITIONS, GivenRecords())
 
 
 def _write_batches(plan: ApplicationPlan, cases: Sequence[Case], folder: Path, rng: random.Random) -> int:

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from oracle.programs import PARTITIONS
+from helpers.operator_input import Row, give, range_row
 
 from zkconsumer.message import TopicPartition
-from zkconsumer.spark.executor.decoders import PlannedRange
-from zkconsumer.spark.streams.packing import KEYS_OPTION, RecordPacker, encode_keys
 from zkconsumer.topology import SourceRecord
 
 Json = Any
@@ -127,11 +125,13 @@ def cut_anywhere(records: Iterable[SourceRecord], ticks: Iterable[int], rng: ran
     times = list(ticks)
     for number, time in zip(_choose_batches(len(times), rng, batches), times, strict=True):
         steps[number] = steps[number]._replace(tick_ms=time)
-    return cut_chunks([step._replace(lags=_choose_lags(by_topic, rng)) for step in steps], rng)
+    return cut_chunks([step._replace(lags=_choose_lags(by_topic, step, rng)) for step in steps], rng)
 
 
-def _choose_lags(topics: Iterable[str], rng: random.Random) -> dict[str, int]:
-    return {topic: rng.choice((0, 0, 3)) for topic in topics if rng.random() < 0.7}
+def _choose_lags(topics: Iterable[str], step: Step, rng: random.Random) -> dict[str, int]:
+    """Return the lags of the topics of which the batch has a range: all with records, and some without."""
+    with_records = step.by_topic()
+    return {topic: rng.choice((0, 0, 3)) for topic in topics if topic in with_records or rng.random() < 0.7}
 
 
 def cut_chunks(steps: Iterable[Step], rng: random.Random) -> list[Step]:
@@ -147,7 +147,7 @@ def _choose_batches(count: int, rng: random.Random, batches: int) -> list[int]:
 
 
 def create_rows(key: int, partition: int, step: Step) -> list[tuple[Any, ...]]:
-    """Return the rows of the operator for a step: one for each chunk, one for each lag, and one for the tick.
+    """Return the rows of the operator for a step: one for each topic with a lag, and one for the tick.
 
     Args:
         key: key of the task.
@@ -156,18 +156,14 @@ def create_rows(key: int, partition: int, step: Step) -> list[tuple[Any, ...]]:
     """
     rows: list[tuple[Any, ...]] = []
     if step.tick_ms is not None:
-        rows.append((key, None, None, step.tick_ms, None, None, None))
-    packer = RecordPacker()
-    packer.open({KEYS_OPTION: encode_keys({topic: [key] * PARTITIONS for topic in (*step.by_topic(), *step.lags)})})
-    for topic, lag in step.lags.items():
-        planned = PlannedRange(TopicPartition(topic, partition), 0, lag, 0)
-        lags = packer.decode_range(planned)
-        assert lags is not None
-        rows += [tuple(row.values()) for row in lags.to_pylist()]
+        rows.append(Row(key, None, None, step.tick_ms))
+    chunks: dict[str, list[pa.RecordBatch]] = {}
     for chunk in step.chunks():
-        packed = packer.decode(_fetch(chunk))
-        assert packed is not None
-        rows += [tuple(row.values()) for row in packed.to_pylist()]
+        chunks.setdefault(chunk[0].topic, []).append(_fetch(chunk))
+    assert chunks.keys() <= step.lags.keys()
+    for topic, lag in step.lags.items():
+        given = give(*chunks[topic]) if topic in chunks else None
+        rows.append(range_row(key, TopicPartition(topic, partition), given, lag=lag))
     return rows
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from zkconsumer.spark.executor.row_schema import RowSchema
 from zkconsumer.spark.options.source_options import SourceOptions
 from zkconsumer.spark.planning import splitting
 from zkconsumer.spark.streams import packing, ticks
 from zkconsumer.spark.streams.checkpoint_directory import CheckpointDirectory
 from zkconsumer.spark.streams.cluster import ApplicationCluster, ClusterState
+from zkconsumer.spark.streams.fetching import FETCHED, PARTITION, KafkaFetcher
 from zkconsumer.spark.streams.markers import TASK_TIMEOUT_S
 from zkconsumer.spark.streams.operator import TaskOperator
 from zkconsumer.spark.streams.output import OUTPUT_COLUMNS, SinkSettings
@@ -22,7 +25,10 @@ from zkconsumer.topology.subtopology import Subtopology
 #: Name of the observed metrics in progress reports, and names of their columns.
 METRICS, METRICS_COLUMN, OFFSETS_COLUMN = "zkconsumer_tasks", "metrics", "offsets"
 
-_DECODER = "zkconsumer.spark.streams.packing:RecordPacker"
+#: Options of the source, and of the operator, which fetches the records.
+_SOURCE_OPTIONS = {"clusterUnavailableTimeout": f"{TASK_TIMEOUT_S:g}s", "membership": "none"}
+
+_DECODER = "zkconsumer.spark.streams.packing:RangePacker"
 
 
 class QueryPlan(NamedTuple):
@@ -80,6 +86,20 @@ def start_query(session: Any, plan: QueryPlan, checkpoint: CheckpointDirectory) 
     )
 
 
+def create_fetcher(properties: Mapping[str, str], topics: Iterable[str], state: ClusterState) -> KafkaFetcher:
+    """Return the fetcher of an application.
+
+    Args:
+        properties: consumer properties.
+        topics: the source topics.
+        state: topics and brokers of the cluster.
+    """
+    given = {**_SOURCE_OPTIONS, **properties, "subscribe": ",".join(sorted(topics)), "commitOffsets": "false"}
+    options = SourceOptions.parse(given)
+    row_schema = replace(RowSchema.from_columns((*PARTITION, *FETCHED)), policy=options.corrupt_record_policy)
+    return KafkaFetcher(splitting.task(options, {}, {}, list(state.brokers), row_schema))
+
+
 def plan_global_stores(
     subtopologies: Iterable[Subtopology], config: ApplicationConfig, properties: Mapping[str, str], state: ClusterState
 ) -> GlobalPlan | None:
@@ -124,21 +144,20 @@ def _create_sink_settings(plan: QueryPlan) -> SinkSettings:
 
 
 def load_records(session: Any, plan: QueryPlan) -> Any:
-    """Return a DataFrame with the packed records of all source topics; see ``packing.COLUMNS``."""
+    """Return a DataFrame with the ranges of all source topics; see ``packing.COLUMNS``."""
     application, settings = plan.application, plan.settings
     topics = max(len(one.source_topics) for one in application.subtopologies.values())
     options = {
-        "clusterUnavailableTimeout": f"{TASK_TIMEOUT_S:g}s",
+        **_SOURCE_OPTIONS,
         **plan.cluster.properties,
         "subscribe": ",".join(sorted(application.keys_by_topic)),
-        "membership": "none",
         "resumeFrom": "checkpoint",
         "commitOffsets": "true" if plan.cluster.has_zookeeper else "false",
         "startingOffsets": json.dumps(application.starting_offsets),
         "maxOffsetsPerTrigger": str(settings.max_records_per_task * len(application.tasks)),
         "maxOffsetsPerPartition": str(max(1, settings.max_records_per_task // topics)),
         "maxBytesPerPartition": str(max(1, settings.max_bytes_per_task // topics)),
-        "plannedRanges": "true",
+        "plannedRanges": "only",
         "decoder": _DECODER,
         f"decoder.{packing.KEYS_OPTION}": packing.encode_keys(application.keys_by_topic),
     }

@@ -1,4 +1,4 @@
-"""Packs records into rows of an application's query: one row per fetched chunk, with its records as an Arrow blob.
+"""Rows of an application's query: one row per partition and batch, with the range that the operator fetches.
 
 The query's stateful operator has one key per stream task. Spark shuffles rows by the hash of their key, so the keys
 are integers that are chosen such that stream task ``i`` is processed by Spark partition ``i`` modulo the number of
@@ -10,6 +10,7 @@ Source: Spark 4.3 Murmur3Hash and Pmod, as used by HashPartitioning.
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -17,22 +18,21 @@ import pyarrow as pa
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.log import get_logger
-from zkconsumer.message import TopicPartition
 from zkconsumer.spark.executor.decoders import BatchDecoder, PlannedRange
+from zkconsumer.spark.streams.fetching import FetchRange
 
-#: Columns of the rows that the operator receives; ``task`` is the key. There are three kinds of rows. Record rows
-#: contain records in ``blob``, partition rows contain the partition's lag after the batch and the end of its range
-#: (``until``), and tick rows have no topic. In rows without records, ``first_offset`` is the tick time or the planning
-#: time.
+#: Columns of the rows that the operator receives; ``task`` is the key. There are two kinds of rows. A range row has the
+#: end of a partition's range (``until``), its lag after the batch, the planning time (``first_offset``), and in
+#: ``blob`` a pickled ``FetchRange``, unless the range is empty. A tick row has no topic; ``first_offset`` is the time
+#: of the tick, and ``blob`` contains the end offsets of the global store topics.
 COLUMNS = "task int, topic string, partition int, first_offset bigint, lag bigint, blob binary, until bigint"
 
 #: Format name of the sink.
 SINK_FORMAT = "zkconsumer-topics"
 
-#: Decoder option with the task keys by topic and partition, as JSON.
+#: Option of ``RangePacker`` with the task keys by topic and partition, as JSON.
 KEYS_OPTION = "keys"
 
-_PACKED = ["offset", "timestamp", "key", "value", "headers"]
 _MASK = 0xFFFFFFFF
 
 
@@ -87,15 +87,13 @@ def from_blob(blob: bytes) -> pa.Table:
     return pa.ipc.open_stream(blob).read_all()
 
 
-class RecordPacker(BatchDecoder):
-    """Packs the records of each fetched chunk into one row.
+class RangePacker(BatchDecoder):
+    """Returns a row for each range, with which the operator fetches the records.
 
-    A batch that was planned before a sub-topology was removed contains its topics. Their records are dropped.
+    A batch that was planned before a sub-topology was removed contains its topics. Their ranges are dropped.
     """
 
     schema: ClassVar[str] = COLUMNS
-    wants_headers: ClassVar[bool] = True
-    rejects_records: ClassVar[bool] = False
 
     def open(self, options: Mapping[str, str]) -> None:
         """Read the task keys from the options."""
@@ -103,59 +101,29 @@ class RecordPacker(BatchDecoder):
         self._log = get_logger("zkconsumer.spark")
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Return one row with all records of a batch; None if the batch is empty or its topic was removed.
+        """Not called, because the source fetches no records (``plannedRanges=only``)."""
+        raise NotImplementedError
+
+    def decode_range(self, planned: PlannedRange) -> pa.RecordBatch | None:
+        """Return the row of a range; None if its topic was removed.
 
         Raises:
             StreamsError: the partition was added after the query started.
         """
-        if not batch.num_rows:
-            return None
-        topic, number, first = (batch.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
-        partition = TopicPartition(topic, number)
-        key = self._find_key(partition)
-        if key is None:
-            return None
-        packed = batch.select(_PACKED)
-        if packed.column("headers").null_count == packed.num_rows:
-            packed = packed.select(_PACKED[:-1])
-        return _create_row(key, partition, first, blob=to_blob(packed))
-
-    def decode_range(self, planned: PlannedRange) -> pa.RecordBatch | None:
-        """Return one row with the lag of a partition and the end of its range; None if its topic was removed."""
-        key = self._find_key(planned.partition)
-        if key is None:
-            topic, number = planned.partition
-            self._log.warning("removed_topic_skipped", topic=topic, partition=number, offset=planned.until)
-            return None
-        return _create_row(key, planned.partition, planned.planned_ms, lag=planned.lag, until=planned.until)
-
-    def _find_key(self, partition: TopicPartition) -> int | None:
-        """Return the key of the task that reads a partition; None if no task reads its topic."""
-        topic, number = partition
+        topic, number = planned.partition
         keys = self._keys.get(topic)
         if keys is None:
+            self._log.warning("removed_topic_skipped", topic=topic, partition=number, offset=planned.until)
             return None
         if number >= len(keys):
             raise StreamsError(f"topic {topic!r} has new partition {number}, which the running query does not read")
-        return keys[number]
-
-
-def _create_row(
-    key: int,
-    partition: TopicPartition,
-    first_offset: int,
-    *,
-    lag: int | None = None,
-    blob: bytes | None = None,
-    until: int | None = None,
-) -> pa.RecordBatch:
-    row = {
-        "task": key,
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "first_offset": first_offset,
-        "lag": lag,
-        "blob": blob,
-        "until": until,
-    }
-    return pa.RecordBatch.from_pylist([row])
+        row = {
+            "task": keys[number],
+            "topic": topic,
+            "partition": number,
+            "first_offset": planned.planned_ms,
+            "lag": planned.lag,
+            "blob": None if planned.fetch is None else pickle.dumps(FetchRange.of(planned.fetch)),
+            "until": planned.until,
+        }
+        return pa.RecordBatch.from_pylist([row])

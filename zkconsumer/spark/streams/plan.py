@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zkconsumer.errors import StreamsError
 from zkconsumer.log_ends import EARLIEST, LATEST
 from zkconsumer.message import Endpoint, TopicPartition
+from zkconsumer.spark.streams.fetching import RecordFetcher
 from zkconsumer.spark.streams.internal_topics import format_creation_command
 from zkconsumer.spark.streams.packing import choose_keys
 from zkconsumer.topology.config import ApplicationConfig
@@ -83,6 +84,7 @@ class ApplicationPlan:
         tasks: the tasks by their key.
         partition_counts: number of partitions by topic.
         partitions: number of Spark partitions.
+        fetcher: fetches the records of a batch.
         max_records: maximum number of records that a task buffers while it waits for records of other partitions. In a
             batch, it processes at most twice as many: the new and the buffered ones.
         max_bytes: maximum size of the keys, values and headers that a task buffers, in bytes.
@@ -99,6 +101,7 @@ class ApplicationPlan:
     tasks: Mapping[int, TaskNumber]
     partition_counts: Mapping[str, int]
     partitions: int
+    fetcher: RecordFetcher
     max_records: int | None = None
     max_bytes: int | None = None
     has_ticks: bool = True
@@ -115,6 +118,7 @@ class ApplicationPlan:
         counts: Mapping[str, int],
         tasks: Sequence[TaskNumber],
         partitions: int,
+        fetcher: RecordFetcher,
     ) -> ApplicationPlan:
         """Create the plan of an application, with the default page size unless the user set another size.
 
@@ -125,6 +129,7 @@ class ApplicationPlan:
             tasks: all tasks, including tasks of removed sub-topologies. Their order determines the keys, so new tasks
                 come last.
             partitions: number of Spark partitions.
+            fetcher: fetches the records of a batch.
         """
         if config.page_bytes is None:
             config = replace(config, page_bytes=_PAGE_BYTES)
@@ -135,6 +140,7 @@ class ApplicationPlan:
             tasks={key: task for key, task in zip(keys, tasks, strict=True) if task.subtopology in subtopologies},
             partition_counts=dict(counts),
             partitions=partitions,
+            fetcher=fetcher,
             order=tuple(tasks),
         )
 

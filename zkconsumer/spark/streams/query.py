@@ -21,7 +21,7 @@ from zkconsumer.spark.streams.checkpoint import StoredApplication, open_applicat
 from zkconsumer.spark.streams.checkpoint_directory import CheckpointDirectory
 from zkconsumer.spark.streams.clean_up import clean_up
 from zkconsumer.spark.streams.cluster import ApplicationCluster, ClusterState
-from zkconsumer.spark.streams.dataframe import QueryPlan, plan_global_stores, start_query
+from zkconsumer.spark.streams.dataframe import QueryPlan, create_fetcher, plan_global_stores, start_query
 from zkconsumer.spark.streams.group import ApplicationGroup
 from zkconsumer.spark.streams.internal_topics import InternalTopics
 from zkconsumer.spark.streams.markers import Marker
@@ -123,7 +123,9 @@ class TopologyQuery:
             cluster.check_transactions(state.brokers)
         name = self._config.application_id
         stored = open_application(directory, name, subtopologies, partitions, self._allow)
-        plan = ApplicationPlan.create(subtopologies, self._config, counts, stored.tasks, stored.partitions)
+        topics = {topic for one in subtopologies.values() for topic in one.source_topics}
+        fetcher = create_fetcher(cluster.properties, topics, state)
+        plan = ApplicationPlan.create(subtopologies, self._config, counts, stored.tasks, stored.partitions, fetcher)
         plan = replace(
             plan,
             max_records=settings.max_records_per_task,

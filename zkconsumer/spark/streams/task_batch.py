@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,10 +12,11 @@ import pyarrow as pa
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.message import TopicPartition
+from zkconsumer.spark.streams.fetching import FetchRange
 from zkconsumer.spark.streams.global_stores import GlobalStoresOfWorker
 from zkconsumer.spark.streams.markers import NO_OFFSET, GlobalTick, decode_offsets, encode_offsets
 from zkconsumer.spark.streams.output import TaskOutput, restore_timestamps
-from zkconsumer.spark.streams.packing import from_blob, to_blob
+from zkconsumer.spark.streams.packing import to_blob
 from zkconsumer.spark.streams.plan import ApplicationPlan, TaskNumber
 from zkconsumer.spark.streams.state_pages import PageState, StatePages
 from zkconsumer.topology.stores.base import StateStore
@@ -55,7 +57,7 @@ class BatchInput:
     """The input rows of a task in one batch.
 
     Attributes:
-        blobs: first offset and blob of each chunk, by partition.
+        ranges: the non-empty ranges, by partition.
         lags: number of unread records after the batch, by partition.
         ends: end of the range of each partition in the batch.
         planned_ms: time when the batch was planned, in milliseconds; 0 if the batch contains no partition of the task.
@@ -63,7 +65,7 @@ class BatchInput:
         global_ends: end offsets of the global store topics in the newest tick; see ``markers.GlobalTick``.
     """
 
-    blobs: dict[TopicPartition, list[tuple[int, bytes]]] = field(default_factory=dict)
+    ranges: dict[TopicPartition, FetchRange] = field(default_factory=dict)
     lags: dict[TopicPartition, int] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     planned_ms: int = 0
@@ -75,15 +77,15 @@ class BatchInput:
         """Create the input from the operator's rows, which can be in any order."""
         found = cls()
         for row in rows:
-            partition = TopicPartition(row.topic, row.partition)
             if row.topic is None:
                 found.add_tick(row)
-            elif row.blob is None:
-                found.lags[partition] = row.lag
-                found.ends[partition] = row.until
-                found.planned_ms = row.first_offset
-            else:
-                found.blobs.setdefault(partition, []).append((row.first_offset, row.blob))
+                continue
+            partition = TopicPartition(row.topic, row.partition)
+            found.lags[partition] = row.lag
+            found.ends[partition] = row.until
+            found.planned_ms = row.first_offset
+            if row.blob is not None:
+                found.ranges[partition] = pickle.loads(row.blob)
         return found
 
     def find_time(self, *, has_ticks: bool, is_first: bool) -> int:
@@ -156,7 +158,7 @@ def run_batch(
     task = subtopology.task(number.partition, plan.config, runtime, None if saved is None else saved.snapshot)
     task.initialize()
     try:
-        _add_records(task, batch, plan.internal_topics)
+        _add_records(task, plan.fetcher.fetch(batch.ranges), plan.internal_topics)
         task.update_lags()
         task.run(_find_limit(plan))
         if batch.tick_ms is not None or not plan.has_ticks:
@@ -211,13 +213,13 @@ def _take_output(task: StreamTask, source_topics: Collection[str]) -> tuple[Task
     return TaskOutput(task.task_id, sequence, encode_offsets(offsets), to_blob(batch)), looped
 
 
-def _add_records(task: StreamTask, batch: BatchInput, internal_topics: Collection[str]) -> None:
-    for partition in sorted(batch.blobs):
-        blobs = sorted(batch.blobs[partition], key=lambda item: item[0])
-        table = pa.concat_tables([from_blob(blob) for _, blob in blobs], promote_options="default")
+def _add_records(
+    task: StreamTask, fetched: Mapping[TopicPartition, pa.Table], internal_topics: Collection[str]
+) -> None:
+    for partition in sorted(fetched):
         # Combine the chunks, because the order of records with equal timestamps depends on chunk boundaries, and a
         # repeated batch can be fetched in different chunks.
-        table = table.combine_chunks()
+        table = fetched[partition].combine_chunks()
         task.add_columns(partition, restore_timestamps(table) if partition.topic in internal_topics else table)
 
 
