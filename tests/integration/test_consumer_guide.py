@@ -39,7 +39,9 @@ def start(
         [found] = [program for program in PROGRAMS if text in program]
         path = tmp_path / "program.py"
         path.write_text(found.replace("orders", name))
-        command = [sys.executable, "-u", "-X", "faulthandler", str(path), *arguments]
+        # Without a buffer, the parts of a line are written one by one, and another process can write between them.
+        unbuffered = [] if "flush=True" in found else ["-u"]
+        command = [sys.executable, *unbuffered, "-X", "faulthandler", str(path), *arguments]
         return subprocess.Popen(command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     return run
