@@ -161,6 +161,32 @@ class KeepsColumns(BatchDecoder):
         return batch.select(["value"])
 
 
+class Strict(BatchDecoder):
+    """Returns the headers; an exception concerns the decoder instead of a record."""
+
+    schema: ClassVar[Any] = "value binary"
+    wants_headers: ClassVar[bool] = True
+    rejects_records: ClassVar[bool] = False
+
+    def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if b"bad" in batch.column("value").to_pylist():
+            raise ValueError("planned")
+        names = [found[0]["key"].encode() for found in batch.column("headers").to_pylist()]
+        return pa.RecordBatch.from_arrays([pa.array(names, pa.binary())], ["value"])
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip", "quarantine"])
+def test_error_of_decoder_that_rejects_no_records_fails(policy: str) -> None:
+    schema = pa.schema([ARROW_SCHEMA.field("value"), *([CORRUPT_FIELD] if policy == "quarantine" else [])])
+    reader = create_reader(RowSchema(schema, "unit.test_decoders:Strict", {}, policy), check_crcs=True, can_end=False)
+    good = batches.batch([Record(0, value=b"good", headers=(("h", b"1"),))])
+    [found] = reader.read(Chunk(TopicPartition("t", 0), 0, 1, good))
+    assert found.column("value").to_pylist() == [b"h"]
+    bad = batches.batch([Record(0, value=b"good"), Record(1, value=b"bad")])
+    with pytest.raises(ValueError, match="planned"):
+        list(reader.read(Chunk(TopicPartition("t", 0), 0, 2, bad)))
+
+
 _MAX_MS = ((1 << 63) - 1) // 1000
 
 
