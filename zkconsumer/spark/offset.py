@@ -46,7 +46,7 @@ class BatchOffset:
         topic_ids: topic id by topic name, to detect re-created topics.
         deleted_topics: the most recently deleted topics, in order of deletion.
         earlier_ends: next offsets after earlier batches, for partitions that this batch does not contain.
-        lags: number of unread offsets after the batch, by partition; empty unless ``plannedRanges`` is true.
+        lags: number of unread offsets after the batch, by partition; empty unless the option ``plannedRanges`` is set.
         planned_ms: time when the batch was planned, in milliseconds since the epoch; 0 without ``lags``.
         idle: partitions that were idle (see ``idleTimeout``) when the batch was planned.
         sequence: number of batches planned so far. Two batches may have the same ranges if a topic is re-created or a

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -49,3 +50,7 @@ class FetchTask(InputPartition):
     reports: ReportAddress | None = None
     can_end: bool = False
     planned: tuple[PlannedRange, ...] = ()
+
+    def with_brokers(self, brokers: Iterable[Endpoint]) -> FetchTask:
+        """Return a copy that sends metadata requests to ``brokers``, and to the brokers of this task."""
+        return replace(self, brokers=tuple(dict.fromkeys((*brokers, *self.brokers))))

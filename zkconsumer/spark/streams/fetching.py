@@ -7,7 +7,7 @@ See docs/decisions/36-fetch-in-the-operator.rst.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -72,24 +72,30 @@ class KafkaFetcher:
 
     def fetch(self, ranges: Mapping[TopicPartition, FetchRange]) -> Mapping[TopicPartition, pa.Table]:
         """See ``RecordFetcher.fetch``."""
-        from zkconsumer.spark.executor.reader import read
-
         if not ranges:
             return {}
-        newest = next(iter(ranges.values()))  # the brokers are the same in all ranges of a batch
+        first = next(iter(ranges.values()))  # brokers and reports are the same in all ranges of a batch
         task = replace(
-            self.template,
+            self.template.with_brokers(first.brokers),
             ranges={partition: (one.start, one.until) for partition, one in ranges.items()},
             leaders={partition: one.leader for partition, one in ranges.items() if one.leader is not None},
-            brokers=tuple(dict.fromkeys((*newest.brokers, *self.template.brokers))),
-            reports=newest.reports,
+            reports=first.reports,
         )
         found: dict[TopicPartition, list[pa.Table]] = {}
-        for batch in read(task):
-            if batch.num_rows:
-                topic, number = (batch.column(name)[0].as_py() for name in PARTITION)
-                found.setdefault(TopicPartition(topic, number), []).append(_select(batch))
+        for partition, batch in read_batches(task):
+            found.setdefault(partition, []).append(_select(batch))
         return {partition: pa.concat_tables(parts, promote_options="default") for partition, parts in found.items()}
+
+
+def read_batches(task: FetchTask) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """Fetch the ranges of a task whose batches have the columns ``PARTITION``; yield each batch with its partition."""
+    # Imported here, because other processes import this module, too.
+    from zkconsumer.spark.executor.reader import read
+
+    for batch in read(task):
+        if batch.num_rows:
+            topic, number = (batch.column(name)[0].as_py() for name in PARTITION)
+            yield TopicPartition(topic, number), batch
 
 
 def _select(batch: pa.RecordBatch) -> pa.Table:

@@ -12,13 +12,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import SparkFiles
 
 from zkconsumer.errors import StreamsError
-from zkconsumer.message import TopicPartition
 from zkconsumer.metadata.topic_id import is_same_topic
+from zkconsumer.spark.streams.fetching import read_batches
 from zkconsumer.spark.streams.markers import GlobalTick, TopicEnds
 from zkconsumer.spark.streams.plan import GlobalPlan
 from zkconsumer.topology.stores.base import StateStore
@@ -107,12 +105,8 @@ class GlobalStores:
         tasks = self._open_tasks()
         try:
             by_partition = {partition: task for task in tasks for partition in task.partitions}
-            # Imported here, because tasks import this module even if the application has no global stores.
-            from zkconsumer.spark.executor.reader import read
-
-            for batch in read(replace(self.plan.fetch, ranges=ranges)) if ranges else ():
-                for partition, part in _divide(batch):
-                    by_partition[partition].update_columns(partition, part)
+            for partition, batch in read_batches(replace(self.plan.fetch, ranges=ranges)):
+                by_partition[partition].update_columns(partition, batch)
         finally:
             for task in tasks:
                 task.close()
@@ -158,13 +152,3 @@ def _lock(path: Path) -> Iterator[None]:
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _divide(batch: pa.RecordBatch) -> list[tuple[TopicPartition, pa.RecordBatch]]:
-    """Split the records of a batch by partition."""
-    keys = zip(batch.column("topic").to_pylist(), batch.column("partition").to_pylist(), strict=True)
-    found = []
-    for topic, number in sorted(set(keys)):
-        mask = pc.and_(pc.equal(batch.column("topic"), topic), pc.equal(batch.column("partition"), number))
-        found.append((TopicPartition(topic, number), batch.filter(mask)))
-    return found

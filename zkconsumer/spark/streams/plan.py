@@ -64,8 +64,7 @@ class GlobalPlan:
 
     def with_brokers(self, brokers: Sequence[Endpoint]) -> GlobalPlan:
         """Return the plan with brokers that are used in addition to those known when the query started."""
-        known = dict.fromkeys((*brokers, *self.fetch.brokers))
-        return replace(self, fetch=replace(self.fetch, brokers=tuple(known)))
+        return replace(self, fetch=self.fetch.with_brokers(brokers))
 
     @property
     def file_name(self) -> str:
