@@ -10,12 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer
-from confluent_kafka import TopicPartition as Assigned
 from helpers.aliases import Cluster, Topics
-from helpers.sinks import sink_settings
+from helpers.sinks import HEADERS, output_of, read_partitions, read_topic, sink_settings
 from helpers.teardown import started
-from helpers.waiting import wait_for
 
 from zkconsumer.errors import ConfigurationError, ProducerFencedError, RecordRejectedError, RetriableError, StreamsError
 from zkconsumer.message import TopicPartition
@@ -40,7 +37,6 @@ FIRST, SECOND = Marker("query-1", 0), Marker("query-1", 1)
 #: A compacted topic, in which the broker keeps the records of the test. Their timestamps are long ago, so a transaction
 #: marker, which has the current time, starts a new log segment.
 COMPACTED = {"cleanup.policy": "compact", "min.compaction.lag.ms": "10000000000000"}
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 @pytest.fixture
@@ -60,63 +56,22 @@ def settings(zkconsumer_cluster: Cluster, group: str) -> Settings:
 def writer(settings: Settings) -> Iterator[Callable[..., TaskWriter]]:
     """Create writers of task 0_0, which are closed after the test."""
 
-    def make(**changes: Any) -> TaskWriter:
-        found = settings(**changes)
-        is_transactional = found.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-        return TransactionalWriter(found, "0_0") if is_transactional else PlainWriter(found)
+    with contextlib.ExitStack() as opened:
 
-    with started(make, lambda one: one.close()) as start:
-        yield start
+        def make(**changes: Any) -> TaskWriter:
+            found = settings(**changes)
+            if found.guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
+                return PlainWriter(found)
+            offsets = opened.enter_context(contextlib.closing(MarkedOffsets(found.client, found.application_id)))
+            return TransactionalWriter(found, "0_0", offsets)
 
-
-def output_of(
-    topic: str | list[str], values: list[bytes], *, source: str, next_offset: int, sequence: int = 0
-) -> TaskOutput:
-    count = len(values)
-    topics = [topic] * count if isinstance(topic, str) else topic
-    batch = pa.record_batch(
-        {
-            "topic": pa.array(topics).dictionary_encode(),
-            "partition": pa.array([None] * count, pa.int32()),
-            "timestamp": pa.array([1_000] * count, pa.int64()),
-            "key": pa.array([b"k"] * count, pa.binary()),
-            "value": pa.array(values, pa.binary()),
-            "headers": pa.array([[("h", b"1")]] * count, HEADERS),
-        }
-    )
-    return TaskOutput("0_0", sequence, encode_offsets({TopicPartition(source, 0): next_offset}), to_blob(batch))
+        with started(make, lambda one: one.close()) as start:
+            yield start
 
 
 @pytest.fixture
 def read(zkconsumer_cluster: Cluster) -> Callable[..., list[Any]]:
-    def read(topic: str, count: int, isolation: str = "read_committed") -> list[Any]:
-        """Return the records of a topic, after ``count`` of them can be read and no more follow."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": zkconsumer_cluster.bootstrap_servers,
-                "group.id": "unused",
-                "isolation.level": isolation,
-                "enable.partition.eof": True,
-            }
-        )
-        found: list[Any] = []
-        ended = 0
-
-        def is_read() -> bool:
-            nonlocal ended
-            for message in consumer.consume(100, 0.2):
-                ended += message.error() is not None
-                found.extend([message] if message.error() is None else [])
-            return ended > 0 and len(found) >= count
-
-        try:
-            consumer.assign([Assigned(topic, 0, OFFSET_BEGINNING)])
-            wait_for(is_read, 20, what=f"{count} records")
-        finally:
-            consumer.close()
-        return found
-
-    return read
+    return partial(read_topic, zkconsumer_cluster.bootstrap_servers)
 
 
 def values_of(messages: list[Any]) -> list[bytes]:
@@ -292,6 +247,20 @@ def test_writer_that_was_fenced_is_replaced(settings: Settings, topic: Topics, r
             worker.close()
 
     assert values_of(read(sink, 4)) == [b"0", b"1", b"2", b"3"]
+
+
+def test_unused_writer_is_closed(settings: Settings, topic: Topics, read: Callable[..., list[Any]]) -> None:
+    sink, source, kept = topic(1), topic(2), []
+    encoded, now = settings().encode(), [0.0]
+    with contextlib.closing(TaskWriters(lambda: now[0])) as writers:
+        for at, batch, task in ((0.0, 0, "0_0"), (599.0, 0, "0_1"), (601.0, 1, "0_1"), (601.0, 1, "0_0")):
+            now[0] = at
+            output = output_of(sink, [b"%d" % batch], source=source, next_offset=batch + 1, task=task)
+            writers.write(encoded, output, Marker("query", batch), None)
+            kept.append(sorted(task for _, task in writers._writers))
+
+    assert kept == [["0_0"], ["0_0", "0_1"], ["0_1"], ["0_0", "0_1"]]
+    assert values_of(read(sink, 4)) == [b"0", b"0", b"1", b"1"]
 
 
 def test_second_application_is_fenced(writer: Callable[..., TaskWriter], topic: Topics) -> None:
@@ -511,29 +480,6 @@ def output_of_records(records: list[tuple[str, bytes | None, bytes, int]], *, so
     return TaskOutput("0_0", 0, encode_offsets({TopicPartition(source, 0): 1}), to_blob(batch))
 
 
-def read_partitions(cluster: Cluster, topic: str, count: int) -> list[list[bytes]]:
-    """Return the values in each of the three partitions of a topic."""
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "unused", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "isolation.level": "read_committed"})
-    found: list[list[bytes]] = [[], [], []]
-    ended: set[int] = set()
-
-    def is_read() -> bool:
-        for message in consumer.consume(500, 0.2):
-            if message.error() is None:
-                found[message.partition()].append(message.value())
-            else:
-                ended.add(message.partition())
-        return len(ended) == 3 and sum(map(len, found)) >= count
-
-    try:
-        consumer.assign([Assigned(topic, number, OFFSET_BEGINNING) for number in range(3)])
-        wait_for(is_read, 30, what=f"{count} records of {topic}")
-    finally:
-        consumer.close()
-    return found
-
-
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.slow] if seed else []) for seed in range(12)])
 def test_only_rejected_records_are_skipped(
@@ -572,7 +518,8 @@ def test_only_rejected_records_are_skipped(
     assert guarantee is ProcessingGuarantee.AT_LEAST_ONCE or one.write(output, FIRST) == metrics
     for sink in (small, compacted):
         accepted = [value for to, _, value, _ in records if to == sink and value not in set(culprits)]
-        found = read_partitions(zkconsumer_cluster, sink, len(accepted))
+        read_back = read_partitions(zkconsumer_cluster.bootstrap_servers, sink, 3, len(accepted))
+        found = [values_of(messages) for messages in read_back]
         assert sorted(value for of_one in found for value in of_one) == sorted(accepted)
         for of_one in found:
             assert of_one == [value for value in accepted if value in set(of_one)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from random import Random
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from zkconsumer.spark.streams.output import (
     restore_timestamps,
 )
 from zkconsumer.spark.streams.packing import to_blob
-from zkconsumer.spark.streams.task_writer import PlainWriter, TaskWriter, TransactionalWriter
+from zkconsumer.spark.streams.task_writer import TaskWriters
 from zkconsumer.topology.dsl.windowed_serdes import murmur2
 from zkconsumer.topology.handlers import log_and_continue
 from zkconsumer.topology.loop.columns import SourceColumns
@@ -166,11 +167,8 @@ def test_other_subtopology_reads_written_records(
     generated = Generator(rng, [sink, internal], has_sequence_headers=not is_transactional)
     for _ in range(count):
         generated.add()
-    writer: TaskWriter = TransactionalWriter(settings, "0_0") if is_transactional else PlainWriter(settings)
-    try:
-        writer.write(create_output(generated.records), Marker(QUERY, 0))
-    finally:
-        writer.close()
+    with closing(TaskWriters()) as writers:
+        writers.write(settings.encode(), create_output(generated.records), Marker(QUERY, 0), None)
 
     assert any(generated.measure(number, one) > LIMIT for number, one in enumerate(generated.records))
     for name in (sink, internal):

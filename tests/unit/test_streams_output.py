@@ -315,5 +315,5 @@ def test_kept_writer_uses_the_current_brokers() -> None:
     with closing(TaskWriters()) as writers:
         for servers in ("127.0.0.1:2", "127.0.0.1:3", None):
             writers.write(encoded, TaskOutput("0_3", 0, "[]", to_blob(NO_RECORDS)), Marker(QUERY, 1), servers)
-            [writer] = writers._writers.values()
+            [(writer, _)] = writers._writers.values()
             assert writer.settings.client == {"bootstrap.servers": servers or "127.0.0.1:1"}

@@ -133,23 +133,29 @@ def report_changed_output(what: str, batch: int, *, fails: bool) -> None:
 class MarkedOffsets:
     """Reads and commits the offsets of a group without members. Used by one thread.
 
+    Connects when it is first used. After ``close``, the next use connects again.
+
     Args:
         client: librdkafka connection settings.
         group: consumer group, which is the application id.
+
+    Attributes:
+        client: see above. If the brokers change, it is replaced, and used for new connections.
     """
 
     def __init__(self, client: Mapping[str, Any], group: str) -> None:
-        from confluent_kafka import Consumer
-
+        self.client = client
         self._group = group
-        self._consumer: Consumer = Consumer(
-            {
-                **client,
-                "group.id": group,
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-            }
-        )
+        self._opened: Consumer | None = None
+
+    @property
+    def _consumer(self) -> Consumer:
+        if self._opened is None:
+            from confluent_kafka import Consumer
+
+            fixed = {"group.id": self._group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+            self._opened = Consumer({**self.client, **fixed})
+        return self._opened
 
     @property
     def group_metadata(self) -> Any:
@@ -215,7 +221,9 @@ class MarkedOffsets:
 
     def close(self) -> None:
         """Close the connections."""
-        self._consumer.close()
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     def _find_markers(self, offsets: Mapping[TopicPartition, int], own: Marker) -> dict[TopicPartition, Marker]:
         """Return the markers of the committed offsets by partition; see ``find_marker``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import enum
-import functools
 import itertools
 import pickle
 import types
@@ -106,7 +105,6 @@ class SinkSettings:
         return base64.b64encode(cloudpickle.dumps(self)).decode()
 
     @classmethod
-    @functools.lru_cache(maxsize=16)  # the settings are the same in all batches of a query
     def decode(cls, text: str) -> SinkSettings:
         """Decode the settings from the result of ``encode``."""
         found = pickle.loads(base64.b64decode(text))

@@ -24,7 +24,7 @@ from zkconsumer.spark.streams.requirements import CONFLUENT_KAFKA, check_modules
 from zkconsumer.spark.streams.servers_file import read_servers
 
 if TYPE_CHECKING:
-    from zkconsumer.spark.streams.task_writer import TaskWriters
+    from zkconsumer.spark.streams.writer_threads import WriterThreads
 
 #: Commits offsets. Used in the Python process in which Spark calls ``commit``, on the driver's host.
 _committer = MarkerCommitter()
@@ -63,12 +63,14 @@ class TopicWriter(DataSourceStreamArrowWriter):
         marker, writers = _find_batch(), _open_writers()
         written = WrittenOutput(marker.query, {}, {})
         for batch in iterator:
-            for row in batch.select(TaskOutput._fields).to_pylist():
-                output = TaskOutput(**row)
+            outputs = [TaskOutput(**row) for row in batch.select(TaskOutput._fields).to_pylist()]
+            for output in outputs:
                 if output.blob is None:
                     written.offsets.update(decode_offsets(output.offsets))
-                elif metrics := writers.write(self._settings, output, marker, self._servers):
-                    written.metrics[output.task] = dict(metrics)
+            with_output = [output for output in outputs if output.blob is not None]
+            for task, metrics in writers.write_all(self._settings, with_output, marker, self._servers).items():
+                if metrics:
+                    written.metrics[task] = dict(metrics)
         log_unlogged()
         return written
 
@@ -125,16 +127,16 @@ class TopicSink(DataSource):
 
 
 @functools.cache
-def _open_writers() -> TaskWriters:
-    """Return the writers of this worker process.
+def _open_writers() -> WriterThreads:
+    """Return the writer threads of this worker process.
 
     Raises:
         ConfigurationError: confluent-kafka cannot be imported on this worker.
     """
     check_modules(CONFLUENT_KAFKA)
-    from zkconsumer.spark.streams.task_writer import TaskWriters
+    from zkconsumer.spark.streams.writer_threads import WriterThreads
 
-    return TaskWriters()
+    return WriterThreads()
 
 
 def _find_batch() -> Marker:

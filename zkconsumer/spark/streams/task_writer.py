@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import pyarrow as pa
@@ -30,8 +32,9 @@ _TRANSACTION_TIMEOUT_S = 60.0
 #: Maximum number of rejected batches of a producer of segments, which increases its epoch after each of them. The last
 #: epoch is 32,767.
 _MAX_REJECTIONS = 20_000
-#: Maximum number of writers that a worker process keeps. Each has a producer with threads and connections.
-_MAX_WRITERS = 32
+#: Seconds after which a worker process closes an unused writer: another process writes the task's output, or there is
+#: none. Source: Kafka 3.9 ``connections.max.idle.ms`` of brokers.
+_MAX_IDLE_S = 600.0
 
 
 class TaskWriter(Protocol):
@@ -121,12 +124,13 @@ class TransactionalWriter:
     Args:
         settings: sink settings.
         task: task id.
+        offsets: committed offsets of the application; the caller closes them.
     """
 
-    def __init__(self, settings: SinkSettings, task: str) -> None:
+    def __init__(self, settings: SinkSettings, task: str, offsets: MarkedOffsets) -> None:
         self.settings = settings
         self._transactional_id = f"{settings.application_id}-{task}"
-        self._offsets = MarkedOffsets(settings.client, settings.application_id)
+        self._offsets = offsets
         self._sender = RecordSender(settings, self._transactional_id)
         self._is_started = False
         self._last: Marker | None = None
@@ -150,7 +154,6 @@ class TransactionalWriter:
 
     def close(self) -> None:
         """Close the connections."""
-        self._offsets.close()
         self._sender.close()
 
     def _start(self, output: TaskOutput, marker: Marker) -> None:
@@ -246,10 +249,19 @@ class TaskWriters:
 
     If another worker process has used a task's transactional id since the last batch, this process's writer is fenced
     and is replaced once. If the new writer is also fenced, another application uses the same application id.
+
+    Args:
+        clock: function that returns the time in seconds. Writers that are not used for ``_MAX_IDLE_S`` are closed.
     """
 
-    def __init__(self) -> None:
-        self._writers: OrderedDict[tuple[str, str], TaskWriter] = OrderedDict()
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # The settings are the same in all batches of a query. They contain the production handler, which user code may
+        # have written for one thread.
+        self._decode = functools.lru_cache(maxsize=16)(SinkSettings.decode)
+        self._offsets: dict[str, MarkedOffsets] = {}  # by encoded settings
+        #: Writer and time of its last use, by encoded settings and task; the most recently used writer is last.
+        self._writers: OrderedDict[tuple[str, str], tuple[TaskWriter, float]] = OrderedDict()
 
     def write(self, encoded: str, output: TaskOutput, marker: Marker, servers: str | None) -> Mapping[str, int]:
         """Write the output of a task; see ``TaskWriter.write``.
@@ -260,10 +272,12 @@ class TaskWriters:
             marker: marker of the batch.
             servers: current brokers; see ``SinkSettings.with_servers``.
         """
-        settings = SinkSettings.decode(encoded).with_servers(servers)
+        settings = self._decode(encoded).with_servers(servers)
         is_transactional = settings.guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         key = encoded, output.task if is_transactional else ""
-        writer = self._writers.pop(key, None)
+        if encoded in self._offsets:
+            self._offsets[encoded].client = settings.client
+        writer, _ = self._writers.pop(key, (None, 0.0))
         if writer is not None:
             writer.settings = settings
             try:
@@ -271,24 +285,39 @@ class TaskWriters:
             except ProducerFencedError:
                 if not is_transactional:
                     raise
-        writer = TransactionalWriter(settings, output.task) if is_transactional else PlainWriter(settings)
-        return self._use(key, writer, output, marker)
+        return self._use(key, self._create(key, settings), output, marker)
 
     def close(self) -> None:
         """Close all writers."""
         while self._writers:
-            _, writer = self._writers.popitem()
+            _, (writer, _) = self._writers.popitem()
             writer.close()
+        while self._offsets:
+            _, offsets = self._offsets.popitem()
+            offsets.close()
+
+    def _create(self, key: tuple[str, str], settings: SinkSettings) -> TaskWriter:
+        encoded, task = key
+        if not task:
+            return PlainWriter(settings)
+        if encoded not in self._offsets:
+            self._offsets[encoded] = MarkedOffsets(settings.client, settings.application_id)
+        return TransactionalWriter(settings, task, self._offsets[encoded])
 
     def _use(self, key: tuple[str, str], writer: TaskWriter, output: TaskOutput, marker: Marker) -> Mapping[str, int]:
         """Write with ``writer``, and keep it for later batches unless it fails."""
         try:
             metrics = writer.write(output, marker)
-        except BaseException:
+        except BaseException as error:
             writer.close()
+            if key[0] in self._offsets and not isinstance(error, ProducerFencedError):
+                self._offsets[key[0]].close()
             raise
-        self._writers[key] = writer
-        if len(self._writers) > _MAX_WRITERS:
-            _, oldest = self._writers.popitem(last=False)
-            oldest.close()
+        self._writers[key] = writer, self._clock()
+        self._close_unused()
         return metrics
+
+    def _close_unused(self) -> None:
+        while (oldest := next(iter(self._writers.items())))[1][1] < self._clock() - _MAX_IDLE_S:
+            del self._writers[oldest[0]]
+            oldest[1][0].close()
