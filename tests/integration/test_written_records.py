@@ -28,10 +28,10 @@ from zkconsumer.spark.streams.output import (
 )
 from zkconsumer.spark.streams.packing import to_blob
 from zkconsumer.spark.streams.task_writer import TaskWriters
-from zkconsumer.topology.dsl.windowed_serdes import murmur2
 from zkconsumer.topology.handlers import log_and_continue
 from zkconsumer.topology.loop.columns import SourceColumns
 from zkconsumer.topology.loop.records import Header, SinkRecord, SourceRecord
+from zkconsumer.topology.windowed_serdes import murmur2
 
 #: Key, value, timestamp and headers of a record.
 SourceFields = tuple[bytes | None, bytes | None, int, tuple[Header, ...]]

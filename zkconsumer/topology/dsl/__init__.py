@@ -23,8 +23,8 @@ from zkconsumer.topology.dsl.stream_joins import JoinArguments
 from zkconsumer.topology.dsl.suppress import UntilTimeLimit, UntilWindowCloses
 from zkconsumer.topology.dsl.table import GlobalKTable, KTable
 from zkconsumer.topology.dsl.window_aggregates import Emit
-from zkconsumer.topology.dsl.windowed_serdes import session_windowed, time_windowed
 from zkconsumer.topology.dsl.windowed_stream import WindowedKStream
+from zkconsumer.topology.windowed_serdes import session_windowed, time_windowed
 
 __all__ = [
     "BranchedKStream",

@@ -17,8 +17,8 @@ from zkconsumer.topology.dsl.session_aggregates import Merger, SessionAggregate
 from zkconsumer.topology.dsl.sliding_aggregates import SlidingWindowAggregate
 from zkconsumer.topology.dsl.views import SessionView, WindowView
 from zkconsumer.topology.dsl.window_aggregates import Emit, TimeWindowAggregate
-from zkconsumer.topology.dsl.windowed_serdes import session_windowed, time_windowed
 from zkconsumer.topology.stores.builder import StoreBuilder
+from zkconsumer.topology.windowed_serdes import session_windowed, time_windowed
 from zkconsumer.topology.windows import SessionWindows, TimeWindows
 
 AGGREGATE = "KSTREAM-AGGREGATE-"

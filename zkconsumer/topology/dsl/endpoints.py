@@ -14,11 +14,11 @@ from zkconsumer.topology import timestamps
 from zkconsumer.topology.declared.nodes import Partitioner, TopicExtractor
 from zkconsumer.topology.dsl.graph import GraphNode, SupplierFactory
 from zkconsumer.topology.dsl.stateless import DropNullKeys, PassThrough
-from zkconsumer.topology.dsl.windowed_serdes import find_partitioner
 from zkconsumer.topology.processor import ProcessorSupplier
 from zkconsumer.topology.serdes import Deserializer, Serde, Serializer
 from zkconsumer.topology.stores.builder import StoreBuilder
 from zkconsumer.topology.timestamps import TimestampExtractor
+from zkconsumer.topology.windowed_serdes import find_partitioner
 
 if TYPE_CHECKING:
     from zkconsumer.topology.builder import Topology
