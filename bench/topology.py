@@ -1,5 +1,7 @@
 """``python -m bench.topology``: CPU time of a topology task, and throughput of test drivers.
 
+The cases use processors of the benchmark, or aggregations of ``StreamsBuilder``, which count records.
+
 A task runs in one process on one core. Its CPU time per record includes everything from decoded Arrow columns to Arrow
 output columns, with a commit every 200,000 records. The stores are filled before the measurement. The test drivers of
 zkconsumer and Kafka Streams serialize each record and commit after it; their throughput is based on wall-clock time.
@@ -14,6 +16,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -33,7 +36,10 @@ from zkconsumer.topology import (
     serdes,
     stores,
 )
+from zkconsumer.topology.dsl import Materialized, StreamsBuilder
+from zkconsumer.topology.dsl.materialized import Windows
 from zkconsumer.topology.stores import MemoryPages, StateStore, StoreBuilder, Windowed
+from zkconsumer.topology.windows import SessionWindows, SlidingWindows, TimeWindows
 
 COMMIT_RECORDS, COMMITS, DRIVER_RECORDS, RUNS = 200_000, 3, 50_000, 5
 VALUE = bytes(92)
@@ -107,6 +113,31 @@ class Case(NamedTuple):
     processor: type[Processor]
     store: Callable[[], StoreBuilder]
 
+    def build(self, *, has_output: bool = True) -> Topology:
+        """Return the topology, with or without an output topic for the changes."""
+        topology = Topology().add_source("src", "in")
+        topology.add_processor("p", self.processor, "src", stores=[self.store()])
+        if has_output:
+            topology.add_sink("out", "out", "p", value_serializer=serdes.LONG.serialize)
+        return topology
+
+
+class BuilderCase(NamedTuple):
+    """A benchmark case of ``StreamsBuilder``: the windows of a count (None for none), and whether it has a cache."""
+
+    windows: Windows | None
+    is_cached: bool
+    keys: int = 1_000
+
+    def build(self) -> Topology:
+        """Return the topology."""
+        builder = StreamsBuilder()
+        grouped = builder.stream("in").group_by_key()
+        store = Materialized("s", caching=self.is_cached)
+        counts = grouped if self.windows is None else grouped.windowed_by(self.windows)
+        counts.count(store=store).to_stream().to("out")
+        return builder.build()
+
 
 def count_store() -> StoreBuilder:
     """Return a builder for a key-value store of counts."""
@@ -136,6 +167,20 @@ CASES = {
     "count, 125,000 keys, cached": Case(125_000, CachedCount, cached_store),
     "tumbling window of a minute, 1,000 keys": Case(1_000, CountByWindow, window_store),
     "session window, 1,000 keys": Case(1_000, CountBySession, session_store),
+}
+
+_TUMBLING = TimeWindows(size_ms=WINDOW_MS)
+
+BUILDER_CASES = {
+    f"StreamsBuilder: count, {name}1,000 keys{', cached' if is_cached else ''}": BuilderCase(windows, is_cached)
+    for name, windows in {
+        "": None,
+        "tumbling windows of a minute, ": _TUMBLING,
+        "four hopping windows of a minute, ": replace(_TUMBLING, advance_ms=WINDOW_MS // 4),
+        "sliding windows of 5 s, ": SlidingWindows(difference_ms=5_000),
+        "sessions, ": SessionWindows(gap_ms=GAP_MS),
+    }.items()
+    for is_cached in (False, True)
 }
 
 #: Test driver cases: (name in ``OracleRunner``, case).
@@ -174,16 +219,7 @@ class Input:
         return pa.record_batch(columns)
 
 
-def create_topology(case: Case, has_output: bool = True) -> Topology:
-    """Return a topology, with or without an output topic for the changes."""
-    topology = Topology().add_source("src", "in")
-    topology.add_processor("p", case.processor, "src", stores=[case.store()])
-    if has_output:
-        topology.add_sink("out", "out", "p", value_serializer=serdes.LONG.serialize)
-    return topology
-
-
-def create_task(case: Case) -> StreamTask:
+def create_task(case: Case | BuilderCase) -> StreamTask:
     """Return a task that keeps its pages in memory."""
     pages: dict[str, MemoryPages] = {}
 
@@ -192,7 +228,7 @@ def create_task(case: Case) -> StreamTask:
 
     runtime = TaskRuntime(clock=lambda: 0, pages=pages_of, commit=int, rollback=int)
     config = ApplicationConfig(page_bytes=65_536, page_memory_bytes=1 << 30)
-    task = create_topology(case).subtopology(0).task(0, config, runtime)
+    task = case.build().subtopology(0).task(0, config, runtime)
     task.initialize()
     return task
 
@@ -205,18 +241,20 @@ def process_batch(task: StreamTask, batch: Any) -> int:
     return int(task.take_output().to_arrow().num_rows)
 
 
-def measure_task(case: Case) -> float:
+def measure_task(case: Case | BuilderCase) -> float:
     """Return the CPU time per record of a task with filled stores, in microseconds."""
     inputs, task = Input(case.keys), create_task(case)
     for batch in inputs.fill():
         process_batch(task, batch)
     batches = [inputs.batch() for _ in range(COMMITS + 1)]
     process_batch(task, batches.pop(0))
-    is_cached = case.processor is CachedCount
-    expected = [len(batch.column("key").unique()) if is_cached else COMMIT_RECORDS for batch in batches]
+    expected: list[int | None] = [None] * COMMITS  # the number of changed windows is not computed
+    if isinstance(case, Case):
+        is_cached = case.processor is CachedCount
+        expected = [len(batch.column("key").unique()) if is_cached else COMMIT_RECORDS for batch in batches]
     started = time.process_time()
     for batch, count in zip(batches, expected, strict=True):
-        if (written := process_batch(task, batch)) != count:
+        if (written := process_batch(task, batch)) != count and count is not None:
             raise RuntimeError(f"expected {count} output records, got {written}")
     used = time.process_time() - started
     task.close()
@@ -227,7 +265,7 @@ def measure_driver(case: Case) -> float:
     """Return the throughput of zkconsumer's test driver without output, in records per second."""
     rng = random.Random(1)
     pack = struct.Struct(">Q").pack
-    with TopologyTestDriver(create_topology(case, has_output=False)) as driver:
+    with TopologyTestDriver(case.build(has_output=False)) as driver:
         topic = driver.create_input_topic("in")
         started = time.perf_counter()
         for number in range(DRIVER_RECORDS):
@@ -249,7 +287,7 @@ def main() -> None:
     options = parser.parse_args()
     runs: dict[str, list[float]] = {}
     for _ in range(options.runs):
-        for name, case in CASES.items():
+        for name, case in {**CASES, **BUILDER_CASES}.items():
             if options.only in name:
                 runs.setdefault(name, []).append(measure_task(case))
                 print(f"{name}: {runs[name][-1]:.2f} µs/record", file=sys.stderr, flush=True)

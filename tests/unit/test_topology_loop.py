@@ -26,7 +26,9 @@ from fuzz.twins.loop_calls import LoopCalls
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.loop import loop_py
 from zkconsumer.topology.loop.records import Record as UsedRecord
-from zkconsumer.topology.serdes import BYTES, DOUBLE, INTEGER, LONG, STRING, Codec
+from zkconsumer.topology.serdes import BYTES, DOUBLE, INTEGER, LONG, STRING, Codec, Serde
+from zkconsumer.topology.stores.time_map import Windowed
+from zkconsumer.topology.windowed_serdes import PartitionByInnerKey, key_codec, session_windowed, time_windowed
 
 _loop: Any = importlib.import_module("zkconsumer.topology.loop._loop")
 
@@ -721,6 +723,70 @@ def test_sink_leaves_other_objects_to_function(loop: Any, codec: int, value: Any
     loop.SinkWriter(columns, "out", codec, Codec.BYTES, others.append)(record)
     assert [id(other) for other in others] == [id(record)] * 2
     assert (len(columns), columns.topics, columns.buffers()) == (0, {}, (b"",) * 9)
+
+
+WINDOWED_KEYS = (
+    (time_windowed, STRING, ("", "k", "abc", "\u00e4\u20ac", "x" * 119, "x" * 120, "x" * 121, "x" * 1_000)),
+    (time_windowed, LONG, (0, -1, 1 << 40)),
+    (session_windowed, BYTES, (b"", b"abcdefg", b"x" * 112, b"x" * 113, b"x" * 500)),
+    (session_windowed, INTEGER, (0, 7, -5)),
+)
+
+
+@pytest.mark.parametrize("partitions", [None, 1, 7, (1 << 31) - 1])
+@pytest.mark.parametrize(("create", "inner", "keys"), WINDOWED_KEYS)
+def test_sink_writes_windowed_keys_like_their_serde(
+    loop: Any, create: Any, inner: Serde, keys: tuple[Any, ...], partitions: int | None
+) -> None:
+    serde = create(inner, 10) if create is time_windowed else create(inner)
+    columns, others, topics = loop.OutputColumns(), list[Any](), list[str]()
+
+    def count_partitions(topic: str) -> int:
+        topics.append(topic)
+        assert partitions is not None
+        return partitions
+
+    count = None if partitions is None else count_partitions
+    writer = loop.SinkWriter(columns, "out", key_codec(serde.serialize), Codec.BYTES, others.append, count)
+    select = PartitionByInnerKey(inner)
+    windows = [Windowed(key, start, start + 10) for key in keys for start in (0, 5, (1 << 62) + 3)]
+    for window in windows:
+        writer(loop.Record(window, b"v", 5))
+    assert [(row[1], row[3]) for row in columns.rows()] == [
+        (None if partitions is None else select("out", window, b"v", partitions), serde.serialize("out", window))
+        for window in windows
+    ]
+    assert others == []
+    assert topics == ([] if partitions is None else ["out"] * len(windows))
+
+
+@pytest.mark.parametrize("flag", [Codec.TIME_WINDOWED, Codec.SESSION_WINDOWED])
+def test_sink_leaves_other_windows_and_partition_counts_to_function(loop: Any, flag: Codec) -> None:
+    class Subclass(Windowed):
+        __slots__ = ()
+
+    def fail(_topic: str) -> int:
+        raise ValueError("the number of partitions is unknown")
+
+    columns, others = loop.OutputColumns(), list[Any]()
+    keys: list[Any] = [None, b"k", (b"k", 0, 5), Windowed(None, 0, 5), Windowed("k", 0, 5), Subclass(b"k", 0, 5)]
+    keys += [Windowed(b"k", True, 5), Windowed(b"k", 0, 5.0), Windowed(b"k", 1 << 63, 5), Windowed(b"k", 0, None)]  # type: ignore[arg-type]
+    for key in keys:
+        loop.SinkWriter(columns, "out", flag + Codec.BYTES, Codec.BYTES, others.append)(loop.Record(key, b"v", 5))
+    counts: list[Any] = [
+        fail,
+        lambda _: 0,
+        lambda _: -1,
+        lambda _: 1 << 31,
+        lambda _: "3",
+        lambda _: True,
+        lambda _: None,
+    ]
+    for count in counts:
+        writer = loop.SinkWriter(columns, "out", flag + Codec.BYTES, Codec.BYTES, others.append, count)
+        writer(loop.Record(Windowed(b"k", 0, 5), b"v", 5))
+    assert len(others) == len(keys) + len(counts)
+    assert len(columns) == 0
 
 
 def test_sink_leaves_headers_and_other_records_to_function(loop: Any) -> None:

@@ -169,6 +169,12 @@ class Codec(enum.IntEnum):
     #: Added to a value codec for ``ValueAndTimestamp`` objects, which are encoded as an 8-byte timestamp followed by
     #: the value.
     TIMESTAMPED = 16
+    #: Added to the codec of inner keys for ``Windowed`` keys, which are encoded as the inner key followed by the 8-byte
+    #: window start.
+    TIME_WINDOWED = 32
+    #: Added to the codec of inner keys for ``Windowed`` keys, which are encoded as the inner key followed by the 8-byte
+    #: session end and the 8-byte session start.
+    SESSION_WINDOWED = 64
 
 
 _CODECS = (

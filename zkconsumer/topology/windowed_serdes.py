@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from zkconsumer.checked_arguments import check_arguments
 from zkconsumer.topology.declared.nodes import Partitioner
-from zkconsumer.topology.serdes import Serde, choose_serde
+from zkconsumer.topology.serdes import Codec, Serde, Serializer, choose_serde, serializer_codec
 from zkconsumer.topology.stores.time_map import Windowed
 
 _TIME = struct.Struct(">q")
@@ -123,6 +123,23 @@ def find_partitioner(key: Serde | None) -> Partitioner | None:
     if isinstance(serialize, SerializeTimeWindowed | SerializeSessionWindowed):
         return PartitionByInnerKey(serialize.inner)
     return None
+
+
+def key_codec(serialize: Serializer) -> int:
+    """Return the codec of a sink's key serializer, including those of this module; ``Codec.OTHER`` if there is none."""
+    window = _WINDOW_CODECS.get(type(serialize))
+    if window is None:
+        return serializer_codec(serialize)
+    assert isinstance(serialize, WindowedKeys)
+    assert serialize.inner is not None
+    inner = serializer_codec(serialize.inner.serialize)
+    return Codec.OTHER if inner is Codec.OTHER else inner + window
+
+
+_WINDOW_CODECS: dict[type, Codec] = {
+    SerializeTimeWindowed: Codec.TIME_WINDOWED,
+    SerializeSessionWindowed: Codec.SESSION_WINDOWED,
+}
 
 
 def murmur2(data: bytes) -> int:

@@ -6,14 +6,25 @@ import random
 import struct
 from array import array
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from zkconsumer.errors import StreamsError
 from zkconsumer.topology.serdes import Codec
+from zkconsumer.topology.stores.time_map import Windowed
 
 from ..child import Heap
 from .sides import Calls, Side
 from .values import I64_MAX, SERDES, StopError, Text, random_headers, random_object, random_timestamp
+
+#: Results of the function that returns the number of partitions; see ``Graph``.
+COUNTS = (None, None, None, 1, 3, 8, 1000, (1 << 31) - 1, 0, -1, 1 << 31, True, 2.0, "3", ValueError, StopError)
+
+
+class Window(Windowed):
+    """A subclass of ``Windowed``, for which the fallback function of a sink is called."""
+
+    __slots__ = ()
 
 
 class Graph:
@@ -22,7 +33,8 @@ class Graph:
     Args:
         side: the implementation.
         plans: actions of each processor.
-        sinks: topic and codecs of each sink.
+        sinks: topic and codecs of each sink, and the number of partitions of its topic: None to let the producer
+            select the partition, or an exception to raise.
         columns: keys, values, timestamps and headers.
     """
 
@@ -34,7 +46,12 @@ class Graph:
         self.taken: list[Any] = []
         self.guards: list[Any] = []
         self.lists: list[list[Any]] = []
-        below = [module.SinkWriter(self.output, *sink, self._otherwise) for sink in sinks]
+        below = [
+            module.SinkWriter(
+                self.output, *sink, self._otherwise, None if count is None else partial(self._count, count)
+            )
+            for *sink, count in sinks
+        ]
         for number, plan in enumerate(plans):
             children = list(below)
             self.lists.append(children)
@@ -62,6 +79,12 @@ class Graph:
 
     def _otherwise(self, record: Any) -> None:
         self.side.trace.append(("otherwise", self.side.plain(record)))
+
+    def _count(self, count: Any, topic: str) -> Any:
+        self.side.trace.append(("count", topic))
+        if isinstance(count, type):
+            raise count("planned")
+        return count
 
     def _reject(self, record: Any, child: Any) -> None:
         raise StreamsError(f"rejected {self.side.plain(record)!r} {self.side.plain(child)!r}")
@@ -127,10 +150,12 @@ def process_rows(calls: Calls) -> None:
     is_wild = rng.random() < 0.4
     plans = [[_random_actions(rng, is_wild) for _ in range(rows)] for _ in range(rng.randrange(3))]
     sinks = [
-        (rng.choice(("out", "other", Text("out"))), rng.choice((*Codec, 99)), rng.choice((*SERDES,)))
+        (rng.choice(("out", "other", Text("out"))), _random_codec(rng), rng.choice((*SERDES,)), rng.choice(COUNTS))
         for _ in range(rng.randrange(3))
     ]
     keys, values = ([random_object(rng) for _ in range(rows + rng.randrange(2))] for _ in range(2))
+    if rng.random() < 0.4:
+        keys = [_random_window(rng, key) if rng.random() < 0.9 else key for key in keys]
     timestamps = [rng.randrange(rng.choice((3, 1_000))) for _ in range(rows - (rng.random() < 0.1))]
     if rng.random() < 0.1 and timestamps:
         timestamps[rng.randrange(len(timestamps))] = random_timestamp(rng)
@@ -159,6 +184,22 @@ def process_rows(calls: Calls) -> None:
 
     calls.compare(call)
     heap.release()
+
+
+def _random_codec(rng: random.Random) -> int:
+    """Return a codec for the keys of a sink."""
+    codec: int = rng.choice((*Codec, 99))
+    return (
+        codec
+        if rng.random() < 0.6
+        else rng.choice((*SERDES,)) + rng.choice((Codec.TIME_WINDOWED, Codec.SESSION_WINDOWED))
+    )
+
+
+def _random_window(rng: random.Random, key: Any) -> Any:
+    """Return a windowed key, or an object that resembles one."""
+    times: Any = [rng.choice((0, 5, -1, I64_MAX, I64_MAX + 1, True, 2.5)) for _ in range(2)]
+    return rng.choice((Windowed(key, *times), Windowed(key, 0, 5), Window(key, *times), (key, *times)))
 
 
 def _random_times(rng: random.Random) -> tuple[int, int]:

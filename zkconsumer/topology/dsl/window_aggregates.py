@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import enum
 from abc import abstractmethod
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from zkconsumer.event_limits import log_limited
 from zkconsumer.log import get_logger
 from zkconsumer.topology.dropped_records import DropReason, drop_incomplete
-from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer
+from zkconsumer.topology.dsl.aggregates import Aggregator, Initializer, add_one
 from zkconsumer.topology.dsl.table_store import ChangeForwarder, TableChange
+from zkconsumer.topology.loop.native import WindowAggregator
 from zkconsumer.topology.loop.records import Record
 from zkconsumer.topology.processor import Processor, ProcessorContext
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
@@ -145,7 +147,25 @@ class WindowedAggregate(Processor, Generic[W]):
 
 
 class TimeWindowAggregate(WindowedAggregate[TimeWindows]):
-    """Aggregates values by key and tumbling or hopping window."""
+    """Aggregates values by key and tumbling or hopping window.
+
+    If results are forwarded after each update, a ``WindowAggregator`` replaces ``process``.
+    """
+
+    def init(self, context: ProcessorContext) -> None:
+        """Open the store."""
+        super().init(context)
+        windows, emits_updates = self._windows, self._closed is None
+        self._windowed = WindowAggregator(
+            (self._store.fetch, self._store.put),
+            (self._initializer, None if self._aggregator is add_one else self._aggregator),
+            (ValueAndTimestamp, TableChange, Windowed),
+            (context.forward if emits_updates and not self._forwarder.is_cached else None, self._sends_old),
+            (partial(drop_incomplete, context), partial(context.drop, DropReason.CLOSED_WINDOW)),
+            (self._observed, windows.size_ms, windows.advance_ms or windows.size_ms, windows.grace_ms),
+        )
+        if emits_updates:
+            self.process = self._windowed  # type: ignore[method-assign]
 
     def _create_closed(self, context: ProcessorContext) -> ClosedWindows:
         size_ms = self._windows.size_ms
@@ -153,20 +173,9 @@ class TimeWindowAggregate(WindowedAggregate[TimeWindows]):
 
     def _update(self, record: Record) -> None:
         close_ms = self._observed.value - self._windows.grace_ms
-        windows = self._windows.windows_for(record.timestamp)
         if self._closed is not None and self._closed.start_search(close_ms):
-            self._forward_closed_before(record, close_ms, windows[-1].start)
-        for start, end in windows:
-            if end <= close_ms:
-                self._context.drop(DropReason.CLOSED_WINDOW)
-                continue
-            found, timestamp = self._store.fetch(record.key, start), record.timestamp
-            if found is None:
-                old = self._initializer()
-            else:
-                old, timestamp = found.value, max(timestamp, found.timestamp)
-            new = self._aggregator(record.key, record.value, old)
-            self._put(record, start, end, old, new, timestamp)
+            self._forward_closed_before(record, close_ms, self._windows.windows_for(record.timestamp)[-1].start)
+        self._windowed.update(record, close_ms)
 
     def _forward_closed_before(self, record: Record, close_ms: int, latest_start_ms: int) -> None:
         """Forward the windows that have ended by ``close_ms``.

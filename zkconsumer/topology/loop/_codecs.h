@@ -9,7 +9,7 @@
 #include "../../_tuples.h"
 #include "../../_objects.h"
 
-enum { OTHER, BYTES, STRING, INTEGER, LONG, DOUBLE, TIMESTAMPED = 16 }; /* serdes.Codec */
+enum { OTHER, BYTES, STRING, INTEGER, LONG, DOUBLE, TIMESTAMPED = 16, TIME_WINDOWED = 32, SESSION_WINDOWED = 64 }; /* serdes.Codec */
 
 /* Converts an int to int64_t. Returns 0 if the object is not an int from minimum to maximum. */
 static inline int parse_integer(PyObject *object, int64_t minimum, int64_t maximum, int64_t *number) {

@@ -19,7 +19,7 @@ enum { TIMED_CALLS = 64 };
 
 typedef struct {
     PyTypeObject *record_type, *state_type, *guarded_type, *forwarder_type, *columns_type, *writer_type;
-    PyTypeObject *serializer_type, *deserializer_type, *budget_type, *node_type, *entries_type, *aggregator_type;
+    PyTypeObject *serializer_type, *deserializer_type, *budget_type, *node_type, *entries_type, *aggregator_type, *windows_type;
     PyObject *copy_headers, *reject_timestamp, *count_header_bytes; /* functions in headers.py */
 } Module;
 
@@ -891,7 +891,8 @@ static PyType_Spec columns_spec = {
 
 struct Writer {
     PyObject_HEAD Columns *columns;
-    PyObject *topic, *otherwise;
+    PyObject *topic, *otherwise, *count_partitions; /* count_partitions: NULL if the producer selects all partitions */
+    PyTypeObject *windowed; /* NULL if the keys are not windowed */
     int key_codec, value_codec;
 };
 
@@ -901,6 +902,90 @@ static int encode_optional(PyObject *object, int codec, uint8_t *number, Slice *
     bytes->at = NULL;
     bytes->size = 0;
     return codec != 0;
+}
+
+/* An encoded key: it points to `number`, `inline_bytes` or `allocated`, or into the key. */
+typedef struct {
+    Slice bytes;
+    int32_t partition; /* -1 if the producer selects it */
+    uint8_t number[8], inline_bytes[128], *allocated;
+} EncodedKey;
+
+/* Returns the murmur2 hash of the Java producer. Source: Kafka 3.9 Utils.murmur2. */
+static uint32_t murmur2(Slice data) {
+    const uint32_t m = 0x5BD1E995;
+    uint32_t hash = 0x9747B28C ^ (uint32_t)data.size, word;
+    size_t at = 0;
+    for (; at + 4 <= data.size; at += 4) {
+        word = (uint32_t)data.at[at] | (uint32_t)data.at[at + 1] << 8 | (uint32_t)data.at[at + 2] << 16 | (uint32_t)data.at[at + 3] << 24;
+        word *= m;
+        word = (word ^ word >> 24) * m;
+        hash = hash * m ^ word;
+    }
+    if (at < data.size) {
+        for (size_t shift = 0; at < data.size; at++, shift += 8) hash ^= (uint32_t)data.at[at] << shift;
+        hash *= m;
+    }
+    hash = (hash ^ hash >> 13) * m;
+    return hash ^ hash >> 15;
+}
+
+/* Sets the partition of an inner key. Returns 1; 0 if the Python function must be called; or -1 on error. */
+static int select_partition(Writer *self, Slice inner, int32_t *partition) {
+    if (self->count_partitions == NULL) return 1;
+    uint32_t hash = murmur2(inner) & INT32_MAX; /* before the call, which can free the inner key */
+    int64_t count;
+    PyObject *result = PyObject_CallFunctionObjArgs(self->count_partitions, self->topic, NULL);
+    if (result == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+        PyErr_Clear();
+        return 0;
+    }
+    int is_valid = parse_integer(result, 1, INT32_MAX, &count);
+    Py_DECREF(result);
+    if (is_valid) *partition = (int32_t)(hash % (uint32_t)count);
+    return is_valid;
+}
+
+/* Encodes a key and selects its partition; see select_partition() for the result. */
+static int encode_key(Writer *self, PyObject *key, EncodedKey *encoded) {
+    encoded->partition = -1;
+    encoded->allocated = NULL;
+    if (self->windowed == NULL) return encode_optional(key, self->key_codec, encoded->number, &encoded->bytes);
+    int64_t start, end = 0;
+    Slice inner;
+    if (Py_TYPE(key) != self->windowed || PyTuple_Size(key) != 3) return 0;
+    if (!parse_integer(PyTuple_GetItem(key, 1), INT64_MIN, INT64_MAX, &start)) return 0;
+    int is_session = (self->key_codec & SESSION_WINDOWED) != 0;
+    if (is_session ? !parse_integer(PyTuple_GetItem(key, 2), INT64_MIN, INT64_MAX, &end) : !PyLong_CheckExact(PyTuple_GetItem(key, 2)))
+        return 0;
+    if (!encode_object(PyTuple_GetItem(key, 0), self->key_codec & (TIMESTAMPED - 1), encoded->number, &inner)) return 0;
+    size_t size = inner.size + (is_session ? 16 : 8);
+    uint8_t *at = encoded->inline_bytes;
+    if (size > sizeof encoded->inline_bytes && (at = encoded->allocated = PyMem_Malloc(size)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    memcpy(at, inner.at, inner.size);
+    if (is_session) store_big64(at + inner.size, (uint64_t)end);
+    store_big64(at + size - 8, (uint64_t)start);
+    encoded->bytes.at = at;
+    encoded->bytes.size = size;
+    return select_partition(self, inner, &encoded->partition);
+}
+
+/* Writes a record; see select_partition() for the result. */
+static int writer_add(Writer *self, Record *record, PyObject *key, PyObject *value) {
+    uint8_t number[8];
+    Slice bytes;
+    EncodedKey encoded;
+    int result = encode_key(self, key, &encoded);
+    if (result > 0) result = encode_optional(value, self->value_codec, number, &bytes);
+    if (result > 0 &&
+        columns_add(self->columns, self->topic, encoded.partition, record->timestamp, encoded.bytes, bytes, NULL) < 0)
+        result = -1;
+    PyMem_Free(encoded.allocated);
+    return result;
 }
 
 /* Writes a record to the columns; returns -1 on error. */
@@ -915,17 +1000,14 @@ static int writer_process(Writer *self, PyObject *object) {
             Py_DECREF(headers);
         }
         if (has_headers < 0 || !record_is_whole(record)) return -1;
-        uint8_t key_number[8], value_number[8];
-        Slice key, value;
-        PyObject *key_object = record->key, *value_object = record->value;
-        if (!has_headers && encode_optional(key_object, self->key_codec, key_number, &key) &&
-            encode_optional(value_object, self->value_codec, value_number, &value)) {
-            Py_INCREF(key_object);
-            Py_INCREF(value_object);
-            int result = columns_add(self->columns, self->topic, -1, record->timestamp, key, value, NULL);
-            Py_DECREF(key_object);
-            Py_DECREF(value_object);
-            return result;
+        if (!has_headers) {
+            PyObject *key = record->key, *value = record->value;
+            Py_INCREF(key);
+            Py_INCREF(value);
+            int result = writer_add(self, record, key, value);
+            Py_DECREF(key);
+            Py_DECREF(value);
+            if (result != 0) return result < 0 ? -1 : 0;
         }
     }
     PyObject *result = PyObject_CallFunctionObjArgs(self->otherwise, object, NULL);
@@ -935,17 +1017,23 @@ static int writer_process(Writer *self, PyObject *object) {
 }
 
 static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"columns", "topic", "key_codec", "value_codec", "otherwise", NULL};
+    static char *names[] = {"columns", "topic", "key_codec", "value_codec", "otherwise", "count_partitions", NULL};
     Module *module = PyType_GetModuleState(type);
-    PyObject *columns, *topic, *otherwise;
+    PyObject *columns, *topic, *otherwise, *count_partitions = Py_None;
+    PyTypeObject *windowed = NULL;
     int key_codec, value_codec;
     if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O!UiiO:SinkWriter", names, module->columns_type, &columns, &topic, &key_codec, &value_codec, &otherwise))
+            args, kwargs, "O!UiiO|O:SinkWriter", names, module->columns_type, &columns, &topic, &key_codec, &value_codec, &otherwise,
+            &count_partitions))
         return NULL;
-    if ((topic = PyUnicode_FromObject(topic)) == NULL) return NULL;
-    Writer *self = PyObject_GC_New(Writer, type);
+    if ((key_codec & (TIME_WINDOWED | SESSION_WINDOWED)) &&
+        import_tuple_type("zkconsumer.topology.stores.time_map", "Windowed", &windowed) < 0)
+        return NULL;
+    topic = PyUnicode_FromObject(topic);
+    Writer *self = topic == NULL ? NULL : PyObject_GC_New(Writer, type);
     if (self == NULL) {
-        Py_DECREF(topic);
+        Py_XDECREF(topic);
+        Py_XDECREF((PyObject *)windowed);
         return NULL;
     }
     Py_INCREF(columns);
@@ -953,6 +1041,9 @@ static PyObject *writer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->columns = (Columns *)columns;
     self->topic = topic;
     self->otherwise = otherwise;
+    self->count_partitions = count_partitions == Py_None ? NULL : count_partitions;
+    Py_XINCREF(self->count_partitions);
+    self->windowed = windowed;
     self->key_codec = key_codec;
     self->value_codec = value_codec;
     PyObject_GC_Track(self);
@@ -972,6 +1063,8 @@ static int writer_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT((PyObject *)self->columns);
     Py_VISIT(self->otherwise);
+    Py_VISIT(self->count_partitions);
+    Py_VISIT((PyObject *)self->windowed);
     return 0;
 }
 
@@ -982,6 +1075,8 @@ static void writer_dealloc(PyObject *object) {
     Py_DECREF((PyObject *)self->columns);
     Py_DECREF(self->topic);
     Py_DECREF(self->otherwise);
+    Py_XDECREF(self->count_partitions);
+    Py_XDECREF((PyObject *)self->windowed);
     PyObject_GC_Del(object);
     Py_DECREF(type);
 }
@@ -1916,22 +2011,24 @@ static PyObject *aggregator_new(PyTypeObject *type, PyObject *args, PyObject *kw
     return (PyObject *)self;
 }
 
+/* Checks the result of a store, and returns the value (borrowed) of a ValueAndTimestamp, or None; NULL on error. */
+static PyObject *aggregator_value(PyObject *found, const char *name) {
+    if (found == Py_None) return found;
+    if (PyTuple_Check(found) && PyTuple_Size(found) == 2) return PyTuple_GetItem(found, 0);
+    PyErr_Format(PyExc_TypeError, "%s() must return a ValueAndTimestamp or None, got %R", name, (PyObject *)Py_TYPE(found));
+    return NULL;
+}
+
 /* Returns the stored aggregate of a key, or None; sets `timestamp` if there is one. */
 static PyObject *aggregator_find(Aggregator *self, PyObject *key, int64_t *timestamp) {
-    PyObject *found = PyObject_CallFunctionObjArgs(self->get, key, NULL), *old;
-    if (found == NULL || found == Py_None) return found;
-    if (!PyTuple_Check(found) || PyTuple_Size(found) != 2) {
-        PyErr_Format(PyExc_TypeError, "get() must return a ValueAndTimestamp or None, got %R", (PyObject *)Py_TYPE(found));
-        Py_DECREF(found);
-        return NULL;
-    }
-    old = PyTuple_GetItem(found, 0);
-    Py_INCREF(old);
-    if (old != Py_None) {
+    PyObject *found = PyObject_CallFunctionObjArgs(self->get, key, NULL);
+    PyObject *old = found == NULL ? NULL : aggregator_value(found, "get");
+    Py_XINCREF(old);
+    if (old != NULL && old != Py_None) {
         *timestamp = PyLong_AsLongLong(PyTuple_GetItem(found, 1));
         if (*timestamp == -1 && PyErr_Occurred()) Py_CLEAR(old);
     }
-    Py_DECREF(found);
+    Py_XDECREF(found);
     return old;
 }
 
@@ -2047,10 +2144,9 @@ static int aggregator_traverse(PyObject *object, visitproc visit, void *arg) {
 }
 
 /* No tp_clear: clearing the dictionary of the processor breaks the reference cycles, and the fields stay valid for calls. */
-static void aggregator_dealloc(PyObject *object) {
+static void aggregator_free(PyObject *object) {
     Aggregator *self = (Aggregator *)object;
     PyTypeObject *type = Py_TYPE(object);
-    PyObject_GC_UnTrack(object);
     Py_DECREF(self->get);
     Py_DECREF(self->put);
     Py_XDECREF(self->initializer);
@@ -2063,6 +2159,11 @@ static void aggregator_dealloc(PyObject *object) {
     Py_DECREF(type);
 }
 
+static void aggregator_dealloc(PyObject *object) {
+    PyObject_GC_UnTrack(object);
+    aggregator_free(object);
+}
+
 static PyType_Slot aggregator_slots[] = {
     {Py_tp_new, aggregator_new},
     {Py_tp_call, aggregator_call},
@@ -2072,6 +2173,234 @@ static PyType_Slot aggregator_slots[] = {
 };
 static PyType_Spec aggregator_spec = {
     "zkconsumer.topology.loop._loop.RecordAggregator", sizeof(Aggregator), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, aggregator_slots};
+
+/* ---- aggregation by window ---------------------------------------------------------------------- */
+
+/* Aggregates the values of each key and window in a timestamped window store. `get` and `put` also take the window start. */
+typedef struct {
+    Aggregator base;
+    PyTypeObject *windowed;
+    PyObject *observed, *drop_closed;
+    int64_t size, advance, grace;
+} WindowAggregator;
+
+static PyObject *windows_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"store", "functions", "types", "changes", "drop", "windows", NULL};
+    PyObject *get, *put, *initializer, *aggregator, *forward, *drop, *drop_closed, *observed;
+    PyTypeObject *pair, *windowed, *change;
+    int sends_old;
+    long long size, advance, grace;
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "(OO)(OO)(O!O!O!)(Op)(OO)(OLLL):WindowAggregator", names, &get, &put, &initializer, &aggregator,
+            &PyType_Type, &pair, &PyType_Type, &change, &PyType_Type, &windowed, &forward, &sends_old, &drop, &drop_closed,
+            &observed, &size, &advance, &grace))
+        return NULL;
+    if (!PyType_IsSubtype(pair, &PyTuple_Type) || !PyType_IsSubtype(change, &PyTuple_Type) || !PyType_IsSubtype(windowed, &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "types must be subclasses of tuple");
+        return NULL;
+    }
+    if (advance < 1 || size < advance || grace < 0) {
+        PyErr_SetString(PyExc_ValueError, "windows must have a positive size, an advance of at most the size, and no negative grace period");
+        return NULL;
+    }
+    WindowAggregator *self = PyObject_GC_New(WindowAggregator, type);
+    if (self == NULL) return NULL;
+    self->base.get = get;
+    self->base.put = put;
+    self->base.initializer = initializer;
+    self->base.aggregator = null_if_none(aggregator);
+    self->base.forward = null_if_none(forward);
+    self->base.drop = drop;
+    self->base.pair = pair;
+    self->base.change = change;
+    self->base.sends_old = sends_old;
+    self->windowed = windowed;
+    self->observed = observed;
+    self->drop_closed = drop_closed;
+    self->size = size;
+    self->advance = advance;
+    self->grace = grace;
+    PyObject *owned[] = {get, put, initializer, self->base.aggregator, self->base.forward, drop, (PyObject *)pair,
+                         (PyObject *)change, (PyObject *)windowed, observed, drop_closed};
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) Py_XINCREF(owned[i]);
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+/* Returns the stored aggregate of a window, or the initial one; increases `timestamp` to that of the stored aggregate. */
+static PyObject *windows_find(WindowAggregator *self, PyObject *key, PyObject *start, int64_t *timestamp) {
+    PyObject *found = PyObject_CallFunctionObjArgs(self->base.get, key, start, NULL);
+    PyObject *old = found == NULL ? NULL : aggregator_value(found, "fetch");
+    if (old != NULL && found == Py_None) {
+        old = PyObject_CallFunctionObjArgs(self->base.initializer, NULL);
+    } else if (old != NULL) {
+        Py_INCREF(old);
+        int64_t latest = PyLong_AsLongLong(PyTuple_GetItem(found, 1));
+        if (latest == -1 && PyErr_Occurred()) Py_CLEAR(old);
+        if (latest > *timestamp) *timestamp = latest;
+    }
+    Py_XDECREF(found);
+    return old;
+}
+
+/* Stores the aggregate of a window; returns -1 on error. */
+static int windows_put(WindowAggregator *self, PyObject *key, PyObject *new, PyObject *start, int64_t timestamp) {
+    PyObject *pair = new;
+    Py_INCREF(new);
+    if (new != Py_None) {
+        PyObject *const items[] = {new, PyLong_FromLongLong(timestamp)};
+        pair = create_tuple(self->base.pair, items, 2);
+        if (pair == NULL) return -1;
+    }
+    PyObject *result = PyObject_CallFunctionObjArgs(self->base.put, key, pair, start, NULL);
+    Py_DECREF(pair);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+/* A record, with owned references, because the functions that are called can change the record. */
+typedef struct {
+    PyObject *key, *value, *headers;
+    int64_t timestamp;
+} Input;
+
+/* Adds a value to the window with this start; returns -1 on error. */
+static int windows_add(WindowAggregator *self, const Input *input, PyObject *start, uint64_t end) {
+    int64_t timestamp = input->timestamp;
+    PyObject *old = windows_find(self, input->key, start, &timestamp);
+    PyObject *new = old == NULL ? NULL : aggregator_combine(&self->base, input->key, input->value, old);
+    int failed = new == NULL || windows_put(self, input->key, new, start, timestamp) < 0;
+    if (!failed && self->base.forward != NULL) {
+        Py_INCREF(input->key);
+        Py_INCREF(start);
+        PyObject *const items[] = {input->key, start, PyLong_FromUnsignedLongLong(end)};
+        PyObject *key = create_tuple(self->windowed, items, 3);
+        PyObject *const fields[] = {key, new, old};
+        failed = key == NULL || aggregator_forward(&self->base, fields, timestamp, input->headers) < 0;
+        Py_XDECREF(key);
+    }
+    Py_XDECREF(old);
+    Py_XDECREF(new);
+    return failed ? -1 : 0;
+}
+
+/* Adds a value to the windows of a record that end after `close`; returns -1 on error. */
+static int windows_update(WindowAggregator *self, const Input *input, int64_t close) {
+    int64_t overlap = self->size - self->advance;
+    uint64_t first = input->timestamp > overlap ? (uint64_t)(input->timestamp - overlap) : 0;
+    first -= first % (uint64_t)self->advance;
+    for (uint64_t start = first; start <= (uint64_t)input->timestamp; start += (uint64_t)self->advance) {
+        uint64_t end = start + (uint64_t)self->size;
+        if (close >= 0 && end <= (uint64_t)close) {
+            PyObject *result = PyObject_CallFunctionObjArgs(self->drop_closed, NULL);
+            if (result == NULL) return -1;
+            Py_DECREF(result);
+            continue;
+        }
+        PyObject *number = PyLong_FromUnsignedLongLong(start);
+        int failed = number == NULL || windows_add(self, input, number, end) < 0;
+        Py_XDECREF(number);
+        if (failed) return -1;
+    }
+    return 0;
+}
+
+/* Checks the argument of a call; returns NULL on error. */
+static Record *windows_record(WindowAggregator *self, PyObject *argument) {
+    if (Py_TYPE(argument) != module_of(self)->record_type) {
+        PyErr_Format(PyExc_TypeError, "record must be a Record, got %R", (PyObject *)Py_TYPE(argument));
+        return NULL;
+    }
+    return record_is_whole((Record *)argument) ? (Record *)argument : NULL;
+}
+
+/* Advances the observed stream time, and sets the time at which windows are closed; returns -1 on error. */
+static int windows_observe(WindowAggregator *self, int64_t timestamp, int64_t *close) {
+    PyObject *value = PyObject_GetAttrString(self->observed, "value");
+    if (value == NULL) return -1;
+    int64_t observed = PyLong_AsLongLong(value);
+    Py_DECREF(value);
+    if (observed == -1 && PyErr_Occurred()) return -1;
+    if (timestamp > observed) {
+        observed = timestamp;
+        if ((value = PyLong_FromLongLong(observed)) == NULL) return -1;
+        int failed = PyObject_SetAttrString(self->observed, "value", value) < 0;
+        Py_DECREF(value);
+        if (failed) return -1;
+    }
+    *close = observed < 0 ? -1 : observed - self->grace;
+    return 0;
+}
+
+/* Adds the value of a record to its windows; `close` is NULL if it follows from the observed stream time. */
+static PyObject *windows_run(WindowAggregator *self, Record *record, const int64_t *close) {
+    /* The functions called below can change the record. */
+    Input input = {record->key, record->value, record->headers, record->timestamp};
+    Py_INCREF(input.key);
+    Py_INCREF(input.value);
+    Py_XINCREF(input.headers);
+    int64_t observed = close == NULL ? 0 : *close;
+    int failed = (close == NULL && windows_observe(self, input.timestamp, &observed) < 0) || windows_update(self, &input, observed) < 0;
+    Py_DECREF(input.key);
+    Py_DECREF(input.value);
+    Py_XDECREF(input.headers);
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *windows_update_method(PyObject *object, PyObject *args) {
+    WindowAggregator *self = (WindowAggregator *)object;
+    PyObject *argument;
+    long long close;
+    if (!PyArg_ParseTuple(args, "OL:update", &argument, &close)) return NULL;
+    Record *record = windows_record(self, argument);
+    int64_t close_ms = close;
+    return record == NULL ? NULL : windows_run(self, record, &close_ms);
+}
+
+static PyObject *windows_call(PyObject *object, PyObject *args, PyObject *kwargs) {
+    WindowAggregator *self = (WindowAggregator *)object;
+    PyObject *argument = only_argument(args, kwargs, "record");
+    Record *record = argument == NULL ? NULL : windows_record(self, argument);
+    if (record == NULL) return NULL;
+    if (record->key != Py_None) return windows_run(self, record, NULL);
+    PyObject *result = PyObject_CallFunctionObjArgs(self->base.drop, argument, NULL);
+    if (result == NULL) return NULL;
+    Py_DECREF(result);
+    return Py_NewRef(Py_None);
+}
+
+static int windows_traverse(PyObject *object, visitproc visit, void *arg) {
+    WindowAggregator *self = (WindowAggregator *)object;
+    Py_VISIT((PyObject *)self->windowed);
+    Py_VISIT(self->observed);
+    Py_VISIT(self->drop_closed);
+    return aggregator_traverse(object, visit, arg);
+}
+
+static void windows_dealloc(PyObject *object) {
+    WindowAggregator *self = (WindowAggregator *)object;
+    PyObject_GC_UnTrack(object);
+    Py_DECREF((PyObject *)self->windowed);
+    Py_DECREF(self->observed);
+    Py_DECREF(self->drop_closed);
+    aggregator_free(object);
+}
+
+static PyMethodDef windows_methods[] = {
+    {"update", windows_update_method, METH_VARARGS, "Add a value to the windows of a record that end after a time."},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot windows_slots[] = {
+    {Py_tp_new, windows_new},
+    {Py_tp_call, windows_call},
+    {Py_tp_methods, windows_methods},
+    {Py_tp_traverse, windows_traverse},
+    {Py_tp_dealloc, windows_dealloc},
+    {0, NULL},
+};
+static PyType_Spec windows_spec = {
+    "zkconsumer.topology.loop._loop.WindowAggregator", sizeof(WindowAggregator), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    windows_slots};
 
 /* ---- the loop ------------------------------------------------------------------------------- */
 
@@ -2242,7 +2571,8 @@ static int execute(PyObject *object) {
         add_type(object, &serializer_spec, &module->serializer_type) < 0 ||
         add_type(object, &deserializer_spec, &module->deserializer_type) < 0 ||
         add_type(object, &budget_spec, &module->budget_type) < 0 || add_type(object, &entries_spec, &module->entries_type) < 0 ||
-        add_type(object, &aggregator_spec, &module->aggregator_type) < 0)
+        add_type(object, &aggregator_spec, &module->aggregator_type) < 0 ||
+        add_type(object, &windows_spec, &module->windows_type) < 0)
         return -1;
     module->node_type = (PyTypeObject *)PyType_FromModuleAndSpec(object, &node_spec, NULL);
     if (module->node_type == NULL) return -1;
@@ -2272,6 +2602,7 @@ static int module_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(module->node_type);
     Py_VISIT(module->entries_type);
     Py_VISIT(module->aggregator_type);
+    Py_VISIT(module->windows_type);
     Py_VISIT(module->copy_headers);
     Py_VISIT(module->count_header_bytes);
     Py_VISIT(module->reject_timestamp);
@@ -2292,6 +2623,7 @@ static int module_clear(PyObject *object) {
     Py_CLEAR(module->node_type);
     Py_CLEAR(module->entries_type);
     Py_CLEAR(module->aggregator_type);
+    Py_CLEAR(module->windows_type);
     Py_CLEAR(module->copy_headers);
     Py_CLEAR(module->count_header_bytes);
     Py_CLEAR(module->reject_timestamp);

@@ -1,4 +1,5 @@
 from zkconsumer.topology.loop.aggregator_py import RecordAggregator as RecordAggregator
+from zkconsumer.topology.loop.aggregator_py import WindowAggregator as WindowAggregator
 from zkconsumer.topology.loop.cache_py import CacheEntries as CacheEntries
 from zkconsumer.topology.loop.cache_py import RecordCache as RecordCache
 from zkconsumer.topology.loop.cache_py import forward_changes as forward_changes

@@ -11,7 +11,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 from zkconsumer.topology.loop.headers import MAX_TIMESTAMP, Header, copy_headers, reject_timestamp
 from zkconsumer.topology.serdes import Codec
@@ -23,6 +23,9 @@ Process = Callable[["Record"], object]
 _TIMED_CALLS = 64
 
 _MAX_INT32 = (1 << 31) - 1
+
+#: Result of a serializer: bytes, or bytes or None.
+B = TypeVar("B", bound="bytes | None")
 
 
 class Record:
@@ -336,15 +339,50 @@ class SinkWriter:
         key_codec: ``serdes.Codec`` of the keys.
         value_codec: ``serdes.Codec`` of the values.
         otherwise: fallback function for records that have headers, or whose key or value its codec cannot encode.
+        count_partitions: function that returns the number of partitions of a topic. It is called with the topic of each
+            record with a windowed key, which is sent to the partition of its inner key. If it is None, the producer
+            selects all partitions.
     """
 
-    __slots__ = ("_columns", "_key_codec", "_otherwise", "_topic", "_value_codec")
+    __slots__ = ("_columns", "_count_partitions", "_encode_key", "_otherwise", "_topic", "_value_codec")
 
     def __init__(
-        self, columns: OutputColumns, topic: str, key_codec: int, value_codec: int, otherwise: Process
+        self,
+        columns: OutputColumns,
+        topic: str,
+        key_codec: int,
+        value_codec: int,
+        otherwise: Process,
+        count_partitions: Callable[[str], int] | None = None,
     ) -> None:
+        # These modules import this one.
+        from zkconsumer.topology.stores.time_map import Windowed
+        from zkconsumer.topology.windowed_serdes import murmur2
+
         self._columns, self._topic, self._otherwise = columns, topic, otherwise
-        self._key_codec, self._value_codec = key_codec, value_codec
+        self._value_codec, self._count_partitions = value_codec, count_partitions
+
+        def encode_key(key: Any) -> tuple[bytes | None, int | None]:
+            if not key_codec & _WINDOWED:
+                return _encode(key_codec, key), None
+            if type(key) is not Windowed or len(key) != len(Windowed._fields) or key.key is None:
+                raise TypeError
+            if type(key.start) is not int or type(key.end) is not int:
+                raise TypeError
+            inner = _encode(key_codec & ~_WINDOWED, key.key) or b""
+            times = (key.end, key.start) if key_codec & Codec.SESSION_WINDOWED else (key.start,)
+            encoded, partition = inner + struct.pack(f">{len(times)}q", *times), None
+            if count_partitions is not None:
+                try:
+                    count = count_partitions(topic)
+                except Exception:
+                    raise TypeError from None
+                if type(count) is not int or not 0 < count <= _MAX_INT32:
+                    raise TypeError
+                partition = (murmur2(inner) & _MAX_INT32) % count
+            return encoded, partition
+
+        self._encode_key = encode_key
 
     def __call__(self, record: Record) -> None:
         if type(record) is Record:
@@ -352,16 +390,17 @@ class SinkWriter:
             try:
                 if has_headers:
                     raise TypeError
-                key, value = _encode(self._key_codec, key), _encode(self._value_codec, value)
+                encoded, partition = self._encode_key(key)
+                value = _encode(self._value_codec, value)
             except (TypeError, UnicodeError, struct.error):
                 pass
             else:
-                self._columns.append(self._topic, None, record.timestamp, key, value, ())
+                self._columns.append(self._topic, partition, record.timestamp, encoded, value, ())
                 return
         self._otherwise(record)
 
 
-class Serialize:
+class Serialize(Generic[B]):
     """Serializes objects.
 
     Args:
@@ -371,10 +410,10 @@ class Serialize:
 
     __slots__ = ("_otherwise",)
 
-    def __init__(self, codec: int, otherwise: Callable[[Any], bytes]) -> None:  # noqa: ARG002
+    def __init__(self, codec: int, otherwise: Callable[[Any], B]) -> None:  # noqa: ARG002
         self._otherwise = otherwise
 
-    def __call__(self, value: Any) -> bytes:
+    def __call__(self, value: Any) -> B:
         return self._otherwise(value)
 
 
@@ -394,6 +433,9 @@ class Deserialize:
     def __call__(self, data: bytes) -> Any:
         return self._otherwise(data)
 
+
+#: Flags of the codecs of windowed keys.
+_WINDOWED = Codec.TIME_WINDOWED | Codec.SESSION_WINDOWED
 
 _TYPES: dict[int, type] = {
     Codec.BYTES: bytes,

@@ -12,7 +12,7 @@ from zkconsumer.topology.loop.headers import MAX_TIMESTAMP as NEVER
 from zkconsumer.version import IS_PURE, explain_missing_module
 
 if TYPE_CHECKING or IS_PURE:
-    from zkconsumer.topology.loop.aggregator_py import RecordAggregator
+    from zkconsumer.topology.loop.aggregator_py import RecordAggregator, WindowAggregator
     from zkconsumer.topology.loop.cache_py import CacheEntries, RecordCache, forward_changes
     from zkconsumer.topology.loop.loop_py import (
         Deserialize,
@@ -41,6 +41,7 @@ else:
             RunState,
             Serialize,
             SinkWriter,
+            WindowAggregator,
             forward_changes,
             has_negative,
             read_column,
@@ -66,6 +67,7 @@ __all__ = [
     "RunState",
     "Serialize",
     "SinkWriter",
+    "WindowAggregator",
     "forward_changes",
     "has_negative",
     "read_column",

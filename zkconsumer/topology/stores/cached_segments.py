@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+from zkconsumer.topology.loop.native import Deserialize, Serialize
 from zkconsumer.topology.stores.base import StoreContext
 from zkconsumer.topology.stores.cache import FlushListener, StoreCache, merge
 from zkconsumer.topology.stores.key_value_store import ValueAndTimestamp
@@ -110,18 +111,22 @@ class CachedTimeMap:
     ) -> None:
         self._behind, self._entries, self._cache = behind, entries, cache
         self._conversions, self._deserialize_key = conversions, deserialize_key
+        _, serialize, deserialize = conversions.codecs
+        self._encode_key, self._find, self._put_raw = behind.encode_key, cache.entries.find, cache.entries.put_raw
+        self._encode_value = Serialize(serialize, conversions.serialize_value)
+        self._decode_value = Deserialize(deserialize, conversions.deserialize_value)
 
     def get(self, segment: int, key: Any, time_ms: int, second: int, /) -> Any:
         """Return the value stored under this key, or None if there is none; for the key parts, see ``TimeMap``."""
-        raw_key = self._behind.encode_key(segment, key, time_ms, second)
-        cached = self._cache.entries.find(raw_key)
+        raw_key = self._encode_key(segment, key, time_ms, second)
+        cached = self._find(raw_key)
         data = self._entries.get(raw_key) if cached is None else cached[1]
-        return None if data is None else self._conversions.deserialize_value(data)
+        return None if data is None else self._decode_value(data)
 
     def put(self, segment: int, key: Any, time_ms: int, second: int, value: Any, /) -> None:
         """Set the value in the cache; None deletes it. For the key parts, see ``TimeMap``."""
-        raw_key = self._behind.encode_key(segment, key, time_ms, second)
-        self._cache.entries.put_raw(raw_key, None if value is None else self._conversions.serialize_value(value))
+        raw_key = self._encode_key(segment, key, time_ms, second)
+        self._put_raw(raw_key, None if value is None else self._encode_value(value))
 
     def find_sessions(
         self, segment: int, key: Any, first_ms: int, last_ms: int, latest_start_ms: int, reverse: bool, /

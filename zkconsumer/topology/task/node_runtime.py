@@ -28,6 +28,7 @@ from zkconsumer.topology.task.error_handling import ErrorHandling, describe_erro
 from zkconsumer.topology.task.task_context import TaskContext
 from zkconsumer.topology.task.task_runtime import TaskRuntime
 from zkconsumer.topology.timestamps import TimestampExtractor
+from zkconsumer.topology.windowed_serdes import PartitionByInnerKey, WindowedKeys, key_codec
 
 #: Result of ``_select_partitions`` if the producer selects the partition.
 _PRODUCERS_CHOICE = (None,)
@@ -131,11 +132,20 @@ class RunningSink(RunningNode):
         super().__init__(node.name, self._create_writer())
 
     def _create_writer(self) -> Process:
-        """Return a SinkWriter, or ``_send`` if the sink has a topic extractor or a partitioner."""
-        if self._topic is None or self._partitioner is not None:
+        """Return a SinkWriter, or ``_send`` if the sink has a topic extractor or a partitioner of the application."""
+        key, partitioner = self._key, self._partitioner
+        if self._topic is None:
             return self._send
-        codecs = serializer_codec(self._key), serializer_codec(self._value)
-        return SinkWriter(self._output, self._topic, *codecs, self._send)
+        codecs = key_codec(key), serializer_codec(self._value)
+        if partitioner is None:
+            return SinkWriter(self._output, self._topic, *codecs, self._send)
+        if (
+            isinstance(partitioner, PartitionByInnerKey)
+            and isinstance(key, WindowedKeys)
+            and partitioner.inner == key.inner
+        ):
+            return SinkWriter(self._output, self._topic, *codecs, self._send, self._partition_count)
+        return self._send
 
     def _send(self, record: Record) -> None:
         topic = self._topic
