@@ -70,6 +70,8 @@ bench: $(READY)
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.topology
 	$(BIN)/python -m bench.streams
+	$(BIN)/python -m bench.requirements
+	$(BIN)/python -m bench.charts
 
 docs: $(READY)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'

@@ -1,60 +1,60 @@
 """``make bench``: compares zkconsumer with other clients, and writes medians to ``bench/results/``.
 
-``python -m bench [PART ...]`` runs only the given parts: decoder, plain, memory, spark, cases, batches. The clients
-run alternately. Use an idle machine, because any other load distorts the results.
+``python -m bench [PART ...]`` runs only the given parts; ``--help`` lists them. The clients run alternately, and each
+run begins when the machine is idle.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from bench import decoder, report
+from bench import decoder, latency, members, report, start
 from bench.child_processes import stopping_children
+from bench.idle import read_cpu_seconds, wait_until_idle
+from bench.place import describe_place
 from bench.plain import LIMIT
-from bench.topics import CODECS, PARTITIONS, RECORDS, VALUE_SIZE, fill
+from bench.topics import PARTITIONS, RECORDS, VALUE_SIZE, fill
 from zkconsumer.devcluster import DevCluster
-from zkconsumer.devcluster.load import SteadyLoad, numbered_batch
+from zkconsumer.devcluster.load import numbered_batch
 from zkconsumer.message import TopicPartition
 
-ROUNDS = 5
+ROUNDS, MEMBER_ROUNDS = 5, 3
 
-#: Number of uncounted warm-up runs of each Spark query.
-WARM_UP = 3
-PARTS = ("decoder", "plain", "memory", "spark", "cases", "batches")
+#: Number of uncounted warm-up runs of each Spark query, and seconds without a run after which a session needs another
+#: one: the kernel may have reclaimed its memory while a slow client ran.
+WARM_UP, MAX_IDLE_S = 3, 10.0
+PARTS = ("decoder", "plain", "latency", "members", "start", "cases", "batches", "memory")
 
 #: Options that limit how long Spark's own source waits at the end of each log. The default, 500 ms, would dominate the
 #: duration of a short run.
 TUNED = {"kafka.fetch.max.wait.ms": "50"}
 
-#: Further Spark queries over whole topics, by name, with their differences from the default case: 100-byte records,
-#: 8 partitions and the noop sink.
+#: Spark queries over whole topics, by name, with their differences from the first one: 5 million records of 100 bytes
+#: in 8 partitions, the noop sink, and Spark's own source with a short wait at the end of each log.
 CASES: dict[str, dict[str, Any]] = {
-    "none": {},
-    "none, Spark's own tuned": {"peer": TUNED},
-    "none, 5 million, Spark's own tuned": {"peer": TUNED, "records": RECORDS},
-    "gzip": {"codec": "gzip"},
-    "snappy": {"codec": "snappy"},
+    "100 B": {},
+    "1 KB": {"size": 1000, "records": 1_000_000},
+    "10 KB": {"size": 10_000, "records": 200_000},
+    "200 partitions": {"partitions": 200},
+    "1,000 partitions": {"partitions": 1000},
     "lz4": {"codec": "lz4"},
     "zstd": {"codec": "zstd"},
-    "1 KB": {"size": 1000, "records": 400_000},
-    "64 partitions": {"partitions": 64},
-    "200 partitions": {"partitions": 200},
-    "1,000 partitions, Spark's own tuned": {"partitions": 1000, "peer": TUNED},
-    "columns=value": {"columns": "value"},
+    "option columns=value": {"columns": "value"},
+    "select value": {"selects": "value"},
     "windowed count": {"windowed": True},
+    "Spark's own with its defaults": {"peer": {}},
     "100,000 records": {"records": 100_000},
 }
+
+#: Records of the topics for batches of a running query.
 CASE_RECORDS = 2_000_000
 
 #: Records per batch of a running query -> number of batches.
@@ -64,8 +64,8 @@ BATCH_SIZES = {8: 30, 1000: 30, 100_000: 20}
 #: one record of each partition.
 WIDE_BATCHES = ((200, 1000, 10),)
 
-#: Load for measuring the latency from producer to sink: records per second, and duration in seconds.
-LATENCY_RATE, LATENCY_SECONDS = 10_000, 40
+#: Duration of a run that measures the latency from producer to sink, in seconds, and number of runs.
+LATENCY_SECONDS, LATENCY_RUNS = 30, 3
 
 #: Topics that are read without Spark, by name, with their differences from the default topic: 5 million records with
 #: 100-byte values, without keys and headers, in 8 partitions, not compressed.
@@ -82,12 +82,11 @@ PLAIN_TOPICS: dict[str, dict[str, Any]] = {
 }
 
 #: Clients without Spark that read all of these topics, and those that read only the default topic, with the fraction of
-#: its records. kafka-python reads only a part, because reading all records would take minutes. 64 KiB is the default
+#: its records. Two of them read only a part, because reading all records can take minutes. 64 KiB is the default
 #: receive buffer size of Kafka's old consumer.
 PLAIN_CLIENTS = (
     LIMIT,
     "zkconsumer, Arrow",
-    "kafkarrow",
     "zkconsumer, messages",
     "confluent-kafka consume(10000)",
     "confluent-kafka consume(10000), without CRC check",
@@ -97,6 +96,7 @@ FURTHER_CLIENTS = {
     "JVM old consumer 1.1.1": 1.0,
     "zkconsumer, messages, decoded": 1.0,
     "confluent-kafka consume(10000), without CRC check, decoded": 1.0,
+    "kafkarrow": 0.2,
     "kafka-python poll": 0.06,
 }
 
@@ -112,15 +112,17 @@ def child(module: str, *arguments: str) -> Any:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def plain(cluster: DevCluster, rounds: int) -> list[dict[str, Any]]:
-    """Run the clients without Spark, and return a row for each combination of client and topic."""
+def plain(cluster: DevCluster, names: Collection[str], rounds: int) -> list[dict[str, Any]]:
+    """Run the clients without Spark on the selected topics, and return a row for each client and topic."""
     results = []
-    for name, shape in PLAIN_TOPICS.items():
+    for name in names:
+        shape = PLAIN_TOPICS[name]
         topic, records = fill(cluster, **shape), shape.get("records", RECORDS)
         shares = dict.fromkeys(PLAIN_CLIENTS, 1.0) | ({} if shape else FURTHER_CLIENTS)
         runs: dict[str, list[dict[str, float]]] = {client: [] for client in shares}
         for number in range(rounds):
             for client in shares if number % 2 else reversed(shares):
+                wait_until_idle()
                 runs[client].append(read_plain(cluster, client, topic, int(records * shares[client])))
                 print(f"  {name}, {client}: {runs[client][-1]}", file=sys.stderr, flush=True)
         for client, found in runs.items():
@@ -136,42 +138,21 @@ def read_plain(cluster: DevCluster, client: str, topic: str, records: int) -> di
     return {"records/s": found["records"] / found["seconds"], **found}
 
 
-def spark(cluster: DevCluster, topics: dict[str, str], rounds: int) -> list[dict[str, Any]]:
-    """Run Spark queries over whole topics, each source in its own session.
-
-    Returns:
-        A row for each combination of codec, settings and source.
-    """
-    results = []
-    for codec, topic in topics.items():
-        for conf in ("recommended", "defaults"):
-            sessions = {source: Session(source, conf, cluster) for source in SOURCES}
-            runs = alternate(sessions, {"kind": "whole", "topic": topic, "records": RECORDS}, rounds, WARM_UP)
-            for source, measured in runs.items():
-                sessions[source].close()
-                row: dict[str, Any] = {"who": source, "codec": codec, "conf": conf}
-                for key in ("triggerExecution", "addBatch"):
-                    row[key] = statistics.median(run["records"] / run[key] for run in measured)
-                row["runs"] = measured
-                results.append(row)
-                print(
-                    f"  {codec} {conf} {source}: {row['triggerExecution']:,.0f} records/s", file=sys.stderr, flush=True
-                )
-    return results
-
-
-def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
-    """Run ``CASES``, and return the medians and the runs of each case."""
+def cases(cluster: DevCluster, names: Collection[str], rounds: int) -> dict[str, Any]:
+    """Run the selected ``CASES``, and return the medians and the runs of each case."""
     sessions: dict[str, Session | Receiver] = {
         source: Session(source, "recommended", cluster) for source in (*SOURCES, report.FLOOR)
     }
     sessions[LIMIT] = Receiver(cluster)
     results: dict[str, Any] = {}
-    for number, (name, options) in enumerate(CASES.items()):
-        records, codec = options.get("records", CASE_RECORDS), options.get("codec", "none")
+    for number, name in enumerate(names):
+        options = CASES[name]
+        records, codec = options.get("records", RECORDS), options.get("codec", "none")
         shape = {key: options[key] for key in ("size", "partitions") if key in options}
         case = {"kind": "whole", "topic": fill(cluster, codec, records, **shape), "records": records}
-        case |= {key: options[key] for key in ("columns", "windowed", "peer") if key in options}
+        case |= {"peer": TUNED} | {
+            key: options[key] for key in ("columns", "selects", "windowed", "peer") if key in options
+        }
         case["value_size"] = options.get("size", VALUE_SIZE)
         runs = alternate(sessions, case, rounds, WARM_UP if not number else 1)
         rates = {
@@ -183,6 +164,17 @@ def cases(cluster: DevCluster, rounds: int) -> dict[str, Any]:
     for session in sessions.values():
         session.close()
     return results
+
+
+def starts(cluster: DevCluster) -> dict[str, list[dict[str, float]]]:
+    """Measure the start and the end of queries; see ``bench.start``."""
+    sessions = {source: Session(source, "recommended", cluster) for source in (report.OWN_SOURCE, report.FLOOR)}
+    topic = fill(cluster, "none", start.RECORDS)
+    case = {"kind": "start", "topic": topic, "records": start.RECORDS, "value_size": VALUE_SIZE}
+    runs = alternate(sessions, case, start.RUNS, WARM_UP)
+    for session in sessions.values():
+        session.close()
+    return runs
 
 
 def batches(cluster: DevCluster) -> dict[str, Any]:
@@ -201,29 +193,50 @@ def batches(cluster: DevCluster) -> dict[str, Any]:
         results["batches"][f"{size}, {partitions:,} partitions"] = {
             source: statistics.median(r["milliseconds"] for r in runs[source]) for source in SOURCES
         }
-    latency_topic = cluster.create_topic("bench-latency", PARTITIONS)
-    partitions = [TopicPartition(latency_topic, number) for number in range(PARTITIONS)]
-    load = SteadyLoad(cluster.new_admin(), partitions, per_second=LATENCY_RATE, batch=50, width=VALUE_SIZE)
-    try:
-        runs = alternate(sessions, {"kind": "latency", "topic": latency_topic, "seconds": LATENCY_SECONDS}, 2)
-    finally:
-        load.stop()
-    for source in SOURCES:
-        results["latency"][source] = {key: statistics.median(r[key] for r in runs[source]) for key in ("p50", "p99")}
-        sessions[source].close()
+    for rate in latency.RATES:
+        topic = cluster.create_topic(f"bench-sink-latency-{rate}", PARTITIONS)
+        load = latency.TimedLoad(cluster.new_admin(), topic, rate)
+        case = {"kind": "latency", "topic": topic, "seconds": LATENCY_SECONDS}
+        try:
+            runs = alternate(sessions, case, LATENCY_RUNS, is_loaded=True)
+        finally:
+            load.stop()
+        results["latency"][str(rate)] = {
+            source: {key: statistics.median(r[key] for r in runs[source]) for key in ("p50", "p99")}
+            for source in SOURCES
+        }
+    for session in sessions.values():
+        session.close()
     return results
 
 
 def alternate(
-    sessions: Mapping[str, Session | Receiver], case: dict[str, Any], runs: int, warm_up: int = 0
+    sessions: Mapping[str, Session | Receiver],
+    case: dict[str, Any],
+    runs: int,
+    warm_up: int = 0,
+    *,
+    is_loaded: bool = False,
 ) -> dict[str, list[dict[str, float]]]:
-    """Run a case in all sessions alternately, and return the figures of ``runs`` runs after ``warm_up`` runs."""
+    """Run a case in all sessions alternately, and return the figures of ``runs`` runs after ``warm_up`` runs.
+
+    Unless the case has a load (``is_loaded``), each run begins when the machine is idle, and a session that was idle
+    for ``MAX_IDLE_S`` first runs the case once without being measured. A run also contains the ``cpu seconds`` that all
+    processes used, including the brokers.
+    """
     figures: dict[str, list[dict[str, float]]] = {source: [] for source in sessions}
+    ended = dict.fromkeys(sessions, time.monotonic())
     for number in range(warm_up + runs):
         for source in sessions if number % 2 else reversed(sessions):
+            if not is_loaded:
+                if time.monotonic() > ended[source] + MAX_IDLE_S:
+                    sessions[source].run(case)
+                wait_until_idle()
+            before = read_cpu_seconds()
             run = sessions[source].run(case)
             if number >= warm_up:
-                figures[source].append(run)
+                figures[source].append({**run, "cpu seconds": read_cpu_seconds() - before})
+            ended[source] = time.monotonic()
     return figures
 
 
@@ -313,19 +326,10 @@ def _write_steadily(cluster: DevCluster, topic: str, stop: threading.Event) -> N
                 admin.produce(TopicPartition(topic, partition), numbered_batch(0, 1000))
 
 
-def machine() -> dict[str, Any]:
-    """Return the hardware and the Python version."""
-    model = platform.processor()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        model = next((x.split(":")[1].strip() for x in cpuinfo.read_text().splitlines() if "model name" in x), model)
-    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version()}
-
-
 def store(results: dict[str, Any], part: str, figures: Any) -> None:
     """Replace the stored results of a part."""
     results[part] = figures
-    results.setdefault("measured", {})[part] = time.strftime("%F %R")
+    results.setdefault("places", {})[part] = describe_place()
     report.save(results)
 
 
@@ -337,23 +341,44 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=60.0, help="seconds of load in the memory part (default: %(default)s)"
     )
+    parser.add_argument(
+        "--topics",
+        nargs="+",
+        choices=list(PLAIN_TOPICS),
+        default=list(PLAIN_TOPICS),
+        metavar="NAME",
+        help="topics of the part plain (default: all)",
+    )
+    parser.add_argument(
+        "--cases",
+        nargs="+",
+        choices=list(CASES),
+        default=list(CASES),
+        metavar="NAME",
+        help="queries of the part cases (default: all)",
+    )
     options = parser.parse_args()
     if unknown := sorted(set(options.parts) - set(PARTS)):
         parser.error(f"unknown part {unknown[0]!r}; valid parts: {', '.join(PARTS)}")
     results = report.load()
-    results["machine"] = machine()
     parts = options.parts or list(PARTS)
     if "decoder" in parts:
         store(results, "decoder", decoder.run())
     if set(parts) - {"decoder"}:
         with DevCluster(brokers=2) as cluster:
             if "plain" in parts:
-                store(results, "plain", plain(cluster, options.rounds))
-            if "spark" in parts:
-                topics = {codec: fill(cluster, codec) for codec in CODECS}
-                store(results, "spark", spark(cluster, topics, options.rounds))
+                rows = plain(cluster, options.topics, options.rounds)
+                rows += [row for row in results.get("plain", []) if row["topic"] not in options.topics]
+                store(results, "plain", sorted(rows, key=lambda row: list(PLAIN_TOPICS).index(row["topic"])))
+            if "latency" in parts:
+                store(results, "latency", latency.measure(cluster, options.rounds))
+            if "members" in parts:
+                store(results, "members", members.measure(cluster, MEMBER_ROUNDS))
+            if "start" in parts:
+                store(results, "start", {"queries": starts(cluster), "imports": start.measure_imports()})
             if "cases" in parts:
-                store(results, "cases", cases(cluster, options.rounds))
+                found = results.get("cases", {}) | cases(cluster, options.cases, options.rounds)
+                store(results, "cases", {name: found[name] for name in CASES if name in found})
             if "batches" in parts:
                 store(results, "batches", batches(cluster))
             if "memory" in parts:  # runs last, because it adds records to a topic

@@ -24,8 +24,8 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from bench import report
 from bench.child_processes import stopping_children
+from bench.grid import grid
 from tests.interop.jvm import WIDTH, ChildConsumer, Maker, jvm_consumer, our_consumer
 from zkconsumer import ConsumerConfig, KafkaStream, TopicPartition, ZookeeperConsumerConnector, create_consumer
 from zkconsumer.devcluster import DevCluster
@@ -306,7 +306,7 @@ def main() -> None:
         finally:
             zk.stop()
             zk.close()
-    table = report.grid(("event", "members", "partitions", "zkconsumer, s", "JVM 1.1.1, s", "ratio"), rows)
+    table = grid(("event", "members", "partitions", "zkconsumer, s", "JVM 1.1.1, s", "ratio"), rows)
     text = f"{table}\n\n{note}\n"
     print(text)
     (Path(__file__).parent / "results" / "rebalance.rst").write_text(text)

@@ -1,4 +1,4 @@
-"""Benchmark results in ``bench/results/``: JSON, tables and a plot.
+"""Benchmark results in ``bench/results/``: JSON and tables.
 
 In the JSON, ``who`` is the name of the client.
 """
@@ -10,6 +10,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from bench import latency, members, start
+from bench.grid import grid
 from bench.plain import LIMIT
 
 FOLDER = Path(__file__).parent / "results"
@@ -36,11 +38,10 @@ def load() -> dict[str, Any]:
 
 
 def save(results: dict[str, Any]) -> None:
-    """Write the results as JSON, tables and a plot."""
+    """Write the results as JSON and tables."""
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / "results.json").write_text(to_json(results) + "\n")
     (FOLDER / "results.rst").write_text(table(results))
-    plot(results)
 
 
 def to_json(value: Any, levels: int = 2, indent: str = "") -> str:
@@ -67,76 +68,53 @@ def to_json(value: Any, levels: int = 2, indent: str = "") -> str:
     return f"{opening}\n{inner}{lines}\n{indent}{closing}"
 
 
-def grid(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Return a reStructuredText table without the columns in which all cells are empty."""
-    columns = [(title, *cells) for title, *cells in zip(header, *rows, strict=True) if any(cells) or not rows]
-    widths = [max(map(len, column)) for column in columns]
-    line = "  ".join("=" * width for width in widths)
-    text = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in zip(*columns, strict=True)
-    ]
-    return "\n".join([line, text[0], line, *text[1:], line, ""])
-
-
 def table(results: dict[str, Any]) -> str:
     """Return all medians as reStructuredText tables."""
-    machine = results.get("machine", {})
-    sections = [f"Measured on {machine.get('cpu')}, {machine.get('cores')} cores shared with the brokers.\n"]
+    sections = []
     tables = {
-        "spark": _spark_table,
-        "cases": _cases_table,
-        "batches": _batches_table,
         "plain": _plain_table,
+        "latency": latency.table,
+        "members": members.table,
+        "cases": _cases_table,
+        "start": start.table,
+        "batches": _batches_table,
         "decoder": _decoder_table,
         "memory": _memory_table,
     }
     for part, write in tables.items():
         if part in results:
-            sections.append(f"{results['measured'][part]}:\n\n{write(results[part])}")
+            sections.append(f"{results['places'][part]}:\n\n{write(results[part])}")
     return "\n".join(sections)
 
 
 # ---- one table per part --------------------------------------------------------------------------------
 
 
-def _spark_table(results: list[dict[str, Any]]) -> str:
-    rates = {(row["who"], row["codec"], row["conf"]): row["triggerExecution"] for row in results}
-    rows = []
-    for row in results:
-        rate, peer = row["triggerExecution"], rates[SPARKS_SOURCE, row["codec"], row["conf"]]
-        rows.append(
-            (
-                row["who"],
-                row["codec"],
-                row["conf"],
-                f"{rate / 1e6:.2f}",
-                f"{row['addBatch'] / 1e6:.2f}",
-                f"{rate / peer:.2f}",
-            )
-        )
-    header = (
-        "Spark stream into noop, warm",
-        "codec",
-        "conf",
-        "M records/s, trigger",
-        "addBatch",
-        "ratio",
-    )
-    return grid(header, rows)
-
-
 def _cases_table(cases: dict[str, Any]) -> str:
     rows = []
     for name, case in cases.items():
-        rates = case["records/s"]
+        rates, runs = case["records/s"], case["runs"]
         own, bound = rates[OWN_SOURCE], _bound(rates)
         figures = [rates.get(source) for source in (OWN_SOURCE, SPARKS_SOURCE, FLOOR, LIMIT)]
         ratios = [own / other if other else None for other in (rates[SPARKS_SOURCE], bound)]
-        rows.append((name, *map(_millions, [*figures, bound]), *map(_ratio, ratios)))
+        spread = _spread([run["records"] / run["triggerExecution"] for run in runs[OWN_SOURCE]])
+        cpu = [_median_cpu(runs[source]) for source in (OWN_SOURCE, SPARKS_SOURCE)]
+        rows.append((name, *map(_millions, [*figures, bound]), *map(_ratio, ratios), spread, *cpu))
     clients = "zkconsumer", "Spark's own", "floor", "limit", "bound"
-    header = "a query from its start, M records/s", *clients, "zkconsumer / Spark's own", "zkconsumer / bound"
-    return grid(header, rows)
+    ratio_titles = "zkconsumer / Spark's own", "zkconsumer / bound", "range of zkconsumer"
+    cpu_titles = "CPU s per M records", "of Spark's own"
+    return grid(("a query from its start, M records/s", *clients, *ratio_titles, *cpu_titles), rows)
+
+
+def _spread(rates: list[float]) -> str:
+    return f"{min(rates) / 1e6:.2f} to {max(rates) / 1e6:.2f}"
+
+
+def _median_cpu(runs: list[dict[str, float]]) -> str:
+    """Return the median CPU seconds per million records; empty if they were not measured."""
+    if not all("cpu seconds" in run for run in runs):
+        return ""
+    return f"{statistics.median(1e6 * run['cpu seconds'] / run['records'] for run in runs):.2f}"
 
 
 def _bound(rates: dict[str, float]) -> float | None:
@@ -154,10 +132,11 @@ def _ratio(ratio: float | None) -> str:
 
 def _batches_table(results: dict[str, Any]) -> str:
     times = {_batch_title(key): taken for key, taken in results["batches"].items()}
-    for key in ("p50", "p99"):
-        times[f"producer to sink at 10,000 records/s, {key}"] = {
-            source: percentiles[key] for source, percentiles in results["latency"].items()
-        }
+    for rate, found in results["latency"].items():
+        for key in ("p50", "p99"):
+            times[f"producer to sink at {int(rate):,} records/s, {key}"] = {
+                source: percentiles[key] for source, percentiles in found.items()
+            }
     rows = []
     for label, taken in times.items():
         time_ms, peer_ms = taken[OWN_SOURCE], taken[SPARKS_SOURCE]
@@ -191,14 +170,11 @@ def _plain_table(results: list[dict[str, Any]]) -> str:
 
 
 def _plain_row(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return the row of a client; CPU time and memory are unknown for the JVM, and in older results."""
-    rates = [run["records/s"] for run in row["runs"]]
-    cpu = memory = ""
-    if all("cpu seconds" in run for run in row["runs"]):
-        cpu = f"{statistics.median(1e6 * run['cpu seconds'] / run['records'] for run in row['runs']):.2f}"
-        memory = f"{statistics.median(run['peak bytes'] for run in row['runs']) / 1e6:.0f}"
-    spread = f"{min(rates) / 1e6:.2f} to {max(rates) / 1e6:.2f}"
-    return row["who"], row["topic"], _millions(row["records/s"]), spread, cpu, memory
+    """Return the row of a client; the CPU time and memory of the JVM are unknown."""
+    runs = row["runs"]
+    memory = f"{statistics.median(run.get('peak bytes', 0) for run in runs) / 1e6:.0f}".removeprefix("0")
+    spread = _spread([run["records/s"] for run in runs])
+    return row["who"], row["topic"], _millions(row["records/s"]), spread, _median_cpu(runs), memory
 
 
 def _decoder_table(results: list[dict[str, Any]]) -> str:
@@ -227,29 +203,3 @@ def _memory_table(results: dict[str, Any]) -> str:
         )
     )
     return grid(("one of 8 partitions never read", "all read", "seven read", "ratio"), rows)
-
-
-# ---- plot ----------------------------------------------------------------------------------------------
-
-
-def plot(results: dict[str, Any]) -> None:
-    """Write the medians as a bar chart."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    bars: list[tuple[str, float]] = [
-        (f"Spark, {r['conf']} conf, {r['codec']}: {r['who']}", r["triggerExecution"]) for r in results.get("spark", ())
-    ]
-    bars += [(f"plain, {r['topic']}: {r['who']}", r["records/s"]) for r in results.get("plain", ())]
-    if not bars:
-        return
-    figure, axes = plt.subplots(figsize=(10, 0.32 * len(bars) + 1), layout="constrained")
-    colors = ["#1f77b4" if "zkconsumer" in label else "#999999" for label, _ in bars]
-    axes.barh(range(len(bars)), [value / 1e6 for _, value in bars], color=colors)
-    axes.set_yticks(range(len(bars)), [label for label, _ in bars], fontsize=8)
-    axes.invert_yaxis()
-    axes.set_xlabel("million records per second, median")
-    figure.savefig(FOLDER / "results.png", dpi=110)
-    plt.close(figure)

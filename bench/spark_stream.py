@@ -8,9 +8,10 @@ such processes, because JIT optimizations for one source would slow down the oth
 A case has a ``kind`` and a ``topic``:
 
 - ``whole``: reads all ``records`` in one batch and writes them to ``noop``; with ``windowed``, counts them per minute.
-  ``columns`` selects columns, and ``peer`` contains options for Spark's own source. The floor does not read the topic;
-  its values have ``value_size`` bytes.
+  ``columns`` selects columns in the source, ``selects`` in the query, and ``peer`` contains options for Spark's own
+  source. The floor does not read the topic; its values have ``value_size`` bytes.
 - ``batches``: runs ``count`` batches of ``size`` records.
+- ``start``: reads the topic like ``whole``, and measures how long the query takes to plan its first batch and to end.
 - ``latency``: reads a topic for ``seconds`` while records are produced, and measures the time from a record's timestamp
   until its batch has been processed.
 """
@@ -25,6 +26,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
+from datetime import datetime
 from typing import Any
 
 from bench.plain import FETCH_BYTES
@@ -112,6 +114,8 @@ def _limited(reader: Any, case: Case) -> Any:
 
 def whole(stream: Any, case: Case) -> dict[str, float]:
     """Read the whole topic, and return the record count and the total batch times."""
+    if "selects" in case:
+        stream = stream.select(case["selects"])
     if case.get("windowed"):
         from pyspark.sql import functions as f
 
@@ -126,6 +130,22 @@ def whole(stream: Any, case: Case) -> dict[str, float]:
         raise RuntimeError(f"expected {case['records']} rows, got {rows}")
     times = {key: sum(b["durationMs"].get(key, 0) for b in batches) / 1000 for key in ("triggerExecution", "addBatch")}
     return {"records": rows, **times}
+
+
+def start(stream: Any, _case: Case) -> dict[str, float]:
+    """Return the seconds until the first batch was planned, and the seconds from the last batch to the end."""
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = stream.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        started = time.time()
+        query = writer.start()
+        query.awaitTermination()
+        ended = time.time()
+        progress = query.recentProgress
+    times = [(datetime.fromisoformat(one["timestamp"]).timestamp(), one) for one in progress]
+    first_at, first = times[0]
+    last_at, last = next((at, one) for at, one in reversed(times) if one["numInputRows"])
+    planned = first_at + first["durationMs"]["latestOffset"] / 1000
+    return {"planned": planned - started, "end": ended - last_at - last["durationMs"]["triggerExecution"] / 1000}
 
 
 def batches(stream: Any, case: Case) -> dict[str, float]:
@@ -167,7 +187,7 @@ def latency(stream: Any, case: Case) -> dict[str, float]:
     return {"records": total, **percentiles}
 
 
-KINDS = {"whole": whole, "batches": batches, "latency": latency}
+KINDS = {"whole": whole, "start": start, "batches": batches, "latency": latency}
 
 
 def main(source: str, conf: str, *servers: str) -> None:

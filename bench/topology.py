@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from bench.report import FOLDER, grid
+from bench.grid import grid
+from bench.report import FOLDER
 from tests.oracle.oracle import Oracle
 from zkconsumer.message import TopicPartition
 from zkconsumer.topology import (

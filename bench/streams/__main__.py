@@ -8,15 +8,13 @@ to ``streams.json`` and ``streams.rst`` in ``bench/results``.
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from typing import Any
 
-from bench.__main__ import machine
 from bench.child_processes import stopping_children
-from bench.report import FOLDER, to_json
+from bench.place import describe_place
 from bench.streams import count, latency, restore, stages, words
 from bench.streams.applications import APPLICATIONS, STARTED
+from bench.streams.results import load, save
 from zkconsumer.devcluster import DevCluster
 
 PARTS: dict[str, Any] = {"count": count, "stages": stages, "latency": latency, "restore": restore, "words": words}
@@ -26,24 +24,11 @@ RECORDS, KEYS, ROUNDS = 5_000_000, (100_000, 1_000_000), 3
 BROKER_CONFIG = {"group.initial.rebalance.delay.ms": 3_000}
 
 
-def load() -> dict[str, Any]:
-    """Return the stored results."""
-    path = FOLDER / "streams.json"
-    return dict(json.loads(path.read_text())) if path.exists() else {}
-
-
-def save(results: dict[str, Any]) -> None:
-    """Write the results as JSON and tables."""
-    (FOLDER / "streams.json").write_text(to_json(results) + "\n")
-    (FOLDER / "streams.rst").write_text(table(results))
-
-
 def store(results: dict[str, Any], part: str, figures: Any) -> None:
     """Replace the stored results of a part."""
     results[part] = figures
-    results.setdefault("measured", {})[part] = time.strftime("%F %R")
-    results.setdefault("machines", {})[part] = machine()
-    save(results)
+    results.setdefault("places", {})[part] = describe_place()
+    save(results, table(results))
 
 
 def table(results: dict[str, Any]) -> str:
@@ -51,9 +36,7 @@ def table(results: dict[str, Any]) -> str:
     text = []
     for part, module in PARTS.items():
         if part in results:
-            found = results["machines"][part]
-            place = f"{found['cpu']}, {found['cores']} cores shared with the broker"
-            text.append(f"{results['measured'][part]}, {place}:\n\n{module.table(results[part])}")
+            text.append(f"{results['places'][part]}:\n\n{module.table(results[part])}")
     return "\n".join(text)
 
 

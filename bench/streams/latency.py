@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.report import grid
+from bench.grid import grid
 from bench.streams import output, workload
 from bench.streams.applications import APPLICATIONS, Run, Running
 from bench.streams.cpu import CpuSampler

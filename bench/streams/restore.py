@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.report import grid
+from bench.grid import grid
 from bench.streams import output, prepared, workload
 from bench.streams.applications import PREPARED, STARTED, Run, Running
 from bench.streams.cpu import CpuSampler

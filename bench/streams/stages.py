@@ -10,7 +10,7 @@ import time
 import uuid
 from typing import Any
 
-from bench.report import grid
+from bench.grid import grid
 from bench.streams import output, workload
 from bench.streams.applications import Application, Run, Running
 from bench.streams.count import BATCHES, MAX_BATCH_RECORDS

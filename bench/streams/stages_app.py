@@ -20,11 +20,13 @@ from bench.streams.spark_session import create_session
 from bench.streams.workload import PARTITIONS
 from zkconsumer.spark import QuerySettings
 from zkconsumer.spark.streams import query as product
+from zkconsumer.spark.streams.checkpoint_directory import CheckpointDirectory
 from zkconsumer.spark.streams.dataframe import QueryPlan, load_records, load_ticks, start_query
 from zkconsumer.spark.streams.operator import TaskOperator
 from zkconsumer.spark.streams.output import OUTPUT_COLUMNS
 from zkconsumer.topology import ApplicationConfig
 
+#: The source only plans: the records are fetched in the tasks.
 SOURCE, SHUFFLE, EMPTY_OPERATOR, OPERATOR, SINK = (
     "source",
     "and shuffle",
@@ -53,7 +55,7 @@ class EmptyOperator(StatefulProcessor):  # type: ignore[misc]
         """Do nothing."""
 
 
-def start_stage(stage: str, session: Any, plan: QueryPlan, checkpoint: str) -> Any:
+def start_stage(stage: str, session: Any, plan: QueryPlan, checkpoint: CheckpointDirectory) -> Any:
     """Start the query up to ``stage``; see ``dataframe.start_query``."""
     if stage == SINK:
         return start_query(session, plan, checkpoint)
@@ -63,12 +65,11 @@ def start_stage(stage: str, session: Any, plan: QueryPlan, checkpoint: str) -> A
     if stage == SHUFFLE:
         rows = rows.repartition("task")
     if stage in (EMPTY_OPERATOR, OPERATOR):
-        operator = TaskOperator(plan.application) if stage == OPERATOR else EmptyOperator()
+        local = checkpoint.find_local_file()
+        operator = TaskOperator(plan.application, local) if stage == OPERATOR else EmptyOperator()
         rows = rows.groupBy("task").transformWithState(operator, OUTPUT_COLUMNS, "append", "none")
-    trigger = f"{plan.settings.trigger_ms} milliseconds"
-    return (
-        rows.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(processingTime=trigger).start()
-    )
+    writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint.path)
+    return writer.trigger(processingTime=f"{plan.settings.trigger_ms} milliseconds").start()
 
 
 def watch(query: Any) -> Iterator[dict[str, Any]]:
@@ -90,7 +91,7 @@ def main(stage: str, settings: dict[str, Any]) -> None:
         config = replace(config, statestore_cache_max_bytes=0)
     started: list[Any] = []
 
-    def start(session: Any, plan: QueryPlan, checkpoint: str) -> Any:
+    def start(session: Any, plan: QueryPlan, checkpoint: CheckpointDirectory) -> Any:
         started.append(start_stage(stage, session, plan, checkpoint))
         return started[0]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.report import grid
+from bench.grid import grid
 from bench.streams import workload
 from bench.streams.applications import WORD_COUNTS, Application
 from bench.streams.measured_run import Expected, measure_run
