@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 
 from zkconsumer.spark.streams.markers import Marker
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
@@ -16,15 +17,14 @@ THREADS = 8
 
 
 class WriterThreads:
-    """The threads of a worker process that write task output, each with its own ``TaskWriters``.
+    """Writes task output in up to ``THREADS`` threads, which end with each call.
 
-    With transactions, a thread always writes the same tasks. Without transactions, all tasks share a producer, and one
-    thread writes their output.
+    With transactions, a thread writes the tasks of one of the ``TaskWriters``, and a task always belongs to the same
+    one. Without transactions, all tasks share a producer, and the calling thread writes their output.
     """
 
     def __init__(self) -> None:
         self._writers = [TaskWriters() for _ in range(THREADS)]
-        self._threads = [ThreadPoolExecutor(1, f"zkconsumer-sink-{number}") for number in range(THREADS)]
 
     def write_all(
         self, encoded: str, outputs: Sequence[TaskOutput], marker: Marker, servers: str | None
@@ -41,20 +41,31 @@ class WriterThreads:
             Changes of the task metrics, by task id and metric name.
 
         Raises:
-            ZkConsumerError: see ``TaskWriter.write``. If several tasks fail, this is the error of the first one. All
-                other output has been written by then.
+            ZkConsumerError: see ``TaskWriter.write``. With transactions, this is the error of the first task that
+                failed, and all other output has been written by then.
         """
-        is_transactional = SinkSettings.decode(encoded).guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-        writing: dict[str, Future[Mapping[str, int]]] = {}
+        # Unpickling imports modules of the application, which several threads must not do at the same time.
+        if SinkSettings.decode(encoded).guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
+            write = self._writers[0].write
+            return {output.task: write(encoded, output, marker, servers) for output in outputs}
+        parts: dict[int, list[TaskOutput]] = {}
         for output in outputs:
-            number = zlib.crc32(output.task.encode()) % THREADS if is_transactional else 0
-            write = self._writers[number].write
-            writing[output.task] = self._threads[number].submit(write, encoded, output, marker, servers)
-        wait(writing.values())
-        return {task: future.result() for task, future in writing.items()}
+            parts.setdefault(zlib.crc32(output.task.encode()) % THREADS, []).append(output)
+
+        def write_part(number: int) -> Iterator[tuple[str, Future[Mapping[str, int]]]]:
+            for output in parts[number]:
+                written: Future[Mapping[str, int]] = Future()
+                try:
+                    written.set_result(self._writers[number].write(encoded, output, marker, servers))
+                except BaseException as error:
+                    written.set_exception(error)
+                yield output.task, written
+
+        with ThreadPoolExecutor(THREADS, "zkconsumer-sink") as threads:
+            found = dict(chain.from_iterable(threads.map(lambda number: list(write_part(number)), parts)))
+        return {output.task: found[output.task].result() for output in outputs}
 
     def close(self) -> None:
-        """Stop the threads, and close all writers."""
-        for thread, writers in zip(self._threads, self._writers, strict=True):
-            thread.submit(writers.close)
-            thread.shutdown()
+        """Close all writers."""
+        for writers in self._writers:
+            writers.close()
