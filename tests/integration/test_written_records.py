@@ -31,7 +31,7 @@ from zkconsumer.spark.streams.task_writer import TaskWriters
 from zkconsumer.topology.handlers import log_and_continue
 from zkconsumer.topology.loop.columns import SourceColumns
 from zkconsumer.topology.loop.records import Header, SinkRecord, SourceRecord
-from zkconsumer.topology.windowed_serdes import murmur2
+from zkconsumer.topology.murmur2 import murmur2
 
 #: Key, value, timestamp and headers of a record.
 SourceFields = tuple[bytes | None, bytes | None, int, tuple[Header, ...]]

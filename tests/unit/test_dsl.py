@@ -39,8 +39,9 @@ from zkconsumer.topology.dsl import (
 )
 from zkconsumer.topology.dsl.change_serde import create_change_serde
 from zkconsumer.topology.dsl.table_store import TableChange
+from zkconsumer.topology.murmur2 import murmur2
 from zkconsumer.topology.stores import Windowed
-from zkconsumer.topology.windowed_serdes import PartitionByInnerKey, murmur2
+from zkconsumer.topology.windowed_serdes import PartitionByInnerKey
 from zkconsumer.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows
 
 Event = tuple[str, Any, Any, int]

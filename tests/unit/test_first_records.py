@@ -10,7 +10,7 @@ import pytest
 
 from zkconsumer.spark.streams.first_records import FirstRecords, hash_keys
 from zkconsumer.spark.streams.output import RecordFields
-from zkconsumer.topology.windowed_serdes import murmur2
+from zkconsumer.topology.murmur2 import murmur2
 
 COUNTS = {"one": 1, "three": 3, "later": 0}
 

@@ -101,7 +101,7 @@ class FirstRecords:
 
 
 def hash_keys(keys: Sequence[bytes]) -> list[int]:
-    """Return the lower 31 bits of the murmur2 hash of each key; faster than ``windowed_serdes.murmur2``."""
+    """Return the lower 31 bits of the murmur2 hash of each key; faster than ``topology.murmur2``."""
     lengths: Any = np.fromiter(map(len, keys), np.int64, len(keys))
     hashes: Any = np.empty(len(keys), np.uint32)
     m = np.uint32(0x5BD1E995)

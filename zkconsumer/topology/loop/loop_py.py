@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Any, Generic, NoReturn, TypeVar
 
 from zkconsumer.topology.loop.headers import MAX_TIMESTAMP, Header, copy_headers, reject_timestamp
+from zkconsumer.topology.murmur2 import murmur2
 from zkconsumer.topology.serdes import Codec
 
 #: Callable that processes a record: a node, or the function that a node calls.
@@ -355,9 +356,9 @@ class SinkWriter:
         otherwise: Process,
         count_partitions: Callable[[str], int] | None = None,
     ) -> None:
-        # These modules import this one.
-        from zkconsumer.topology.stores.time_map import Windowed
-        from zkconsumer.topology.windowed_serdes import murmur2
+        from zkconsumer.topology.stores.time_map import (
+            Windowed,  # not above: the package of the stores uses this module
+        )
 
         self._columns, self._topic, self._otherwise = columns, topic, otherwise
         self._value_codec, self._count_partitions = value_codec, count_partitions
