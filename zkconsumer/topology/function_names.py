@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+#: Modules that were renamed, with the names that the fingerprints of existing checkpoints contain.
+_FIRST_NAMES = {"zkconsumer.topology.windowed_serdes": "zkconsumer.topology.dsl.windowed_serdes"}
+
 
 def function_name(function: Any) -> str:
     """Return the name of a function or class; for any other callable object, its ``str`` or its class name.
@@ -22,7 +25,12 @@ def function_name(function: Any) -> str:
 
 
 def qualified_name(function: Any) -> str:
-    """Return the name of a function or class, including its module; see ``function_name``."""
+    """Return the name of a function or class, including its module; see ``function_name``.
+
+    A module of zkconsumer keeps its first name, so that a fingerprint does not change when the module is renamed.
+    """
     inner = function.func if isinstance(function, partial) else function
     module = getattr(inner, "__module__", None)
-    return f"{module}.{function_name(inner)}" if isinstance(module, str) else function_name(inner)
+    if not isinstance(module, str):
+        return function_name(inner)
+    return f"{_FIRST_NAMES.get(module, module)}.{function_name(inner)}"
