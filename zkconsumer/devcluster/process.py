@@ -146,8 +146,10 @@ class ServerProcess:
         self._close_lifeline()
 
     def pause(self) -> None:
-        """Pause the server (SIGSTOP). Its connections stay open, but it does not respond."""
+        """Pause the server (SIGSTOP): its connections stay open, but it does not respond. Wait until it has stopped."""
         self._signal(signal.SIGSTOP)
+        if (pid := self.pid) is not None and hasattr(os, "waitid"):  # macOS has it since Python 3.13
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """Resume a paused server (SIGCONT)."""
