@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
 
 from zkconsumer.spark.streams.markers import Marker
 from zkconsumer.spark.streams.output import ProcessingGuarantee, SinkSettings, TaskOutput
@@ -25,6 +25,7 @@ class WriterThreads:
 
     def __init__(self) -> None:
         self._writers = [TaskWriters() for _ in range(THREADS)]
+        self._decode = functools.lru_cache(maxsize=16)(SinkSettings.decode)
 
     def write_all(
         self, encoded: str, outputs: Sequence[TaskOutput], marker: Marker, servers: str | None
@@ -45,25 +46,24 @@ class WriterThreads:
                 failed, and all other output has been written by then.
         """
         # Unpickling imports modules of the application, which several threads must not do at the same time.
-        if SinkSettings.decode(encoded).guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
+        if self._decode(encoded).guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
             write = self._writers[0].write
             return {output.task: write(encoded, output, marker, servers) for output in outputs}
         parts: dict[int, list[TaskOutput]] = {}
         for output in outputs:
             parts.setdefault(zlib.crc32(output.task.encode()) % THREADS, []).append(output)
+        written: dict[str, Future[Mapping[str, int]]] = {output.task: Future() for output in outputs}
 
-        def write_part(number: int) -> Iterator[tuple[str, Future[Mapping[str, int]]]]:
+        def write_part(number: int) -> None:
             for output in parts[number]:
-                written: Future[Mapping[str, int]] = Future()
                 try:
-                    written.set_result(self._writers[number].write(encoded, output, marker, servers))
+                    written[output.task].set_result(self._writers[number].write(encoded, output, marker, servers))
                 except BaseException as error:
-                    written.set_exception(error)
-                yield output.task, written
+                    written[output.task].set_exception(error)
 
         with ThreadPoolExecutor(THREADS, "zkconsumer-sink") as threads:
-            found = dict(chain.from_iterable(threads.map(lambda number: list(write_part(number)), parts)))
-        return {output.task: found[output.task].result() for output in outputs}
+            threads.map(write_part, parts)
+        return {task: future.result() for task, future in written.items()}
 
     def close(self) -> None:
         """Close all writers."""
