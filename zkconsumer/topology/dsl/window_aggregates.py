@@ -172,8 +172,9 @@ class TimeWindowAggregate(WindowedAggregate[TimeWindows]):
         return ClosedWindows(context, self._windows.advance_ms or size_ms, size_ms)
 
     def _update(self, record: Record) -> None:
+        assert self._closed is not None  # otherwise, ``process`` was replaced
         close_ms = self._observed.value - self._windows.grace_ms
-        if self._closed is not None and self._closed.start_search(close_ms):
+        if self._closed.start_search(close_ms):
             self._forward_closed_before(record, close_ms, self._windows.windows_for(record.timestamp)[-1].start)
         self._windowed.update(record, close_ms)
 

@@ -2050,8 +2050,8 @@ static PyObject *aggregator_combine(Aggregator *self, PyObject *key, PyObject *v
     return value;
 }
 
-/* Stores the aggregate of a key; returns -1 on error. */
-static int aggregator_put(Aggregator *self, PyObject *key, PyObject *new, int64_t timestamp) {
+/* Stores the aggregate of a key, or of a key and window; `start` is NULL without a window. Returns -1 on error. */
+static int aggregator_put(Aggregator *self, PyObject *key, PyObject *start, PyObject *new, int64_t timestamp) {
     PyObject *pair = new;
     Py_INCREF(new);
     if (new != Py_None) {
@@ -2059,7 +2059,7 @@ static int aggregator_put(Aggregator *self, PyObject *key, PyObject *new, int64_
         pair = create_tuple(self->pair, items, 2);
         if (pair == NULL) return -1;
     }
-    PyObject *result = PyObject_CallFunctionObjArgs(self->put, key, pair, NULL);
+    PyObject *result = PyObject_CallFunctionObjArgs(self->put, key, pair, start, NULL);
     Py_DECREF(pair);
     Py_XDECREF(result);
     return result == NULL ? -1 : 0;
@@ -2090,7 +2090,7 @@ static int aggregator_update(Aggregator *self, PyObject *key, PyObject *value, i
     }
     PyObject *new = old == NULL ? NULL : aggregator_combine(self, key, value, old);
     if (latest > timestamp) timestamp = latest;
-    int failed = new == NULL || aggregator_put(self, key, new, timestamp) < 0;
+    int failed = new == NULL || aggregator_put(self, key, NULL, new, timestamp) < 0;
     if (!failed && self->forward != NULL) {
         PyObject *const fields[] = {key, new, old};
         failed = aggregator_forward(self, fields, timestamp, headers) < 0;
@@ -2100,22 +2100,28 @@ static int aggregator_update(Aggregator *self, PyObject *key, PyObject *value, i
     return failed ? -1 : 0;
 }
 
-static PyObject *aggregator_call(PyObject *object, PyObject *args, PyObject *kwargs) {
-    Aggregator *self = (Aggregator *)object;
-    PyObject *argument = only_argument(args, kwargs, "record");
-    if (argument == NULL) return NULL;
+/* Checks the argument of a call; returns NULL on error. */
+static Record *aggregator_record(Aggregator *self, PyObject *argument) {
     if (Py_TYPE(argument) != module_of(self)->record_type) {
         PyErr_Format(PyExc_TypeError, "record must be a Record, got %R", (PyObject *)Py_TYPE(argument));
         return NULL;
     }
-    Record *record = (Record *)argument;
-    if (!record_is_whole(record)) return NULL;
-    if (record->key == Py_None || record->value == Py_None) {
-        PyObject *result = PyObject_CallFunctionObjArgs(self->drop, argument, NULL);
-        if (result == NULL) return NULL;
-        Py_DECREF(result);
-        return Py_NewRef(Py_None);
-    }
+    return record_is_whole((Record *)argument) ? (Record *)argument : NULL;
+}
+
+static PyObject *aggregator_drop(Aggregator *self, PyObject *record) {
+    PyObject *result = PyObject_CallFunctionObjArgs(self->drop, record, NULL);
+    if (result == NULL) return NULL;
+    Py_DECREF(result);
+    return Py_NewRef(Py_None);
+}
+
+static PyObject *aggregator_call(PyObject *object, PyObject *args, PyObject *kwargs) {
+    Aggregator *self = (Aggregator *)object;
+    PyObject *argument = only_argument(args, kwargs, "record");
+    Record *record = argument == NULL ? NULL : aggregator_record(self, argument);
+    if (record == NULL) return NULL;
+    if (record->key == Py_None || record->value == Py_None) return aggregator_drop(self, argument);
     /* The functions called below can change the record. */
     PyObject *key = record->key, *value = record->value, *headers = record->headers;
     Py_INCREF(key);
@@ -2243,21 +2249,6 @@ static PyObject *windows_find(WindowAggregator *self, PyObject *key, PyObject *s
     return old;
 }
 
-/* Stores the aggregate of a window; returns -1 on error. */
-static int windows_put(WindowAggregator *self, PyObject *key, PyObject *new, PyObject *start, int64_t timestamp) {
-    PyObject *pair = new;
-    Py_INCREF(new);
-    if (new != Py_None) {
-        PyObject *const items[] = {new, PyLong_FromLongLong(timestamp)};
-        pair = create_tuple(self->base.pair, items, 2);
-        if (pair == NULL) return -1;
-    }
-    PyObject *result = PyObject_CallFunctionObjArgs(self->base.put, key, pair, start, NULL);
-    Py_DECREF(pair);
-    Py_XDECREF(result);
-    return result == NULL ? -1 : 0;
-}
-
 /* A record, with owned references, because the functions that are called can change the record. */
 typedef struct {
     PyObject *key, *value, *headers;
@@ -2269,7 +2260,7 @@ static int windows_add(WindowAggregator *self, const Input *input, PyObject *sta
     int64_t timestamp = input->timestamp;
     PyObject *old = windows_find(self, input->key, start, &timestamp);
     PyObject *new = old == NULL ? NULL : aggregator_combine(&self->base, input->key, input->value, old);
-    int failed = new == NULL || windows_put(self, input->key, new, start, timestamp) < 0;
+    int failed = new == NULL || aggregator_put(&self->base, input->key, start, new, timestamp) < 0;
     if (!failed && self->base.forward != NULL) {
         Py_INCREF(input->key);
         Py_INCREF(start);
@@ -2303,15 +2294,6 @@ static int windows_update(WindowAggregator *self, const Input *input, int64_t cl
         if (failed) return -1;
     }
     return 0;
-}
-
-/* Checks the argument of a call; returns NULL on error. */
-static Record *windows_record(WindowAggregator *self, PyObject *argument) {
-    if (Py_TYPE(argument) != module_of(self)->record_type) {
-        PyErr_Format(PyExc_TypeError, "record must be a Record, got %R", (PyObject *)Py_TYPE(argument));
-        return NULL;
-    }
-    return record_is_whole((Record *)argument) ? (Record *)argument : NULL;
 }
 
 /* Advances the observed stream time, and sets the time at which windows are closed; returns -1 on error. */
@@ -2352,7 +2334,7 @@ static PyObject *windows_update_method(PyObject *object, PyObject *args) {
     PyObject *argument;
     long long close;
     if (!PyArg_ParseTuple(args, "OL:update", &argument, &close)) return NULL;
-    Record *record = windows_record(self, argument);
+    Record *record = aggregator_record(&self->base, argument);
     int64_t close_ms = close;
     return record == NULL ? NULL : windows_run(self, record, &close_ms);
 }
@@ -2360,13 +2342,9 @@ static PyObject *windows_update_method(PyObject *object, PyObject *args) {
 static PyObject *windows_call(PyObject *object, PyObject *args, PyObject *kwargs) {
     WindowAggregator *self = (WindowAggregator *)object;
     PyObject *argument = only_argument(args, kwargs, "record");
-    Record *record = argument == NULL ? NULL : windows_record(self, argument);
+    Record *record = argument == NULL ? NULL : aggregator_record(&self->base, argument);
     if (record == NULL) return NULL;
-    if (record->key != Py_None) return windows_run(self, record, NULL);
-    PyObject *result = PyObject_CallFunctionObjArgs(self->base.drop, argument, NULL);
-    if (result == NULL) return NULL;
-    Py_DECREF(result);
-    return Py_NewRef(Py_None);
+    return record->key == Py_None ? aggregator_drop(&self->base, argument) : windows_run(self, record, NULL);
 }
 
 static int windows_traverse(PyObject *object, visitproc visit, void *arg) {

@@ -345,7 +345,7 @@ class SinkWriter:
             selects all partitions.
     """
 
-    __slots__ = ("_columns", "_count_partitions", "_encode_key", "_otherwise", "_topic", "_value_codec")
+    __slots__ = ("_columns", "_count_partitions", "_key_codec", "_otherwise", "_topic", "_value_codec", "_windowed")
 
     def __init__(
         self,
@@ -357,33 +357,12 @@ class SinkWriter:
         count_partitions: Callable[[str], int] | None = None,
     ) -> None:
         from zkconsumer.topology.stores.time_map import (
-            Windowed,  # not above: the package of the stores uses this module
-        )
+            Windowed,
+        )  # not above: the package of the stores uses this module
 
         self._columns, self._topic, self._otherwise = columns, topic, otherwise
-        self._value_codec, self._count_partitions = value_codec, count_partitions
-
-        def encode_key(key: Any) -> tuple[bytes | None, int | None]:
-            if not key_codec & _WINDOWED:
-                return _encode(key_codec, key), None
-            if type(key) is not Windowed or len(key) != len(Windowed._fields) or key.key is None:
-                raise TypeError
-            if type(key.start) is not int or type(key.end) is not int:
-                raise TypeError
-            inner = _encode(key_codec & ~_WINDOWED, key.key) or b""
-            times = (key.end, key.start) if key_codec & Codec.SESSION_WINDOWED else (key.start,)
-            encoded, partition = inner + struct.pack(f">{len(times)}q", *times), None
-            if count_partitions is not None:
-                try:
-                    count = count_partitions(topic)
-                except Exception:
-                    raise TypeError from None
-                if type(count) is not int or not 0 < count <= _MAX_INT32:
-                    raise TypeError
-                partition = (murmur2(inner) & _MAX_INT32) % count
-            return encoded, partition
-
-        self._encode_key = encode_key
+        self._key_codec, self._value_codec, self._count_partitions = key_codec, value_codec, count_partitions
+        self._windowed = Windowed
 
     def __call__(self, record: Record) -> None:
         if type(record) is Record:
@@ -399,6 +378,29 @@ class SinkWriter:
                 self._columns.append(self._topic, partition, record.timestamp, encoded, value, ())
                 return
         self._otherwise(record)
+
+    def _encode_key(self, key: Any) -> tuple[bytes | None, int | None]:
+        """Return the encoded key and its partition; raise an error like ``_encode``."""
+        if not self._key_codec & _WINDOWED:
+            return _encode(self._key_codec, key), None
+        if type(key) is not self._windowed or len(key) != len(self._windowed._fields) or key.key is None:
+            raise TypeError
+        if type(key.start) is not int or type(key.end) is not int:
+            raise TypeError
+        inner = _encode(self._key_codec & ~_WINDOWED, key.key) or b""
+        times = (key.end, key.start) if self._key_codec & Codec.SESSION_WINDOWED else (key.start,)
+        return inner + struct.pack(f">{len(times)}q", *times), self._select_partition(inner)
+
+    def _select_partition(self, inner: bytes) -> int | None:
+        if self._count_partitions is None:
+            return None
+        try:
+            count = self._count_partitions(self._topic)
+        except Exception:
+            raise TypeError from None
+        if type(count) is not int or not 0 < count <= _MAX_INT32:
+            raise TypeError
+        return (murmur2(inner) & _MAX_INT32) % count
 
 
 class Serialize(Generic[B]):
