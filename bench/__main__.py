@@ -195,7 +195,7 @@ def batches(cluster: DevCluster) -> dict[str, Any]:
         }
     for rate in latency.RATES:
         topic = cluster.create_topic(f"bench-sink-latency-{rate}", PARTITIONS)
-        load = latency.TimedLoad(cluster.new_admin(), topic, rate)
+        load = latency.start_load(cluster, topic, rate)
         case = {"kind": "latency", "topic": topic, "seconds": LATENCY_SECONDS}
         try:
             runs = alternate(sessions, case, LATENCY_RUNS, is_loaded=True)
@@ -341,22 +341,9 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=60.0, help="seconds of load in the memory part (default: %(default)s)"
     )
-    parser.add_argument(
-        "--topics",
-        nargs="+",
-        choices=list(PLAIN_TOPICS),
-        default=list(PLAIN_TOPICS),
-        metavar="NAME",
-        help="topics of the part plain (default: all)",
-    )
-    parser.add_argument(
-        "--cases",
-        nargs="+",
-        choices=list(CASES),
-        default=list(CASES),
-        metavar="NAME",
-        help="queries of the part cases (default: all)",
-    )
+    for name, what, names in (("topics", "part plain", list(PLAIN_TOPICS)), ("cases", "part cases", list(CASES))):
+        text = f"{name} of the {what} (default: all)"
+        parser.add_argument(f"--{name}", nargs="+", choices=names, default=names, metavar="NAME", help=text)
     options = parser.parse_args()
     if unknown := sorted(set(options.parts) - set(PARTS)):
         parser.error(f"unknown part {unknown[0]!r}; valid parts: {', '.join(PARTS)}")

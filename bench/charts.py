@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from bench import report
 from bench.__main__ import CASES, PLAIN_TOPICS
 from bench.plain import LIMIT
-from bench.report import FLOOR, FOLDER, OWN_SOURCE, SPARKS_SOURCE
+from bench.report import FOLDER, OWN_SOURCE, SPARKS_SOURCE
 from bench.streams import results as streams
 from bench.topics import VALUE_SIZE
 
@@ -86,10 +86,7 @@ def draw_spark(cases: dict[str, Any]) -> None:
         "zkconsumer": [rate[OWN_SOURCE] * sizes[name] for name, rate in rates.items()],
         "Spark's own source": [rate[SPARKS_SOURCE] * sizes[name] for name, rate in rates.items()],
     }
-    bounds = [
-        None if "codec" in CASES[name] else sizes[name] / (1 / rate[FLOOR] + 1 / rate[LIMIT])
-        for name, rate in rates.items()
-    ]
+    bounds = [None if "codec" in CASES[name] else sizes[name] * report.find_bound(rate) for name, rate in rates.items()]
     title = "Spark: whole topics into noop, from the start of the query"
     draw("spark", title, _GIGABYTES, list(rates), bars, {"bound": bounds})
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from statistics import median
 import numpy as np
 
 from bench.grid import grid
+from bench.paced_load import PacedLoad
 from bench.topics import PARTITIONS, VALUE_SIZE
 from zkconsumer.devcluster import Admin, DevCluster
 from zkconsumer.devcluster.load import numbered_batch
@@ -36,44 +36,19 @@ INTERVAL_S = 0.008
 FETCH_WAIT_MS, FETCH_MIN_BYTES = 100, 1
 
 
-class TimedLoad:
-    """A thread that sends ``rate`` records per second, evenly to all partitions, until it is stopped.
+def start_load(cluster: DevCluster, topic: str, rate: int) -> PacedLoad:
+    """Start a load of ``rate`` records per second, evenly to all partitions.
 
     The value of each record is the time just before it was sent, in microseconds since the epoch, in decimal digits.
-
-    Args:
-        admin: admin client, used only by the thread, which closes it when it stops.
-        topic: topic with ``PARTITIONS`` partitions.
-        rate: records per second.
     """
+    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    count = max(1, round(rate * INTERVAL_S / PARTITIONS))
 
-    def __init__(self, admin: Admin, topic: str, rate: int) -> None:
-        self._admin = admin
-        self._partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        self._count = max(1, round(rate * INTERVAL_S / PARTITIONS))
-        self._stopped = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="bench-load", daemon=True)
-        self._thread.start()
+    def produce(admin: Admin) -> None:
+        records = numbered_batch(time.time_ns() // 1000, count, step=0, size=VALUE_SIZE)
+        admin.produce_all(dict.fromkeys(partitions, records))
 
-    def stop(self) -> None:
-        """Stop the thread, and raise its error if it failed."""
-        self._stopped.set()
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        try:
-            due = time.monotonic()
-            while not self._stopped.wait(max(0.0, due - time.monotonic())):
-                due += INTERVAL_S
-                records = numbered_batch(time.time_ns() // 1000, self._count, step=0, size=VALUE_SIZE)
-                self._admin.produce_all(dict.fromkeys(self._partitions, records))
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._admin.close()
+    return PacedLoad(cluster.new_admin(), INTERVAL_S, produce)
 
 
 def zkconsumer(zookeeper: str, _brokers: str, topic: str) -> Iterator[bytes]:
@@ -150,7 +125,7 @@ def measure(cluster: DevCluster, rounds: int) -> dict[str, dict[str, list[dict[s
 def _measure_rate(cluster: DevCluster, rate: int, rounds: int) -> dict[str, list[dict[str, float]]]:
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in CLIENTS}
     topic = cluster.create_topic(f"bench-latency-{rate}", PARTITIONS)
-    load = TimedLoad(cluster.new_admin(), topic, rate)
+    load = start_load(cluster, topic, rate)
     try:
         for number in range(rounds):
             for name in list(CLIENTS)[:: -1 if number % 2 else 1]:

@@ -94,7 +94,7 @@ def _cases_table(cases: dict[str, Any]) -> str:
     rows = []
     for name, case in cases.items():
         rates, runs = case["records/s"], case["runs"]
-        own, bound = rates[OWN_SOURCE], _bound(rates)
+        own, bound = rates[OWN_SOURCE], find_bound(rates)
         figures = [rates.get(source) for source in (OWN_SOURCE, SPARKS_SOURCE, FLOOR, LIMIT)]
         ratios = [own / other if other else None for other in (rates[SPARKS_SOURCE], bound)]
         spread = _spread([run["records"] / run["triggerExecution"] for run in runs[OWN_SOURCE]])
@@ -117,9 +117,9 @@ def _median_cpu(runs: list[dict[str, float]]) -> str:
     return f"{statistics.median(1e6 * run['cpu seconds'] / run['records'] for run in runs):.2f}"
 
 
-def _bound(rates: dict[str, float]) -> float | None:
+def find_bound(rates: dict[str, float]) -> float:
     """Return the rate of a source that receives at the limit and passes to Spark at the floor, on shared cores."""
-    return 1 / (1 / rates[FLOOR] + 1 / rates[LIMIT]) if FLOOR in rates else None
+    return 1 / (1 / rates[FLOOR] + 1 / rates[LIMIT])
 
 
 def _millions(rate: float | None) -> str:

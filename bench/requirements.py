@@ -92,7 +92,7 @@ def spark_figures(cases: dict[str, Any]) -> Iterator[Figure]:
             continue
         rates, runs = cases[name]["records/s"], cases[name]["runs"]
         own = _millions(run["records"] / run["triggerExecution"] for run in runs[OWN_SOURCE])
-        bound = 1 / (1 / rates[FLOOR] + 1 / rates[LIMIT])
+        bound = report.find_bound(rates)
         texts = f"floor {rates[FLOOR] / 1e6:.2f}, limit {rates[LIMIT] / 1e6:.2f}, bound {bound / 1e6:.2f} M/s"
         yield Figure(f"Spark, {name}", 0.85, True, rates[OWN_SOURCE] / bound, own, texts)
         peer = f"Spark's own: {rates[SPARKS_SOURCE] / 1e6:.2f} M/s"

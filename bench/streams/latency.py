@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bench.grid import grid
+from bench.paced_load import PacedLoad
 from bench.streams import output, workload
 from bench.streams.applications import APPLICATIONS, Run, Running
 from bench.streams.cpu import CpuSampler
@@ -35,43 +35,24 @@ _STEP = 200
 _TIMEOUT_S = 120.0
 
 
-class Load:
-    """A thread that sends ``RATE`` records per second until it is stopped.
+def start_load(cluster: DevCluster, topic: str, times: list[float]) -> PacedLoad:
+    """Start a load of ``RATE`` records per second.
 
     Args:
-        admin: admin client, used only by the thread, which closes it when it stops.
         topic: input topic.
-
-    Attributes:
-        times: time just before each block of ``_STEP`` records was sent, in seconds since the epoch.
+        times: receives the time just before each block of ``_STEP`` records is sent, in seconds since the epoch.
     """
 
-    def __init__(self, admin: Admin, topic: str) -> None:
-        self.times: list[float] = []
-        self._admin, self._topic = admin, topic
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bench-load", daemon=True)
-        self._thread.start()
+    def produce(admin: Admin) -> None:
+        numbers: Any = (np.arange(_STEP) + len(times) * _STEP) % KEYS
+        records = {
+            TopicPartition(topic, number): workload.encode_batch(numbers[numbers % workload.PARTITIONS == number])
+            for number in range(workload.PARTITIONS)
+        }
+        times.append(time.time())
+        admin.produce_all(records)
 
-    def stop(self) -> None:
-        """Stop the thread."""
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        due = time.monotonic()
-        while not self._stopped.wait(max(0.0, due - time.monotonic())):
-            due += _STEP / RATE
-            numbers: Any = (np.arange(_STEP) + len(self.times) * _STEP) % KEYS
-            records = {
-                TopicPartition(self._topic, number): workload.encode_batch(
-                    numbers[numbers % workload.PARTITIONS == number]
-                )
-                for number in range(workload.PARTITIONS)
-            }
-            self.times.append(time.time())
-            self._admin.produce_all(records)
-        self._admin.close()
+    return PacedLoad(cluster.new_admin(), _STEP / RATE, produce)
 
 
 def measure(cluster: DevCluster, rounds: int) -> list[dict[str, Any]]:
@@ -109,7 +90,8 @@ def _run(cluster: DevCluster, name: str) -> dict[str, float]:
             commit_ms=INTERVALS_MS[name],
         )
         with Running(APPLICATIONS[name], run) as running, CpuSampler(running.pids) as cpu:
-            load = Load(cluster.new_admin(), source)
+            times: list[float] = []
+            load = start_load(cluster, source, times)
             try:
                 _wait_for_output(cluster, running, sink)
                 time.sleep(LOAD_S)
@@ -120,10 +102,10 @@ def _run(cluster: DevCluster, name: str) -> dict[str, float]:
             written = output.read_output(cluster, sink)
     cluster.admin.delete_topic(source)
     cluster.admin.delete_topic(sink)
-    keys, counts, times = written.records
-    sent = np.repeat(load.times, _STEP)[keys + (counts - 1) * KEYS]
+    keys, counts, appended = written.records
+    sent = np.repeat(times, _STEP)[keys + (counts - 1) * KEYS]
     is_measured = (sent >= end - MEASURED_S) & (sent < end - MEASURED_S / 10)
-    latencies = times[is_measured] - sent[is_measured] * 1000
+    latencies = appended[is_measured] - sent[is_measured] * 1000
     used = sum(cpu.between(end - MEASURED_S, end).values())
     return {
         **{f"p{share}": float(np.percentile(latencies, share)) for share in (50, 99)},
