@@ -18,6 +18,10 @@ import pyarrow as pa
 #: Minimum size of a pooled buffer in bytes; larger sizes are multiples of it. Smaller buffers are allocated by Arrow.
 _LARGE = 1 << 16
 
+#: Minimum size of a buffer that Arrow allocates. Arrow releases the GIL for each allocation, and other threads can take
+#: it; a chunk with a few records needs more than ten small buffers. They are allocated by Python, which keeps the GIL.
+_MEDIUM = 4096
+
 #: Maximum total size of the free buffers, in bytes.
 _MAX_FREE = 16 << 20
 
@@ -43,6 +47,8 @@ class BufferPool:
 
         A large buffer returns to the pool as soon as it is no longer referenced.
         """
+        if size < _MEDIUM:
+            return pa.py_buffer(bytearray(size))
         if size < _LARGE:
             return pa.allocate_buffer(size)
         region = self._acquire(size)

@@ -3,7 +3,8 @@
  * This module has the same functions, results and error positions as decode_py.py, which documents
  * them. It allocates no memory per record: the caller passes writable buffers for the number of
  * records that scan() returned. Each read and each write is checked against the end of its buffer.
- * decode() and measure() call no Python API while they read records, and release the GIL.
+ * decode() and measure() call no Python API while they read records, and release the GIL unless the
+ * input is small.
  *
  * An entry is one record batch of format 2, or one message of format 0 or 1. Layouts (big-endian):
  *   format 0, 1  offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | [timestamp i64] |
@@ -130,6 +131,20 @@ static uint32_t crc32c_of(const uint8_t *p, size_t n) {
 
 static uint32_t crc32_of(const uint8_t *p, size_t n) { return ~crc_by_table(0, 0xFFFFFFFFu, p, n); }
 
+/* ---- the GIL ---------------------------------------------------------------------------------- */
+
+/* Reading fewer bytes takes less time than passing the GIL to another thread and back. */
+enum { MIN_BYTES_WITHOUT_GIL = 16384 };
+
+/* Releases the GIL if at least MIN_BYTES_WITHOUT_GIL bytes are to be read. Returns the argument for acquire_gil. */
+static PyThreadState *release_gil(size_t bytes) {
+    return bytes < MIN_BYTES_WITHOUT_GIL ? NULL : PyEval_SaveThread();
+}
+
+static void acquire_gil(PyThreadState *released) {
+    if (released != NULL) PyEval_RestoreThread(released);
+}
+
 /* ---- entries ---------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -251,7 +266,7 @@ static PyObject *scan(PyObject *Py_UNUSED(module), PyObject *args) {
     Entry first = {0}, e = {0};
     int64_t rows = 0, next_offset = 0;
     int found = 0;
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *released = release_gil(end - at);
     while (at < end) {
         e = read_entry(base + at, end - at, flags & CHECK_CRC);
         if (e.reason != NULL || !e.complete) break;
@@ -277,7 +292,7 @@ static PyObject *scan(PyObject *Py_UNUSED(module), PyObject *args) {
             at += e.size;
         }
     }
-    Py_END_ALLOW_THREADS
+    acquire_gil(released);
     PyBuffer_Release(&data);
     if (!found) {
         if (e.reason != NULL) return corrupt(e.reason, (Py_ssize_t)at);
@@ -612,7 +627,7 @@ static PyObject *decode(PyObject *Py_UNUSED(module), PyObject *args) {
     if (has_headers && c.headers_room && s->headers == 0) c.header_key.offsets[0] = c.header_value.offsets[0] = 0;
 
     const uint8_t *base = data.buf;
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *released = release_gil((size_t)(end - start));
     if (magic == 2 && count < 0) {
         failed = decode_batches(base, (size_t)start, (size_t)end, &c, NULL);
     } else if (magic == 2) {
@@ -626,7 +641,7 @@ static PyObject *decode(PyObject *Py_UNUSED(module), PyObject *args) {
         failed = decode_messages(base, (size_t)start, (size_t)end, base_offset, max_timestamp,
                                  (attributes & LOG_APPEND) != 0, &c);
     }
-    Py_END_ALLOW_THREADS
+    acquire_gil(released);
     memcpy(state.buf, &c.at, sizeof(State));
     result = PyLong_FromSsize_t(failed);
 
@@ -658,10 +673,10 @@ static PyObject *measure(PyObject *Py_UNUSED(module), PyObject *args) {
     }
     State m = {0};
     const uint8_t *base = data.buf;
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *released = release_gil((size_t)(end - start));
     if (count < 0) decode_batches(base, (size_t)start, (size_t)end, NULL, &m);
     else decode_records(base + start, base + end, count, 0, 0, 0, 0, NULL, &m);
-    Py_END_ALLOW_THREADS
+    acquire_gil(released);
     PyBuffer_Release(&data);
     return Py_BuildValue("(LLL)", (long long)m.headers, (long long)m.header_key_bytes,
                          (long long)m.header_value_bytes);
@@ -683,7 +698,7 @@ static PyObject *split(PyObject *Py_UNUSED(module), PyObject *args) {
     }
     const uint8_t *base = data.buf, *p = base + start, *stop = base + end;
     long long rows = 0;
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *released = release_gil((size_t)(end - start));
     while (rows < count && rows < max_rows) {
         int64_t length;
         const uint8_t *record = varint(p, stop, 5, &length);
@@ -693,7 +708,7 @@ static PyObject *split(PyObject *Py_UNUSED(module), PyObject *args) {
         p = record;
         rows++;
     }
-    Py_END_ALLOW_THREADS
+    acquire_gil(released);
     Py_ssize_t split_at = p - base;
     PyBuffer_Release(&data);
     if (!rows || rows == count) return Py_BuildValue("(Ln)", count, end);
@@ -708,9 +723,9 @@ static PyObject *crc32c(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_buffer data;
     if (!PyArg_ParseTuple(args, "y*", &data)) return NULL;
     uint32_t crc;
-    Py_BEGIN_ALLOW_THREADS
+    PyThreadState *released = release_gil((size_t)data.len);
     crc = crc32c_of(data.buf, (size_t)data.len);
-    Py_END_ALLOW_THREADS
+    acquire_gil(released);
     PyBuffer_Release(&data);
     return PyLong_FromUnsignedLong(crc);
 }
