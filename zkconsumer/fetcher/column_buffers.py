@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from zkconsumer.broker.buffers import allocate
 from zkconsumer.fetcher.column_writer import STATE, Counts
 
@@ -24,16 +26,7 @@ class ColumnBuffers:
         self.columns = (*fixed, *key, *value)
         self.headers: tuple[Any, ...] | None = None
         if headers is not None:
-            count, key_bytes, value_bytes = headers
-            ends, header_bits = 4 * (count + 1), (count + 7) // 8
-            self.headers = (
-                *(new(4 * (rows + 1)), new(bits)),
-                *(new(ends), new(header_bits), new(key_bytes)),
-                *(new(ends), new(header_bits), new(value_bytes)),
-            )
-            if not count:  # without headers, the decoder never writes the first offset
-                for at in (2, 5):
-                    memoryview(self.headers[at]).cast("B")[:] = bytes(4)
+            self.headers = (new(4 * (rows + 1)), new(bits), *_allocate_headers(*headers))
         self.state = bytearray(STATE.size)
 
     def offset_at(self, row: int) -> int:
@@ -43,3 +36,15 @@ class ColumnBuffers:
     def counts(self) -> Counts:
         """Return the decoder's counters."""
         return Counts._make(STATE.unpack(self.state))
+
+
+#: Offsets, validity bits and data of a column without values. The decoder does not write to it.
+_EMPTY = tuple(pa.py_buffer(bytearray(size)) for size in (4, 0, 0))
+
+
+def _allocate_headers(count: int, key_bytes: int, value_bytes: int) -> tuple[Any, ...]:
+    """Return the buffers for header keys, and those for header values."""
+    if not count:
+        return *_EMPTY, *_EMPTY
+    ends, bits = 4 * (count + 1), (count + 7) // 8
+    return tuple(allocate(size) for size in (ends, bits, key_bytes, ends, bits, value_bytes))
