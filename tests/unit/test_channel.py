@@ -219,16 +219,20 @@ def test_request_timeout_names_the_timeout(peer: Callable[..., Peer], channel: C
     assert time.monotonic() - started < 3
 
 
-def test_deadline_covers_whole_response(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
-    """Each byte arrives in time, but all of them together do not."""
+@pytest.mark.parametrize("piece", [1, 1000])
+def test_deadline_covers_whole_response(
+    piece: int, peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    """Each piece arrives in time, but all of them together do not."""
     slow: list[Peer] = []
     gave_up = threading.Event()
 
     def trickle(correlation: int) -> bytes | None:
         connection = slow[0].connection
         assert connection is not None
-        for byte in framed(correlation, fetched(bytes(1000))):
-            connection.sendall(bytes([byte]))
+        response = framed(correlation, fetched(bytes(1000 * piece)))
+        for start in range(0, len(response), piece):
+            connection.sendall(response[start : start + piece])
             if gave_up.wait(0.05):
                 break
         return None
@@ -242,6 +246,21 @@ def test_deadline_covers_whole_response(peer: Callable[..., Peer], channel: Call
             fetch(one)
     finally:
         gave_up.set()
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("sent", [100, 200_000])
+def test_deadline_covers_records_that_stop(
+    sent: int, peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    """The peer sends the first ``sent`` bytes of a large response, and no more."""
+    one = channel(peer(broker(lambda correlation: framed(correlation, fetched(bytes(1 << 20)))[:sent])).endpoint, 0.5)
+    one.connect()
+    started = time.monotonic()
+
+    with pytest.raises(BrokerUnavailableError, match=r"no complete response within 0\.5 s"):
+        fetch(one)
+
     assert time.monotonic() - started < 5
 
 
@@ -371,8 +390,11 @@ def test_large_response_is_read_completely(peer: Callable[..., Peer], channel: C
 # ---- closing -------------------------------------------------------------------------------------------
 
 
-def test_close_ends_request_in_another_thread(peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]) -> None:
-    server = peer(broker(lambda _: b""))
+@pytest.mark.parametrize("sent", [0, 100, 200_000])
+def test_close_ends_request_in_another_thread(
+    sent: int, peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    server = peer(broker(lambda correlation: framed(correlation, fetched(bytes(1 << 20)))[:sent]))
     one = channel(server.endpoint, timeout=30)
     waiting = in_thread(lambda: fetch(one))
     wait_for(lambda: (FETCH, 11) in server.requests)
