@@ -356,9 +356,8 @@ class SinkWriter:
         otherwise: Process,
         count_partitions: Callable[[str], int] | None = None,
     ) -> None:
-        from zkconsumer.topology.stores.time_map import (
-            Windowed,
-        )  # not above: the package of the stores uses this module
+        # Not imported above, because the package of the stores imports this module.
+        from zkconsumer.topology.stores.time_map import Windowed
 
         self._columns, self._topic, self._otherwise = columns, topic, otherwise
         self._key_codec, self._value_codec, self._count_partitions = key_codec, value_codec, count_partitions
