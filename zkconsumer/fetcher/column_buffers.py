@@ -9,6 +9,9 @@ import pyarrow as pa
 from zkconsumer.broker.buffers import allocate
 from zkconsumer.fetcher.column_writer import STATE, Counts
 
+#: Buffers of a column without values: an offset, no validity bits and no data. The decoder does not write to them.
+_EMPTY = tuple(pa.py_buffer(bytearray(size)) for size in (4, 0, 0))
+
 
 class ColumnBuffers:
     """Column buffers; ``column_writer`` describes their layout.
@@ -20,13 +23,13 @@ class ColumnBuffers:
     """
 
     def __init__(self, rows: int, size: int, headers: tuple[int, int, int] | None) -> None:
-        new, bits = allocate, (rows + 7) // 8
-        fixed = new(8 * rows), new(8 * rows), new(4 * rows)
-        key, value = ((new(4 * (rows + 1)), new(bits), new(size)) for _ in range(2))
-        self.columns = (*fixed, *key, *value)
+        numbers = allocate(8 * rows), allocate(8 * rows), allocate(4 * rows)
+        self.columns = (*numbers, *_allocate_values(rows, size), *_allocate_values(rows, size))
         self.headers: tuple[Any, ...] | None = None
         if headers is not None:
-            self.headers = (new(4 * (rows + 1)), new(bits), *_allocate_headers(*headers))
+            count, key_bytes, value_bytes = headers
+            names, contents = _allocate_values(count, key_bytes), _allocate_values(count, value_bytes)
+            self.headers = (*_allocate_rows(rows), *names, *contents)
         self.state = bytearray(STATE.size)
 
     def offset_at(self, row: int) -> int:
@@ -38,13 +41,11 @@ class ColumnBuffers:
         return Counts._make(STATE.unpack(self.state))
 
 
-#: Offsets, validity bits and data of a column without values. The decoder does not write to it.
-_EMPTY = tuple(pa.py_buffer(bytearray(size)) for size in (4, 0, 0))
+def _allocate_rows(rows: int) -> tuple[Any, Any]:
+    """Return the offsets and the validity bits of a column."""
+    return allocate(4 * (rows + 1)), allocate((rows + 7) // 8)
 
 
-def _allocate_headers(count: int, key_bytes: int, value_bytes: int) -> tuple[Any, ...]:
-    """Return the buffers for header keys, and those for header values."""
-    if not count:
-        return *_EMPTY, *_EMPTY
-    ends, bits = 4 * (count + 1), (count + 7) // 8
-    return tuple(allocate(size) for size in (ends, bits, key_bytes, ends, bits, value_bytes))
+def _allocate_values(rows: int, size: int) -> tuple[Any, ...]:
+    """Return the buffers of a column of binary values; those of an empty column are shared."""
+    return (*_allocate_rows(rows), allocate(size)) if rows else _EMPTY
