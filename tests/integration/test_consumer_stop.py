@@ -186,7 +186,15 @@ HANDLERS = {
 }
 
 CHILD = """
-    import os, signal, sys, threading, time
+    import atexit, os, signal, sys, threading, time
+
+    def set_handlers(handler):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, handler)
+
+    # The last exit function: the interpreter then removes the handlers, and a late signal would terminate the process.
+    atexit.register(set_handlers, signal.SIG_IGN)
+
     from zkconsumer import ConsumerConfig, create_consumer
 
     def handle(number, frame):
@@ -194,8 +202,7 @@ CHILD = """
 
     moment = sys.argv[3]
     consumer = create_consumer(ConsumerConfig.from_properties(sys.argv[1]))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, handle)
+    set_handlers(handle)
     if moment == "thread":
         blocked = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP}}
         busy = threading.Thread(target=time.sleep, args=(1000,), daemon=True)
