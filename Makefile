@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JARS := $(VENV)/.jars
-COMPILED := zkconsumer/_message.c zkconsumer/fetcher/_decode.c zkconsumer/topology/loop/_loop.c zkconsumer/topology/stores/_pages.c
+COMPILED := zkconsumer/_message.c zkconsumer/broker/_transfer.c zkconsumer/fetcher/_decode.c zkconsumer/topology/loop/_loop.c zkconsumer/topology/stores/_pages.c
 HEADERS := zkconsumer/_bytes.h zkconsumer/_columns.h zkconsumer/_objects.h zkconsumer/_tuples.h zkconsumer/topology/loop/_codecs.h
 # Number of test processes: more than cores, because tests mostly wait for servers.
 WORKERS ?= 4

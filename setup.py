@@ -15,6 +15,7 @@ from setuptools import Extension, setup
 
 MODULES = (
     "zkconsumer._message",
+    "zkconsumer.broker._transfer",
     "zkconsumer.fetcher._decode",
     "zkconsumer.topology.loop._loop",
     "zkconsumer.topology.stores._pages",

@@ -316,6 +316,17 @@ def test_bytes_after_response_are_reported(peer: Callable[..., Peer], channel: C
         fetch(one)
 
 
+def test_unrequested_bytes_before_response_are_rejected(
+    peer: Callable[..., Peer], channel: Callable[..., BrokerChannel]
+) -> None:
+    server = peer(broker(lambda correlation: framed(correlation, fetched(b"x")) + b"unrequested"))
+    one = channel(server.endpoint)
+    assert bytes(fetch(one).partitions[0].records) == b"x"
+
+    with pytest.raises(BrokerUnavailableError, match="did not send a valid Kafka response"):
+        fetch(one)
+
+
 @contextlib.contextmanager
 def claims(frame: Callable[[int], bytes]) -> Iterator[Endpoint]:
     """Listen like a broker without ApiVersions, and disconnect after the first part of a response."""

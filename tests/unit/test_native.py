@@ -15,6 +15,7 @@ from types import ModuleType
 import pytest
 
 import zkconsumer
+from zkconsumer.broker import _transfer
 from zkconsumer.fetcher import _decode
 from zkconsumer.topology.loop import _loop
 from zkconsumer.topology.stores import _pages
@@ -45,7 +46,7 @@ def test_c_methods_need_no_other_casts() -> None:
             assert re.search("METH_(FASTCALL|KEYWORDS)", flags), f"{path}: {flags}"
 
 
-@pytest.mark.parametrize("module", [_decode, _loop, _pages], ids=["decode", "loop", "pages"])
+@pytest.mark.parametrize("module", [_decode, _loop, _pages, _transfer], ids=["decode", "loop", "pages", "transfer"])
 def test_second_instance_of_c_module_is_freed(module: ModuleType) -> None:
     spec = spec_from_loader(module.__name__, ExtensionFileLoader(module.__name__, str(module.__file__)))
     assert spec is not None

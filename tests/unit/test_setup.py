@@ -21,7 +21,7 @@ def compiled_options() -> Any:
 def test_c_modules_use_limited_api(compiled_options: Any, gil_disabled: int | None) -> None:
     options = compiled_options(gil_disabled)
 
-    assert len(options["ext_modules"]) == 4
+    assert len(options["ext_modules"]) == 5
     for extension in options["ext_modules"]:
         assert extension.define_macros == [("Py_LIMITED_API", "0x030B0000")]
         assert extension.py_limited_api

@@ -12,6 +12,7 @@ Source: Kafka 1.1 kafka.network.BlockingChannel.
 from __future__ import annotations
 
 import contextlib
+import functools
 import select
 import socket
 import ssl
@@ -29,6 +30,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from zkconsumer.broker.api_versions import BEFORE_API_VERSIONS, choose_version, fetch_versions
 from zkconsumer.broker.frame import Frame, ReceiveBuffer
 from zkconsumer.broker.security import Security
+from zkconsumer.broker.transfer import transfer
 from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, ClosedError
 from zkconsumer.message import Endpoint
 from zkconsumer.net.host_names import Addresses, resolve
@@ -289,11 +291,7 @@ class BrokerChannel:
     def _exchange(self, request: Any) -> Frame:
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         request.with_header(correlation_id=self._correlation, client_id=self._client_id)
-        sock = self._socket
-        if sock is None:
-            raise OSError("the connection is closed")
-        sock.settimeout(self._remaining())
-        sock.sendall(request.encode(framed=True, header=True))
+        self._send_bytes(request.encode(framed=True, header=True), 8)
         header = self._received.read(8, self._receive)
         size, correlation = struct.unpack(">ii", header)
         if correlation != self._correlation or not 4 <= size <= _MAX_FRAME:
@@ -309,11 +307,7 @@ class BrokerChannel:
     def _exchange_token(self, token: bytes) -> bytes:
         """Send a SASL token without a request header, and return the broker's token; see ``Security.authenticate``."""
         with self._map_errors(_REQUEST_FAILED):
-            sock = self._socket
-            if sock is None:
-                raise OSError("the connection is closed")
-            sock.settimeout(self._remaining())
-            sock.sendall(struct.pack(">i", len(token)) + token)
+            self._send_bytes(struct.pack(">i", len(token)) + token, 4)
             [size] = struct.unpack(">i", self._received.read(4, self._receive))
             if not 0 <= size <= _MAX_TOKEN:
                 raise ValueError(f"invalid SASL token size {size}")
@@ -391,12 +385,18 @@ class BrokerChannel:
             self.disconnect()
             raise AuthenticationError(str(rejection)) from error
 
-    def _receive(self, view: memoryview) -> int:
+    def _send_bytes(self, data: bytes, header_size: int) -> None:
+        """Send data, and receive what follows until the header of the response is in the receive buffer."""
+        self._received.receive(header_size, functools.partial(self._transfer, data))
+
+    def _receive(self, view: memoryview, minimum: int) -> int:
+        return self._transfer(b"", view, minimum)
+
+    def _transfer(self, data: bytes, view: memoryview, minimum: int) -> int:
         sock = self._socket
         if sock is None:
             raise OSError("the connection is closed")
-        sock.settimeout(self._remaining())
-        received = sock.recv_into(view)
-        if not received:
+        received = transfer(sock, data, view, minimum, self._remaining())
+        if received < min(1, minimum):
             raise ConnectionResetError("the broker closed the connection")
         return received

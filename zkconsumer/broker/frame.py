@@ -16,8 +16,9 @@ from zkconsumer.message import Endpoint
 #: Receive buffer size in bytes. Longer fields bypass the buffer.
 _BUFFER_SIZE = 64 * 1024
 
-#: Function that receives at least one byte into a view, and returns the number of bytes received.
-Receive = Callable[[memoryview], int]
+#: Function that receives bytes into a view, and returns their number: at least as many as its second argument, or at
+#: least one if the connection then fails.
+Receive = Callable[[memoryview, int], int]
 
 
 class ReceiveBuffer:
@@ -53,12 +54,17 @@ class ReceiveBuffer:
             return self._buffer[self._position - size : self._position].tobytes()
         if size > _BUFFER_SIZE:
             return self._read_large(size, receive)
-        self._buffer[:buffered] = self._buffer[self._position : self._end]
-        self._position, self._end = 0, buffered
-        while self._end < size:
-            self._end += receive(self._buffer[self._end :])
+        while self._end - self._position < size:
+            self.receive(size, receive)
         self._position = size
         return self._buffer[:size].tobytes()
+
+    def receive(self, size: int, receive: Receive) -> None:
+        """Receive until ``size`` unread bytes are in the buffer, or until ``receive`` returns fewer."""
+        unread = self._end - self._position
+        self._buffer[:unread] = self._buffer[self._position : self._end]
+        self._position, self._end = 0, unread
+        self._end += receive(self._buffer[unread:], size - unread)
 
     def _read_large(self, size: int, receive: Receive) -> bytes:
         """Read in pieces, so that memory usage is at most twice the number of bytes received."""
@@ -78,7 +84,7 @@ class ReceiveBuffer:
         view[:filled] = self._buffer[self._position : self._position + filled]
         self._position += filled
         while filled < len(view):
-            filled += receive(view[filled:])
+            filled += receive(view[filled:], len(view) - filled)
         return view
 
 
