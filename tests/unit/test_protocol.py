@@ -24,21 +24,35 @@ Partition = Topic.PartitionData
 
 
 class BytesFrame:
-    """A complete response in memory, as strict as ``Frame``."""
+    """A complete response in memory, as strict as ``Frame``.
 
-    def __init__(self, data: bytes) -> None:
+    Args:
+        more: maximum number of bytes that ``read_fields`` returns in addition to those that it must return.
+    """
+
+    def __init__(self, data: bytes, more: int = 0) -> None:
         self._data = data
+        self._more = more
+        self._last = 0  # size of the last result of read_fields
         self.remaining = len(data)
 
-    def read(self, size: int) -> bytes:
+    def read_fields(self, size: int) -> bytes:
         if not 0 <= size <= self.remaining:
             raise BrokerUnavailableError(f"{size} of {self.remaining} bytes")
         start = len(self._data) - self.remaining
-        self.remaining -= size
-        return self._data[start : start + size]
+        self._last = min(size + self._more, self.remaining)
+        self.remaining -= self._last
+        return self._data[start : start + self._last]
+
+    def put_back(self, size: int) -> None:
+        assert 0 <= size <= self._last
+        self._last -= size
+        self.remaining += size
 
     def read_records(self, size: int) -> Any:
-        return memoryview(self.read(size))
+        records = self.read_fields(size)
+        self.put_back(len(records) - size)
+        return memoryview(records[:size])
 
 
 def partition(
@@ -82,10 +96,13 @@ def encoded(version: int, topics: dict[str, list[Any]], *, throttle: int = 0, er
 
 
 def walked(data: bytes, version: int) -> FetchResult:
-    frame = BytesFrame(data)
-    answer = read_fetch_response(frame, version)
-    assert frame.remaining == 0, "the response has unread bytes"
-    return answer
+    answers = []
+    for more in (0, 1, 7, 512):
+        frame = BytesFrame(data, more)
+        answers.append(read_fetch_response(frame, version))
+        assert frame.remaining == 0, "the response has unread bytes"
+    assert all(plain(answer) == plain(answers[0]) for answer in answers), "the result depends on received bytes"
+    return answers[0]
 
 
 def plain(answer: FetchResult) -> FetchResult:
@@ -169,13 +186,15 @@ def test_tagged_fields_are_skipped() -> None:
 def test_truncated_response_raises(version: int) -> None:
     whole = encoded(version, TOPICS, throttle=55)
     for size in range(len(whole)):
-        with pytest.raises((BrokerUnavailableError, ValueError)):
-            read_fetch_response(BytesFrame(whole[:size]), version)
+        for more in (0, 512):
+            with pytest.raises((BrokerUnavailableError, ValueError)):
+                read_fetch_response(BytesFrame(whole[:size], more), version)
 
 
+@pytest.mark.parametrize("more", [0, 3, 512])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_bytes_after_response_are_left(version: int) -> None:
-    frame = BytesFrame(encoded(version, TOPICS) + b"behind")
+def test_bytes_after_response_are_left(version: int, more: int) -> None:
+    frame = BytesFrame(encoded(version, TOPICS) + b"behind", more)
 
     read_fetch_response(frame, version)
 

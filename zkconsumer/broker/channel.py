@@ -129,7 +129,7 @@ class BrokerChannel:
         """Whether the connection is open and idle, without unread data."""
         with self._lock:
             sock = self._socket
-            if self._closed or self._active_calls or sock is None or not self._received.is_empty:
+            if self._closed or self._active_calls or sock is None or self._received.unread_size:
                 return False
             poller = select.poll()
             poller.register(sock, select.POLLIN)

@@ -16,6 +16,10 @@ from zkconsumer.message import Endpoint
 #: Receive buffer size in bytes. Longer fields bypass the buffer.
 _BUFFER_SIZE = 64 * 1024
 
+#: Maximum number of bytes that ``Frame.read_fields`` returns if fewer are required. A partition without records has
+#: about 50 bytes of fields.
+_MAX_FIELDS = 512
+
 #: Function that receives bytes into a view, and returns their number: at least as many as its second argument, or at
 #: least one if the connection then fails.
 Receive = Callable[[memoryview, int], int]
@@ -33,9 +37,9 @@ class ReceiveBuffer:
         self._position = self._end = 0
 
     @property
-    def is_empty(self) -> bool:
-        """Whether all received bytes have been read."""
-        return self._position == self._end
+    def unread_size(self) -> int:
+        """Number of bytes that have been received but not read."""
+        return self._end - self._position
 
     @property
     def unread(self) -> bytes:
@@ -48,20 +52,20 @@ class ReceiveBuffer:
 
     def read(self, size: int, receive: Receive) -> bytes:
         """Return the next ``size`` bytes."""
-        buffered = self._end - self._position
-        if buffered >= size:
-            self._position += size
-            return self._buffer[self._position - size : self._position].tobytes()
         if size > _BUFFER_SIZE:
             return self._read_large(size, receive)
-        while self._end - self._position < size:
+        while self.unread_size < size:
             self.receive(size, receive)
-        self._position = size
-        return self._buffer[:size].tobytes()
+        self._position += size
+        return self._buffer[self._position - size : self._position].tobytes()
+
+    def put_back(self, size: int) -> None:
+        """Undo the last ``size`` bytes of a ``read`` of at most the size of the buffer."""
+        self._position -= size
 
     def receive(self, size: int, receive: Receive) -> None:
         """Receive until ``size`` unread bytes are in the buffer, or until ``receive`` returns fewer."""
-        unread = self._end - self._position
+        unread = self.unread_size
         self._buffer[:unread] = self._buffer[self._position : self._end]
         self._position, self._end = 0, unread
         self._end += receive(self._buffer[unread:], size - unread)
@@ -80,7 +84,7 @@ class ReceiveBuffer:
     def read_into(self, target: Any, receive: Receive) -> memoryview:
         """Fill ``target`` with the next bytes, and return a view of it."""
         view = memoryview(target).cast("B")
-        filled = min(self._end - self._position, len(view))
+        filled = min(self.unread_size, len(view))
         view[:filled] = self._buffer[self._position : self._position + filled]
         self._position += filled
         while filled < len(view):
@@ -113,6 +117,16 @@ class Frame:
         """Return the next ``size`` bytes."""
         self._consume(size)
         return self._buffer.read(size, self._receive)
+
+    def read_fields(self, size: int) -> bytes:
+        """Return the next bytes: at least ``size``, and more of the response if it was received, up to a limit."""
+        available = min(self._buffer.unread_size, self.remaining, _MAX_FIELDS)
+        return self.read(available if 0 <= size < available else size)
+
+    def put_back(self, size: int) -> None:
+        """Put the last ``size`` bytes of ``read_fields`` back, to read them again."""
+        self._buffer.put_back(size)
+        self.remaining += size
 
     def read_records(self, size: int) -> Any:
         """Return the next ``size`` bytes in a separate buffer of that size.

@@ -45,14 +45,22 @@ _PARTITION_V0 = struct.Struct(">ihq")
 _PARTITION_V4 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
 
+#: Fields of an aborted transaction: producer id and first offset.
+_ABORTED = struct.Struct(">qq")
+
+_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
+
 
 class ResponseReader(Protocol):
     """A response that is being read, for example a ``Frame``."""
 
     remaining: int
 
-    def read(self, size: int) -> bytes:
-        """Return the next ``size`` bytes."""
+    def read_fields(self, size: int) -> bytes:
+        """Return the next bytes: at least ``size``, or more."""
+
+    def put_back(self, size: int) -> None:
+        """Put the last ``size`` bytes of ``read_fields`` back, to read them again."""
 
     def read_records(self, size: int) -> Any:
         """Return the next ``size`` bytes in a separate buffer."""
@@ -110,6 +118,7 @@ def read_fetch_response(frame: ResponseReader, version: int) -> FetchResult:
             fields.skip_tags()
         fields.skip_tags()
     fields.skip_tags()
+    fields.put_back()
     return result
 
 
@@ -124,7 +133,7 @@ def _read_partition(fields: _FieldReader, topic: str, version: int) -> Partition
         partition, error, high_watermark = fields.unpack(_PARTITION_V0)
     if version >= 4:
         for _ in range(fields.array_length()):
-            aborted.append((fields.int64(), fields.int64()))
+            aborted.append(fields.unpack(_ABORTED))
             fields.skip_tags()
     if version >= 11:
         fields.int32()  # preferred read replica: set only for clients with a rack id
@@ -132,28 +141,46 @@ def _read_partition(fields: _FieldReader, topic: str, version: int) -> Partition
 
 
 class _FieldReader:
-    """Reads the primitive fields of a response in order."""
+    """Reads the primitive fields of a response in order.
+
+    It takes many bytes from the frame at once, because a call per field would be slow.
+    """
 
     def __init__(self, frame: ResponseReader, flexible: bool) -> None:
         self._frame, self._flexible = frame, flexible
+        self._data = b""
+        self._at = 0  # position of the next field in _data
+
+    def put_back(self) -> None:
+        """Put back the bytes that were taken from the frame, but are not part of the fields read."""
+        self._frame.put_back(len(self._data) - self._at)
+        self._data, self._at = b"", 0
+
+    def _take(self, size: int) -> int:
+        """Return the position of the next ``size`` bytes in ``_data``."""
+        at = self._at
+        if not 0 <= size <= len(self._data) - at:
+            self.put_back()
+            self._data, at = self._frame.read_fields(size), 0
+        self._at = at + size
+        return at
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
         """Read several fixed-size fields at once."""
-        return layout.unpack(self._frame.read(layout.size))
+        at = self._take(layout.size)
+        return layout.unpack_from(self._data, at)
 
     def int16(self) -> int:
-        return int(struct.unpack(">h", self._frame.read(2))[0])
+        return int(self.unpack(_INT16)[0])
 
     def int32(self) -> int:
-        return int(struct.unpack(">i", self._frame.read(4))[0])
-
-    def int64(self) -> int:
-        return int(struct.unpack(">q", self._frame.read(8))[0])
+        return int(self.unpack(_INT32)[0])
 
     def _uvarint(self) -> int:
         value = shift = 0
         while True:
-            byte = self._frame.read(1)[0]
+            at = self._take(1)
+            byte = self._data[at]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
@@ -167,18 +194,22 @@ class _FieldReader:
 
     def string(self) -> str:
         size = self._uvarint() - 1 if self._flexible else self.int16()
-        return self._frame.read(size).decode("utf-8")
+        at = self._take(size)
+        return self._data[at : at + size].decode("utf-8")
 
     def records(self) -> Any:
         size = self._uvarint() - 1 if self._flexible else self.int32()
-        return self._frame.read_records(size) if size > 0 else b""
+        if size <= 0:
+            return b""
+        self.put_back()
+        return self._frame.read_records(size)
 
     def skip_tags(self) -> None:
         """Skip tagged fields."""
         if self._flexible:
             for _ in range(self._uvarint()):
                 self._uvarint()
-                self._frame.read(self._uvarint())
+                self._take(self._uvarint())
 
 
 def list_offsets_request(partitions: Iterable[TopicPartition], timestamp: int, *, read_committed: bool = False) -> Any:
