@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -43,6 +44,19 @@ class Fetcher:
     @property
     def requested(self) -> list[int]:
         return [info.partition.partition for info in self.thread.build_fetch_request()]
+
+    @property
+    def allows_request(self) -> bool:
+        """Whether a partition with room is in a stream without full queues, or has no items."""
+        full = {info.queue.stream for info in self.infos if not info.queue.has_room}
+        return any(
+            info.queue.has_room and (info.queue.stream not in full or info.queue.is_empty) for info in self.infos
+        )
+
+    @property
+    def is_woken(self) -> bool:
+        """Whether the thread was woken since this property was read last."""
+        return self.thread._wakeup.wait(0)
 
 
 @pytest.fixture
@@ -91,3 +105,24 @@ def test_stream_that_is_not_read_delays_no_other_stream(fetcher: Fetcher) -> Non
 
 def test_spent_budget_delays_no_stream_without_records(fetcher: Fetcher) -> None:
     assert fetcher.put(1, 0, 0, 0, size=BUDGET).requested == [3]
+
+
+@pytest.mark.parametrize("takes", list(itertools.product((0, 1), repeat=5)))
+def test_item_taken_wakes_thread_if_it_allows_request(takes: tuple[int, ...]) -> None:
+    for counts in itertools.product((0, 1, 2), repeat=4):
+        fetcher = Fetcher().put(*counts)
+        with closing(fetcher.thread):
+            assert fetcher.is_woken  # because partitions were added
+            is_waiting = not fetcher.requested
+            assert is_waiting != fetcher.allows_request
+            for stream in takes:
+                if fetcher.streams[stream].take(0) is not None and is_waiting:
+                    is_waiting = not fetcher.allows_request
+                    assert fetcher.is_woken != is_waiting, counts
+
+
+def test_item_taken_before_queues_were_checked_wakes_thread(fetcher: Fetcher) -> None:
+    fetcher.put(2, 2, 2, 2)
+    assert fetcher.is_woken  # because partitions were added
+    fetcher.streams[0].take(0)
+    assert fetcher.is_woken

@@ -130,7 +130,7 @@ def test_put_never_blocks(stream: StreamQueue) -> None:
 def test_callback_runs_for_each_taken_chunk(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 2)
     calls: list[bool] = []
-    queue.on_room = lambda: calls.append(queue.has_room)
+    queue.on_room = lambda taken_from: calls.append(taken_from.has_room)
     queue.put(chunk(0))
     queue.put(chunk(1))
 
@@ -141,19 +141,19 @@ def test_callback_runs_for_each_taken_chunk(stream: StreamQueue) -> None:
 
 
 def test_callback_gets_queue_of_taken_chunk(stream: StreamQueue) -> None:
-    calls: list[str] = []
+    calls: list[PartitionQueue] = []
     a, b = PartitionQueue(stream, 1), PartitionQueue(stream, 1)
-    a.on_room, b.on_room = (lambda: calls.append("a")), (lambda: calls.append("b"))
+    a.on_room = b.on_room = calls.append
     b.put(chunk(0, 1))
 
     stream.take(0)
 
-    assert calls == ["b"]
+    assert calls == [b]
 
 
 def test_callback_can_put_next_chunk(stream: StreamQueue) -> None:
     queue = PartitionQueue(stream, 1)
-    queue.on_room = lambda: queue.put(chunk(1))
+    queue.on_room = lambda taken_from: taken_from.put(chunk(1))
     queue.put(chunk(0))
 
     found = in_thread(lambda: [taken(stream).fetch_offset, taken(stream).fetch_offset]).result(5)
@@ -377,7 +377,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.waiting: list[list[int]] = []
         self.turns: list[int] = []
         self.next_offset = 0
-        self.on_room_calls = 0
+        self.on_room_calls: list[PartitionQueue] = []
 
     @initialize(count=st.integers(1, 4), capacity=st.integers(1, 3))
     def begin(self, count: int, capacity: int) -> None:
@@ -386,10 +386,7 @@ class AnyOrder(RuleBasedStateMachine):
             self._add(PartitionQueue(self.stream, capacity))
 
     def _add(self, queue: PartitionQueue) -> None:
-        def on_room() -> None:
-            self.on_room_calls += 1
-
-        queue.on_room = on_room
+        queue.on_room = self.on_room_calls.append
         self.queues.append(queue)
         self.waiting.append([])
 
@@ -408,14 +405,14 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        calls = self.on_room_calls
+        calls = list(self.on_room_calls)
         found = self.stream.take(0)
         if not self.turns:
             assert (found, self.on_room_calls) == (None, calls)
             return
         number = self.turns.pop(0)
         assert found == (self.queues[number], chunk(self.waiting[number].pop(0), number))
-        assert self.on_room_calls == calls + 1
+        assert self.on_room_calls == [*calls, self.queues[number]]
         if self.waiting[number]:
             self.turns.append(number)
 
@@ -455,7 +452,7 @@ def fill(stream: StreamQueue, queue: PartitionQueue, partition: int, count: int)
     It returns the largest number of chunks in the stream.
     """
     room = threading.Event()
-    queue.on_room = room.set
+    queue.on_room = lambda _: room.set()
 
     def run() -> int:
         largest = 0

@@ -127,7 +127,7 @@ class StreamQueue:
                 if self._ready:
                     taken = self._take_ready()
             if taken is not None:
-                taken[0].on_room()
+                taken[0].on_room(taken[0])
                 return taken
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
@@ -201,8 +201,8 @@ class PartitionQueue:
         self._capacity = capacity
         self._items: deque[QueueItem] = deque()
         self.is_closed = False
-        #: Function that is called after an item is taken; set by the fetcher that fills the queue.
-        self.on_room: Callable[[], object] = lambda: None
+        #: Function that is called with the queue after an item is taken; set by the fetcher that fills the queue.
+        self.on_room: Callable[[PartitionQueue], object] = lambda _: None
 
     @property
     def has_room(self) -> bool:

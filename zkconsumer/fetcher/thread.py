@@ -30,7 +30,7 @@ from zkconsumer.fetcher.fetch_settings import FATAL_ERROR_BACKOFF_S, FetchSettin
 from zkconsumer.fetcher.partition import MIN_FETCH_BYTES, RESET_TIMESTAMPS, PartitionTopicInfo
 from zkconsumer.fetcher.partition_errors import PartitionErrors
 from zkconsumer.fetcher.partition_map import PartitionMap
-from zkconsumer.fetcher.queues import ByteBudget
+from zkconsumer.fetcher.queues import ByteBudget, PartitionQueue, StreamQueue
 from zkconsumer.fetcher.requests import FetchAnswer, FetchRequests
 from zkconsumer.log import Logger, get_logger
 from zkconsumer.log_ends import LATEST
@@ -89,6 +89,7 @@ class ConsumerFetcherThread:
         self._partition_map = PartitionMap()
         self._errors = PartitionErrors(requests, settings, self._partition_map, on_failure, self._log)
         self._wakeup = WakeUp()
+        self._full_queues: dict[StreamQueue, set[PartitionQueue]] = {}  # by stream; see _on_room
         self._stopping = False
         self._wait_ms = settings.fetch_wait_max_ms
         self._default_fetch_size = settings.fetch_message_max_bytes  # maximum bytes per partition in the next request
@@ -113,7 +114,7 @@ class ConsumerFetcherThread:
         """Start fetching partitions from their ``fetch_offset``."""
         infos = list(infos)
         for info in infos:
-            info.queue.on_room = self._wakeup.set
+            info.queue.on_room = self._on_room
             info.starts_at_batch = False  # another leader or a re-created topic may have different batches
         self._partition_map.add(infos)
         self._wakeup.set()
@@ -125,6 +126,18 @@ class ConsumerFetcherThread:
     def remove_infos(self, infos: Iterable[PartitionTopicInfo]) -> None:
         """Stop fetching partitions, unless they were re-added as new objects."""
         self._partition_map.remove_infos(infos)
+
+    def _on_room(self, queue: PartitionQueue) -> None:
+        """Wake the thread if its readers are no longer busy; called by a reader that took an item.
+
+        The condition is that of ``_are_readers_busy``: the queue is empty, or none of the queues that were full when
+        the thread began to wait is still full. A set of queues is modified only by the reader of their stream.
+        """
+        full = self._full_queues.get(queue.stream)
+        if full:
+            full.discard(queue)
+        if not full or queue.is_empty:
+            self._wakeup.set()
 
     @property
     def request_rate(self) -> float:
@@ -158,6 +171,7 @@ class ConsumerFetcherThread:
         self.handle_partitions_with_errors(infos)
 
     def _do_work(self) -> None:
+        self._full_queues = {}  # until the queues have been checked, each item taken wakes the thread
         self._wakeup.clear()
         self._budget.watch(self._wakeup)
         if self._stopping:  # close() may have called set() just before clear()
@@ -217,6 +231,7 @@ class ConsumerFetcherThread:
         for info in unfinished:
             (requested if info.queue.has_room else full).append(info)
         if _are_readers_busy(requested, full):
+            self._full_queues = _group_by_stream(full)
             return []
         if not full:
             self._wait_ms = self._settings.fetch_wait_max_ms
@@ -317,6 +332,13 @@ def _are_readers_busy(requested: Sequence[PartitionTopicInfo], full: Sequence[Pa
     """
     streams = {info.queue.stream for info in full}
     return all(info.queue.stream in streams and not info.queue.is_empty for info in requested)
+
+
+def _group_by_stream(infos: Iterable[PartitionTopicInfo]) -> dict[StreamQueue, set[PartitionQueue]]:
+    queues: dict[StreamQueue, set[PartitionQueue]] = {}
+    for info in infos:
+        queues.setdefault(info.queue.stream, set()).add(info.queue)
+    return queues
 
 
 def _compute_response_size(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> int:
