@@ -7,6 +7,7 @@ import functools
 import os
 import signal
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -222,6 +223,53 @@ def test_signal_handler_runs_during_call(transfer: Transfer, ends: tuple[socket.
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
     assert len(handled) == 2
+
+
+def test_signal_to_another_thread_is_handled_during_call(
+    transfer: Transfer, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    """The handler runs in the main thread, which the signal does not interrupt."""
+    client, peer = ends
+    ended = threading.Event()
+
+    def trickle() -> None:
+        with contextlib.suppress(OSError):
+            for number in range(300):
+                peer.sendall(b".")
+                if ended.wait(0.02):
+                    return
+                if number == 3:
+                    signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
+
+    def handle(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, handle)
+    started = time.monotonic()
+    try:
+        with running(trickle):
+            with pytest.raises(KeyboardInterrupt):
+                transfer(client, b"", buffer(10_000), 10_000, 30)
+            elapsed_s = time.monotonic() - started
+            ended.set()
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert elapsed_s < 3
+
+
+def test_tls_error_after_other_bytes_is_raised(ends: tuple[socket.socket, socket.socket]) -> None:
+    """OpenSSL raises an error once; the next call would report that the broker closed the connection."""
+
+    class BrokenTls(socket.socket):
+        def recv_into(self, target: memoryview, *_: int) -> int:  # type: ignore[override]
+            if self.recv(3, socket.MSG_PEEK) == b"abc":
+                return super().recv_into(target, 3)
+            raise ssl.SSLError("bad record")
+
+    client, peer = ends
+    peer.sendall(b"abcdef")
+    with BrokenTls(fileno=os.dup(client.fileno())) as broken, pytest.raises(ssl.SSLError, match="bad record"):
+        transfer_by_socket(broken, b"", buffer(6), 6, 5)
 
 
 def test_read_only_target_is_rejected(ends: tuple[socket.socket, socket.socket]) -> None:

@@ -1,15 +1,14 @@
 /* Sends a request and receives the start of its response in one call, which releases the GIL once.
  *
- * A Python socket with a time limit releases the GIL whenever the limit is set, and for each wait, send and receive. If
- * another thread waits for the GIL, each release passes it to that thread. transfer.py documents the function, and
- * contains its version for TLS.
+ * transfer.py documents the function, and contains its version for TLS.
+ *
+ * See docs/decisions/37-receive-without-the-gil.rst.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include <errno.h>
 #include <poll.h>
-#include <stdint.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -17,7 +16,8 @@
 #define MSG_NOSIGNAL 0 /* Python ignores SIGPIPE */
 #endif
 
-enum { MAX_WAIT_MS = 3600 * 1000 };
+/* Maximum seconds without a check for signals, in case another thread received a signal. See threads.WAKE_INTERVAL_S. */
+static const double CHECK_INTERVAL_S = 0.5;
 
 typedef struct {
     int fd;
@@ -25,7 +25,7 @@ typedef struct {
     Py_ssize_t unsent;
     char *target;
     Py_ssize_t room, minimum, received;
-    double deadline;
+    double deadline, next_check;
 } Transfer;
 
 static double now(void) {
@@ -36,16 +36,19 @@ static double now(void) {
 
 /* Waits for an event of the socket. Returns 0 or an error number. */
 static int wait_for(const Transfer *t, short events) {
-    double left = t->deadline - now();
-    if (left <= 0) return ETIMEDOUT;
+    double time = now(), end = t->deadline < t->next_check ? t->deadline : t->next_check;
+    if (t->deadline <= time) return ETIMEDOUT;
     struct pollfd polled = {t->fd, events, 0};
-    int wait_ms = left * 1000 < MAX_WAIT_MS ? (int)(left * 1000) + 1 : MAX_WAIT_MS;
+    int wait_ms = end > time ? (int)((end - time) * 1000) + 1 : 0;
     return poll(&polled, 1, wait_ms) < 0 ? errno : 0;
 }
 
-/* Continues the transfer without the GIL. Returns 0 at its end or at the end of the stream, or an error number. */
+/* Continues the transfer without the GIL. Returns 0 at its end or at the end of the stream, or an error number, which is
+ * EINTR if signals are to be checked. */
 static int proceed(Transfer *t) {
+    t->next_check = now() + CHECK_INTERVAL_S;
     while (t->unsent) {
+        if (now() >= t->next_check) return EINTR;
         ssize_t sent = send(t->fd, t->request, (size_t)t->unsent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0) {
             int error = errno == EAGAIN || errno == EWOULDBLOCK ? wait_for(t, POLLOUT) : errno;
@@ -56,6 +59,7 @@ static int proceed(Transfer *t) {
         t->unsent -= sent;
     }
     while (t->received < t->minimum) {
+        if (now() >= t->next_check) return EINTR;
         ssize_t count = recv(t->fd, t->target + t->received, (size_t)(t->room - t->received), MSG_DONTWAIT);
         if (count == 0) return 0;
         if (count < 0) {
@@ -70,7 +74,7 @@ static int proceed(Transfer *t) {
 
 PyDoc_STRVAR(transfer_doc,
 "transfer(fd, request, target, minimum, timeout_s, /)\n--\n\n"
-"Send the request and receive bytes into the target. See transfer.transfer_by_socket.");
+"Send the request and receive bytes into the target. See transfer.transfer.");
 
 static PyObject *transfer(PyObject *Py_UNUSED(module), PyObject *args) {
     Py_buffer request, target;

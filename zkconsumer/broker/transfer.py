@@ -23,7 +23,7 @@ def transfer(sock: socket.socket, request: bytes, target: memoryview, minimum: i
 
     Returns:
         the number of bytes received. It is less than ``minimum`` if the broker closed the connection, or if an error
-        occurred after some bytes were received; the next call then raises the error, or returns 0.
+        occurred after some bytes were received; the next call then returns 0, or raises the same or another error.
 
     Raises:
         TimeoutError: the time limit expired.
@@ -45,8 +45,8 @@ def transfer_by_socket(sock: socket.socket, request: bytes, target: memoryview, 
         try:
             sock.settimeout(_remaining(deadline))
             count = sock.recv_into(target[received:])
-        except OSError:
-            if not received:
+        except OSError as error:
+            if not received or isinstance(error, ssl.SSLError):  # OpenSSL raises an error only once
                 raise
             return received
         if not count:
