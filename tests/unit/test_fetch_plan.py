@@ -126,3 +126,13 @@ def test_item_taken_before_queues_were_checked_wakes_thread(fetcher: Fetcher) ->
     assert fetcher.is_woken  # because partitions were added
     fetcher.streams[0].take(0)
     assert fetcher.is_woken
+
+
+def test_removed_partition_wakes_thread(fetcher: Fetcher) -> None:
+    assert fetcher.put(2, 1, 1, 2).requested == []
+    assert fetcher.is_woken  # because partitions were added
+    fetcher.thread.remove_partitions([fetcher.infos[0].partition])
+    assert fetcher.is_woken
+    assert fetcher.requested == [1, 2]
+    fetcher.thread.remove_infos([fetcher.infos[3]])
+    assert fetcher.is_woken

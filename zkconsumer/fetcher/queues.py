@@ -78,7 +78,7 @@ class ByteBudget:
         """Set ``wake_up`` once, when the budget is no longer spent.
 
         A fetcher calls this before it checks its queues. If they are all empty, no reader takes items from them, so
-        only the budget can wake the fetcher.
+        only the budget can wake the fetcher. Otherwise, the items that readers take need not wake it.
         """
         with self._lock:
             self._watchers.add(wake_up)

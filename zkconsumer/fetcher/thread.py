@@ -122,16 +122,18 @@ class ConsumerFetcherThread:
     def remove_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop fetching partitions; their records in an in-flight response are discarded."""
         self._partition_map.remove(partitions)
+        self._wakeup.set()  # their queues may be those that it waits for
 
     def remove_infos(self, infos: Iterable[PartitionTopicInfo]) -> None:
         """Stop fetching partitions, unless they were re-added as new objects."""
         self._partition_map.remove_infos(infos)
+        self._wakeup.set()
 
     def _on_room(self, queue: PartitionQueue) -> None:
-        """Wake the thread if its readers are no longer busy; called by a reader that took an item.
+        """Wake the thread if ``_are_readers_busy`` would now return False; called by a reader that took an item.
 
-        The condition is that of ``_are_readers_busy``: the queue is empty, or none of the queues that were full when
-        the thread began to wait is still full. A set of queues is modified only by the reader of their stream.
+        This is the case if the queue is empty, or if no queue of its stream is still full that was full when the thread
+        began to wait. A set of queues is modified only by the reader of their stream.
         """
         full = self._full_queues.get(queue.stream)
         if full:
@@ -216,7 +218,7 @@ class ConsumerFetcherThread:
         """Return the partitions to fetch: those below their stop offset (``until``) whose queue has room.
 
         The list is empty if a larger request is possible soon without leaving a reader without records; see
-        ``_are_readers_busy``.
+        ``_are_readers_busy``. ``_on_room`` then wakes the thread.
 
         The broker returns the first record batch of the first non-empty partition regardless of its size (KIP-74).
         Partitions that returned data are moved to the end of the partition map, so that each partition is first in
