@@ -13,9 +13,11 @@ from kafka.protocol.metadata import MetadataRequest
 
 from zkconsumer import TopicPartition
 from zkconsumer.broker import protocol
+from zkconsumer.broker.frame import Frame, ReceiveBuffer
 from zkconsumer.broker.protocol import FetchResult, PartitionData, read_fetch_response
 from zkconsumer.errors import BrokerUnavailableError
 from zkconsumer.log_ends import EARLIEST
+from zkconsumer.message import Endpoint
 
 VERSIONS = range(13)
 
@@ -97,12 +99,27 @@ def encoded(version: int, topics: dict[str, list[Any]], *, throttle: int = 0, er
 
 def walked(data: bytes, version: int) -> FetchResult:
     answers = []
-    for more in (0, 1, 7, 512):
-        frame = BytesFrame(data, more)
+    frames: list[protocol.ResponseReader] = [BytesFrame(data, more) for more in (0, 1, 7, 512)]
+    frames += [received_frame(data, piece) for piece in (1, 5, 100, 1 << 17)]
+    for frame in frames:
         answers.append(read_fetch_response(frame, version))
         assert frame.remaining == 0, "the response has unread bytes"
     assert all(plain(answer) == plain(answers[0]) for answer in answers), "the result depends on received bytes"
     return answers[0]
+
+
+def received_frame(data: bytes, piece: int) -> Frame:
+    """Return a frame whose bytes are received in pieces of at least the given size, if the buffer has room for it."""
+    at = 0
+
+    def receive(view: memoryview, minimum: int) -> int:
+        nonlocal at
+        size = min(max(piece, minimum), len(view), len(data) - at)
+        view[:size] = data[at : at + size]
+        at += size
+        return size
+
+    return Frame(ReceiveBuffer(), receive, Endpoint("127.0.0.1", 9), len(data))
 
 
 def plain(answer: FetchResult) -> FetchResult:

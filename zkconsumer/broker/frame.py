@@ -20,8 +20,8 @@ _BUFFER_SIZE = 64 * 1024
 #: about 50 bytes of fields.
 _MAX_FIELDS = 512
 
-#: Function that receives bytes into a view, and returns their number: at least as many as its second argument, or at
-#: least one if the connection then fails.
+#: Function that receives bytes into a view, and returns their number: at least as many as its second argument; fewer,
+#: but at least one, if the connection failed or the time limit expired.
 Receive = Callable[[memoryview, int], int]
 
 
@@ -60,7 +60,7 @@ class ReceiveBuffer:
         return self._buffer[self._position - size : self._position].tobytes()
 
     def put_back(self, size: int) -> None:
-        """Undo the last ``size`` bytes of a ``read`` of at most the size of the buffer."""
+        """Make the last ``size`` bytes of the last ``read``, which must not be larger than the buffer, unread again."""
         self._position -= size
 
     def receive(self, size: int, receive: Receive) -> None:

@@ -57,7 +57,7 @@ class ResponseReader(Protocol):
     remaining: int
 
     def read_fields(self, size: int) -> bytes:
-        """Return the next bytes: at least ``size``, or more."""
+        """Return at least the next ``size`` bytes."""
 
     def put_back(self, size: int) -> None:
         """Put the last ``size`` bytes of ``read_fields`` back, to read them again."""

@@ -81,8 +81,8 @@ static uint32_t crc_by_table(int kind, uint32_t crc, const uint8_t *p, size_t n)
  * lanes leave up to 6143 bytes of a batch, for which short lanes are faster.
  *
  * Received bytes are often not in the core's cache. Three streams of a few kilobytes are too short for the hardware to
- * prefetch in time, so lines are prefetched PREFETCH bytes ahead. They may be behind the end of the data, because a
- * prefetch of an invalid address has no effect. */
+ * prefetch in time, so cache lines are prefetched PREFETCH bytes ahead. The prefetched addresses may be past the end of
+ * the data: a prefetch of an invalid address has no effect. */
 enum { LONG_LANE = 2048, SHORT_LANE = 256, CACHE_LINE = 64, PREFETCH = 8192 };
 static uint32_t long_lane[4][256], short_lane[4][256];
 
@@ -101,7 +101,8 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_lanes(uint32_t table[4]
                                                                const uint8_t *p) {
     uint64_t a = crc, b = 0, c = 0;
     for (size_t line = 0; line < lane; line += CACHE_LINE) {
-        for (size_t n = 0; n < 3; n++) __builtin_prefetch(p + 3 * line + n * CACHE_LINE + PREFETCH);
+        for (size_t n = 0; n < 3; n++)
+            __builtin_prefetch((const void *)((uintptr_t)p + 3 * line + n * CACHE_LINE + PREFETCH));
         for (size_t i = line; i < line + CACHE_LINE; i += 8) {
             a = __builtin_ia32_crc32di(a, load64(p + i));
             b = __builtin_ia32_crc32di(b, load64(p + lane + i));
