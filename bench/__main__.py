@@ -20,7 +20,7 @@ from bench import decoder, latency, members, report, start
 from bench.child_processes import stopping_children
 from bench.idle import read_cpu_seconds, wait_until_idle
 from bench.place import describe_place
-from bench.plain import LIMIT
+from bench.plain import DECODED_LIMIT, LIMIT
 from bench.topics import PARTITIONS, RECORDS, VALUE_SIZE, fill
 from zkconsumer.devcluster import DevCluster
 from zkconsumer.devcluster.load import numbered_batch
@@ -119,6 +119,8 @@ def plain(cluster: DevCluster, names: Collection[str], rounds: int) -> list[dict
         shape = PLAIN_TOPICS[name]
         topic, records = fill(cluster, **shape), shape.get("records", RECORDS)
         shares = dict.fromkeys(PLAIN_CLIENTS, 1.0) | ({} if shape else FURTHER_CLIENTS)
+        if "codec" not in shape:
+            shares[DECODED_LIMIT] = 1.0
         runs: dict[str, list[dict[str, float]]] = {client: [] for client in shares}
         for number in range(rounds):
             for client in shares if number % 2 else reversed(shares):

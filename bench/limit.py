@@ -1,8 +1,9 @@
 """Measures how fast one Python process can receive the records of a topic without decoding them.
 
-It is a client of ``bench.plain``. One thread per broker fetches all partitions that the broker leads, with one request
-at a time, and receives each response into the same buffer. Of the records, it reads only the batch headers, to find
-the offset of the next request. The measurement starts before the first request.
+It contains two clients of ``bench.plain``. One thread per broker fetches all partitions that the broker leads, with one
+request at a time, and receives each response into the same buffer. Of the records, it reads only the batch headers, to
+find the offset of the next request. The other client also checks the CRCs, and decodes the records into the same column
+buffers again and again. The measurement starts before the first request.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from collections.abc import Iterator
 
 from bench.clock import Clock
 from bench.plain import FETCH_BYTES
+from zkconsumer.fetcher.column_buffers import ColumnBuffers
+from zkconsumer.fetcher.decode import MAX_BYTES, MAX_ROWS
 from zkconsumer.fetcher.native import native
+from zkconsumer.fetcher.record_format import CHECK_CRC, Segment
 
 _FETCH, _VERSION, _CLIENT = 1, 4, b"bench"
-_MAX_WAIT_MS, _MAX_BYTES = 100, 50 << 20
+_MAX_WAIT_MS, _MAX_RESPONSE = 100, 50 << 20
 _HEADER = struct.Struct(f">hhih{len(_CLIENT)}s")
 #: Number, error, high watermark, last stable offset, and number of aborted transactions.
 _PARTITION = struct.Struct(">ihqqi")
-_ANY_OFFSET = -1 << 63
+_ANY_OFFSET, _LAST_OFFSET = -1 << 63, (1 << 63) - 1
+_MICROSECONDS_PER_MILLISECOND = 1000
 
 
 class BrokerReader:
@@ -31,14 +36,16 @@ class BrokerReader:
         address: host and port.
         topic: topic name.
         partitions: numbers of the partitions that the broker leads.
+        decodes: whether to check and decode the records, which must not be compressed.
     """
 
-    def __init__(self, address: tuple[str, int], topic: str, partitions: list[int]) -> None:
+    def __init__(self, address: tuple[str, int], topic: str, partitions: list[int], *, decodes: bool) -> None:
         self._socket = socket.create_connection(address, timeout=60)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._topic = topic.encode()
         self._offsets = dict.fromkeys(partitions, 0)
-        self._buffer = memoryview(bytearray(min(len(partitions) * FETCH_BYTES, _MAX_BYTES) + 2 * FETCH_BYTES))
+        self._columns = ColumnBuffers(MAX_ROWS, MAX_BYTES, None) if decodes else None
+        self._buffer = memoryview(bytearray(min(len(partitions) * FETCH_BYTES, _MAX_RESPONSE) + 2 * FETCH_BYTES))
 
     def read(self) -> Iterator[int]:
         """Fetch without end; yield the number of records in each response."""
@@ -48,7 +55,7 @@ class BrokerReader:
 
     def _send(self) -> None:
         head = _HEADER.pack(_FETCH, _VERSION, 0, len(_CLIENT), _CLIENT)
-        body = struct.pack(">iiiibi", -1, _MAX_WAIT_MS, 1, _MAX_BYTES, 0, 1)
+        body = struct.pack(">iiiibi", -1, _MAX_WAIT_MS, 1, _MAX_RESPONSE, 0, 1)
         body += struct.pack(">h", len(self._topic)) + self._topic + struct.pack(">i", len(self._offsets))
         body += b"".join(struct.pack(">iqi", *position, FETCH_BYTES) for position in self._offsets.items())
         self._socket.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
@@ -80,7 +87,10 @@ class BrokerReader:
             if error:
                 raise RuntimeError(f"error {error} for partition {number}")
             offset = self._offsets[number]
-            following, complete, _ = native.next_offset(response[at : at + size], _ANY_OFFSET, offset, (1 << 63) - 1)
+            encoded = response[at : at + size]
+            following, complete, _ = native.next_offset(encoded, _ANY_OFFSET, offset, _LAST_OFFSET)
+            if self._columns is not None:
+                _decode(encoded, self._columns)
             at += max(0, size)
             if complete:
                 records += following - offset
@@ -89,6 +99,24 @@ class BrokerReader:
         for number in read:  # the broker fills the response in the order of the request
             self._offsets[number] = self._offsets.pop(number)
         return records
+
+
+def _decode(encoded: memoryview, columns: ColumnBuffers) -> None:
+    """Decode the batches of a partition, up to ``MAX_BYTES`` at a time."""
+    at = 0
+    while True:
+        found = native.scan(encoded, at, _ANY_OFFSET, _LAST_OFFSET, MAX_ROWS, MAX_BYTES, CHECK_CRC)
+        if found is None:
+            return
+        run = Segment(*found)
+        columns.state[:] = bytes(len(columns.state))
+        failed = native.decode(
+            *(encoded, run.begin, run.end, run.magic, 0, 0, 0, 0, -1, _ANY_OFFSET, _LAST_OFFSET),
+            *(_MICROSECONDS_PER_MILLISECOND, columns.state, columns.columns, None),
+        )
+        if failed >= 0:
+            raise RuntimeError(f"corrupt batch at byte {failed}")
+        at = run.end
 
 
 def find_leaders(brokers: str, topic: str) -> dict[tuple[str, int], list[int]]:
@@ -108,8 +136,8 @@ def find_leaders(brokers: str, topic: str) -> dict[tuple[str, int], list[int]]:
     return found
 
 
-def run(brokers: str, topic: str, records: int) -> dict[str, float]:
-    """Read the topic once."""
+def run(brokers: str, topic: str, records: int, *, decodes: bool) -> dict[str, float]:
+    """Read the topic once; see ``BrokerReader``."""
     clock, lock, done = Clock(), threading.Lock(), threading.Event()
     errors: list[BaseException] = []
 
@@ -125,7 +153,10 @@ def run(brokers: str, topic: str, records: int) -> dict[str, float]:
             errors.append(error)
             done.set()
 
-    readers = [BrokerReader(address, topic, numbers) for address, numbers in find_leaders(brokers, topic).items()]
+    readers = [
+        BrokerReader(address, topic, numbers, decodes=decodes)
+        for address, numbers in find_leaders(brokers, topic).items()
+    ]
     threads = [threading.Thread(target=read, args=(reader,), daemon=True) for reader in readers]
     clock.start()
     for thread in threads:

@@ -23,8 +23,8 @@ from bench.clock import Clock
 #: Maximum fetch size per partition, in bytes; the same for all clients.
 FETCH_BYTES = 1 << 20
 
-#: Client that decodes nothing; see ``bench.limit``.
-LIMIT = "limit: nothing decoded"
+#: Clients of ``bench.limit``.
+LIMIT, DECODED_LIMIT = "limit: nothing decoded", "limit: decoded"
 
 
 def zkconsumer(
@@ -80,11 +80,11 @@ def by_message(stream: object) -> Iterator[int]:
             count = 0
 
 
-def receive_only(brokers: str, topic: str, records: int) -> dict[str, float]:
+def receive_only(brokers: str, topic: str, records: int, *, decodes: bool) -> dict[str, float]:
     """Run ``bench.limit``."""
     from bench import limit  # not above, because the memory of its packages would count for the other clients
 
-    return limit.run(brokers, topic, records)
+    return limit.run(brokers, topic, records, decodes=decodes)
 
 
 def kafkarrow(brokers: str, topic: str, records: int) -> dict[str, float]:
@@ -207,7 +207,8 @@ def jvm(zookeeper: str, topic: str, records: int) -> dict[str, float]:
 
 #: Clients by name. Each is called with the addresses of ZooKeeper and the brokers, the topic, and the record count.
 CLIENTS: dict[str, Callable[[str, str, str, int], dict[str, float]]] = {
-    LIMIT: lambda _, brokers, topic, records: receive_only(brokers, topic, records),
+    LIMIT: lambda _, brokers, topic, records: receive_only(brokers, topic, records, decodes=False),
+    DECODED_LIMIT: lambda _, brokers, topic, records: receive_only(brokers, topic, records, decodes=True),
     "zkconsumer, Arrow": lambda zookeeper, _, topic, records: zkconsumer(zookeeper, topic, records, arrow),
     "zkconsumer, Arrow, 64 KiB receive buffer": lambda zookeeper, _, topic, records: zkconsumer(
         zookeeper, topic, records, arrow, **{"socket.receive.buffer.bytes": 65536}

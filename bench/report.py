@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import latency, members, start
 from bench.grid import grid
-from bench.plain import LIMIT
+from bench.plain import DECODED_LIMIT, LIMIT
 
 FOLDER = Path(__file__).parent / "results"
 
@@ -21,6 +21,7 @@ OWN_SOURCE, SPARKS_SOURCE, FLOOR = "zkconsumer", "spark-sql-kafka-0-10", "floor"
 #: Pairs of clients to compare: (zkconsumer, other).
 COMPARISONS = (
     ("zkconsumer, Arrow", LIMIT),
+    ("zkconsumer, Arrow", DECODED_LIMIT),
     ("zkconsumer, Arrow", "kafkarrow"),
     ("zkconsumer, Arrow", "JVM old consumer 1.1.1"),
     ("zkconsumer, Arrow", "confluent-kafka consume(10000)"),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bench import report
 from bench.grid import grid
-from bench.plain import LIMIT
+from bench.plain import DECODED_LIMIT, LIMIT
 from bench.report import FLOOR, FOLDER, OWN_SOURCE, SPARKS_SOURCE
 from bench.streams import results as streams
 from bench.streams.applications import PREPARED
@@ -82,7 +82,11 @@ def plain_figures(rows: list[dict[str, Any]]) -> Iterator[Figure]:
         "1,000 partitions": 0.5,
     }.items():
         if (ARROW, topic) in runs:
-            yield compare(ARROW, LIMIT, topic, required, f"Arrow, {topic}")
+            figure = compare(ARROW, LIMIT, topic, required, f"Arrow, {topic}")
+            if decoded := runs.get((DECODED_LIMIT, topic)):
+                rate = _millions(run["records/s"] for run in decoded)
+                figure = figure._replace(beside=f"{figure.beside}; decoded: {rate}")
+            yield figure
 
 
 def spark_figures(cases: dict[str, Any]) -> Iterator[Figure]:
