@@ -83,7 +83,6 @@ class _Part(NamedTuple):
         start: position of the records in ``data``.
         end: end of the records in ``data``, exclusive.
         offset: offset at which reading resumes if the records are corrupt, unless an earlier slice has rows.
-        record_count: the record count to pass to ``decode`` and ``measure``; -1 for complete format 2 batches.
         ends_segment: whether this is the last slice of the segment.
     """
 
@@ -92,13 +91,17 @@ class _Part(NamedTuple):
     start: int
     end: int
     offset: int
-    record_count: int
     ends_segment: bool = True
 
     @property
     def is_run(self) -> bool:
         """Whether the records are complete uncompressed entries, with their headers."""
         return not self.segment.attributes & CODEC_MASK and self.start == self.segment.begin
+
+    @property
+    def record_count(self) -> int:
+        """The record count to pass to ``decode`` and ``measure``; -1 for complete format 2 batches."""
+        return -1 if self.segment.magic == 2 and self.is_run else self.segment.rows
 
 
 class ChunkReader:
@@ -226,7 +229,7 @@ class ChunkReader:
                 count, end = found.rows, found.end
             left -= count
             slice_segment = part.segment._replace(rows=count)
-            yield part._replace(segment=slice_segment, start=start, end=end, record_count=count, ends_segment=not left)
+            yield part._replace(segment=slice_segment, start=start, end=end, ends_segment=not left)
             start = end
 
     def _is_hidden(self, segment: Segment) -> bool:
@@ -244,7 +247,7 @@ class ChunkReader:
 
     def _is_abort_marker(self, segment: Segment) -> bool:
         buffers = ColumnBuffers(1, 64, None)
-        part = _Part(self._chunk.data, segment, segment.payload, segment.end, self._next_offset, segment.rows)
+        part = _Part(self._chunk.data, segment, segment.payload, segment.end, self._next_offset)
         _decode_part(part, buffers, 0, NO_LIMIT, 1)
         key = memoryview(buffers.columns[5])[: buffers.counts().key_bytes]
         return len(key) >= _CONTROL_KEY.size and _CONTROL_KEY.unpack_from(key)[1] == _ABORT
@@ -253,15 +256,14 @@ class ChunkReader:
         """Return the records of a segment as a part, decompressed if necessary."""
         chunk, offset = self._chunk, self._next_offset
         if not segment.attributes & CODEC_MASK:
-            count = -1
             if segment.magic < 2:
-                segment, count = segment._replace(base_offset=0, attributes=0), segment.rows
-            return _Part(chunk.data, segment, segment.begin, segment.end, offset, count)
+                segment = segment._replace(base_offset=0, attributes=0)
+            return _Part(chunk.data, segment, segment.begin, segment.end, offset)
         data = self._decompress(segment)
         if segment.magic == 2:
             if segment.rows > len(data) // 7:
                 raise corrupt_record_error(chunk, DamageKind.COUNT_ABOVE_SIZE.text, segment.begin, offset)
-            return _Part(data, segment, 0, len(data), offset, segment.rows)
+            return _Part(data, segment, 0, len(data), offset)
         try:
             found = native.scan(data, 0, -1 << 63, NO_LIMIT, NO_LIMIT, NO_LIMIT, self._flags & CHECK_CRC)
         except ValueError as error:
@@ -274,8 +276,7 @@ class ChunkReader:
         if not -1 << 63 <= shift < 1 << 63:
             reason = "corrupt compressed message set: offsets are outside the int64 range"
             raise corrupt_record_error(chunk, reason, segment.begin, offset)
-        segment = segment._replace(base_offset=shift, rows=inner.rows)
-        return _Part(data, segment, 0, len(data), offset, inner.rows)
+        return _Part(data, segment._replace(base_offset=shift, rows=inner.rows), 0, len(data), offset)
 
     def _decompress(self, segment: Segment) -> Any:
         data = memoryview(self._chunk.data)[segment.payload : segment.end]
