@@ -18,7 +18,7 @@ request.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from zkconsumer.broker import protocol
 from zkconsumer.broker.error_codes import error_name
@@ -229,11 +229,14 @@ class ConsumerFetcherThread:
         self._default_fetch_size = min(MIN_FETCH_BYTES, default) if self._budget.is_spent else default
         unfinished = [info for info in self._partition_map.infos() if info.fetch_offset < info.until]
         requested: list[PartitionTopicInfo] = []
-        full: list[PartitionTopicInfo] = []
+        full: dict[StreamQueue, set[PartitionQueue]] = {}
         for info in unfinished:
-            (requested if info.queue.has_room else full).append(info)
+            if info.queue.has_room:
+                requested.append(info)
+            else:
+                full.setdefault(info.queue.stream, set()).add(info.queue)
         if _are_readers_busy(requested, full):
-            self._full_queues = _group_by_stream(full)
+            self._full_queues = full
             return []
         if not full:
             self._wait_ms = self._settings.fetch_wait_max_ms
@@ -326,21 +329,16 @@ class ConsumerFetcherThread:
             self._wakeup.wait(remaining)
 
 
-def _are_readers_busy(requested: Sequence[PartitionTopicInfo], full: Sequence[PartitionTopicInfo]) -> bool:
+def _are_readers_busy(requested: Sequence[PartitionTopicInfo], full: Container[StreamQueue]) -> bool:
     """Return whether the request can wait until more queues have room.
 
     A stream takes items from its queues in turn. As long as one of its queues is full and none is empty, it takes an
     item from the full queue before it runs out of items.
+
+    Args:
+        full: streams with full queues.
     """
-    streams = {info.queue.stream for info in full}
-    return all(info.queue.stream in streams and not info.queue.is_empty for info in requested)
-
-
-def _group_by_stream(infos: Iterable[PartitionTopicInfo]) -> dict[StreamQueue, set[PartitionQueue]]:
-    queues: dict[StreamQueue, set[PartitionQueue]] = {}
-    for info in infos:
-        queues.setdefault(info.queue.stream, set()).add(info.queue)
-    return queues
+    return all(info.queue.stream in full and not info.queue.is_empty for info in requested)
 
 
 def _compute_response_size(infos: Sequence[PartitionTopicInfo], settings: FetchSettings) -> int:
