@@ -30,7 +30,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from zkconsumer.broker.api_versions import BEFORE_API_VERSIONS, choose_version, fetch_versions
 from zkconsumer.broker.frame import Frame, ReceiveBuffer
 from zkconsumer.broker.security import Security
-from zkconsumer.broker.transfer import transfer
+from zkconsumer.broker.transfer import remaining_s, transfer
 from zkconsumer.errors import AuthenticationError, BrokerUnavailableError, ClosedError
 from zkconsumer.message import Endpoint
 from zkconsumer.net.host_names import Addresses, resolve
@@ -220,10 +220,7 @@ class BrokerChannel:
 
     def _remaining(self) -> float:
         """Return the seconds until the deadline of the current call; raise TimeoutError if it has passed."""
-        remaining = self._deadline - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError
-        return remaining
+        return remaining_s(self._deadline)
 
     def request(self, request: Any, timeout_s: float | None = None) -> Any:
         """Send ``request`` and return the decoded response.
@@ -397,6 +394,6 @@ class BrokerChannel:
         if sock is None:
             raise OSError("the connection is closed")
         received = transfer(sock, data, view, minimum, self._remaining())
-        if received < min(1, minimum):
+        if not received and minimum > 0:
             raise ConnectionResetError("the broker closed the connection")
         return received

@@ -43,7 +43,7 @@ def transfer_by_socket(sock: socket.socket, request: bytes, target: memoryview, 
     received = 0
     while received < minimum:
         try:
-            sock.settimeout(_remaining(deadline))
+            sock.settimeout(remaining_s(deadline))
             count = sock.recv_into(target[received:])
         except OSError as error:
             if not received or isinstance(error, ssl.SSLError):  # OpenSSL raises an error only once
@@ -55,7 +55,12 @@ def transfer_by_socket(sock: socket.socket, request: bytes, target: memoryview, 
     return received
 
 
-def _remaining(deadline: float) -> float:
+def remaining_s(deadline: float) -> float:
+    """Return the seconds until a time (``time.monotonic``).
+
+    Raises:
+        TimeoutError: the time has passed.
+    """
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise TimeoutError
