@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from bench.clock import Clock
 from bench.plain import FETCH_BYTES
+from zkconsumer.fetcher.chunk import NO_LIMIT
 from zkconsumer.fetcher.column_buffers import ColumnBuffers
 from zkconsumer.fetcher.decode import MAX_BYTES, MAX_ROWS
 from zkconsumer.fetcher.native import native
@@ -25,7 +26,7 @@ _MAX_WAIT_MS, _MAX_RESPONSE = 100, 50 << 20
 _HEADER = struct.Struct(f">hhih{len(_CLIENT)}s")
 #: Number, error, high watermark, last stable offset, and number of aborted transactions.
 _PARTITION = struct.Struct(">ihqqi")
-_ANY_OFFSET, _LAST_OFFSET = -1 << 63, (1 << 63) - 1
+_ANY_OFFSET = -1 << 63
 _MICROSECONDS_PER_MILLISECOND = 1000
 
 
@@ -88,7 +89,7 @@ class BrokerReader:
                 raise RuntimeError(f"error {error} for partition {number}")
             offset = self._offsets[number]
             encoded = response[at : at + size]
-            following, complete, _ = native.next_offset(encoded, _ANY_OFFSET, offset, _LAST_OFFSET)
+            following, complete, _ = native.next_offset(encoded, _ANY_OFFSET, offset, NO_LIMIT)
             if self._columns is not None:
                 _decode(encoded, self._columns)
             at += max(0, size)
@@ -105,13 +106,13 @@ def _decode(encoded: memoryview, columns: ColumnBuffers) -> None:
     """Decode the batches of a partition, up to ``MAX_BYTES`` at a time."""
     at = 0
     while True:
-        found = native.scan(encoded, at, _ANY_OFFSET, _LAST_OFFSET, MAX_ROWS, MAX_BYTES, CHECK_CRC)
+        found = native.scan(encoded, at, _ANY_OFFSET, NO_LIMIT, MAX_ROWS, MAX_BYTES, CHECK_CRC)
         if found is None:
             return
         run = Segment(*found)
         columns.state[:] = bytes(len(columns.state))
         failed = native.decode(
-            *(encoded, run.begin, run.end, run.magic, 0, 0, 0, 0, -1, _ANY_OFFSET, _LAST_OFFSET),
+            *(encoded, run.begin, run.end, run.magic, 0, 0, 0, 0, -1, _ANY_OFFSET, NO_LIMIT),
             *(_MICROSECONDS_PER_MILLISECOND, columns.state, columns.columns, None),
         )
         if failed >= 0:

@@ -80,7 +80,7 @@ def by_message(stream: object) -> Iterator[int]:
             count = 0
 
 
-def receive_only(brokers: str, topic: str, records: int, *, decodes: bool) -> dict[str, float]:
+def receive(brokers: str, topic: str, records: int, *, decodes: bool) -> dict[str, float]:
     """Run ``bench.limit``."""
     from bench import limit  # not above, because the memory of its packages would count for the other clients
 
@@ -207,8 +207,8 @@ def jvm(zookeeper: str, topic: str, records: int) -> dict[str, float]:
 
 #: Clients by name. Each is called with the addresses of ZooKeeper and the brokers, the topic, and the record count.
 CLIENTS: dict[str, Callable[[str, str, str, int], dict[str, float]]] = {
-    LIMIT: lambda _, brokers, topic, records: receive_only(brokers, topic, records, decodes=False),
-    DECODED_LIMIT: lambda _, brokers, topic, records: receive_only(brokers, topic, records, decodes=True),
+    LIMIT: lambda _, brokers, topic, records: receive(brokers, topic, records, decodes=False),
+    DECODED_LIMIT: lambda _, brokers, topic, records: receive(brokers, topic, records, decodes=True),
     "zkconsumer, Arrow": lambda zookeeper, _, topic, records: zkconsumer(zookeeper, topic, records, arrow),
     "zkconsumer, Arrow, 64 KiB receive buffer": lambda zookeeper, _, topic, records: zkconsumer(
         zookeeper, topic, records, arrow, **{"socket.receive.buffer.bytes": 65536}
