@@ -29,7 +29,6 @@ from zkconsumer.broker.fetch_request import FetchRequest
 from zkconsumer.broker.leaders import LeaderLookup
 from zkconsumer.devcluster.process import free_port
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, UnsupportedBrokerError, ZkConsumerError
-from zkconsumer.fetcher.requests import Throttle
 from zkconsumer.message import Endpoint
 
 #: Takes API key, version and correlation id of a request; returns the response with its size, None to disconnect.
@@ -532,37 +531,3 @@ def test_close_is_idempotent(channel: Callable[..., BrokerChannel]) -> None:
 
     with pytest.raises(ClosedError):
         one.connect()
-
-
-# ---- addresses and throttling --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "endpoint"),
-    [("h:1", ("h", 1)), (" h:1 ", ("h", 1)), ("[::1]:9092", ("::1", 9092)), ("10.0.0.1:65535", ("10.0.0.1", 65535))],
-)
-def test_endpoint_is_host_and_port(text: str, endpoint: tuple[str, int]) -> None:
-    assert Endpoint.parse(text) == Endpoint(*endpoint)
-
-
-@pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:x", "h:-1", "h:1:"])
-def test_malformed_endpoint_is_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match="address must be host:port, got "):
-        Endpoint.parse(text)
-
-
-def test_throttle_time_is_limited() -> None:
-    throttle = Throttle(max_delay_s=30)
-    throttle.update((1 << 31) - 1)
-
-    assert 29 < throttle.remaining() <= 30
-
-
-def test_throttle_time_of_broker_is_kept() -> None:
-    throttle = Throttle(max_delay_s=100)
-    assert throttle.remaining() == 0
-    throttle.update(60_000)
-
-    assert 59 < throttle.remaining() <= 60
-    throttle.update(0)
-    assert throttle.remaining() > 59

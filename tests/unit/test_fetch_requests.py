@@ -17,7 +17,7 @@ from helpers.threads import in_thread
 from zkconsumer.broker import protocol
 from zkconsumer.errors import BrokerUnavailableError, ClosedError, RetriableError
 from zkconsumer.fetcher.queues import ByteBudget
-from zkconsumer.fetcher.requests import FetchAnswer, FetchRequests
+from zkconsumer.fetcher.requests import FetchAnswer, FetchRequests, Throttle
 from zkconsumer.log_ends import LATEST
 from zkconsumer.message import TopicPartition
 from zkconsumer.metrics import Metrics
@@ -164,3 +164,20 @@ def test_partition_missing_in_list_offsets_has_error(opened: Opened) -> None:
         found = opened(broker).list_offsets([PARTITION, ABSENT], LATEST)
 
     assert found == {PARTITION: (0, 20), ABSENT: (protocol.UNKNOWN_SERVER_ERROR, -1)}
+
+
+def test_throttle_time_is_limited() -> None:
+    throttle = Throttle(max_delay_s=30)
+    throttle.update((1 << 31) - 1)
+
+    assert 29 < throttle.remaining() <= 30
+
+
+def test_throttle_time_of_broker_is_kept() -> None:
+    throttle = Throttle(max_delay_s=100)
+    assert throttle.remaining() == 0
+    throttle.update(60_000)
+
+    assert 59 < throttle.remaining() <= 60
+    throttle.update(0)
+    assert throttle.remaining() > 59

@@ -1,13 +1,14 @@
-"""Tests of messages, topic partitions, decoders and the Arrow schema."""
+"""Tests of messages, topic partitions, addresses, decoders and the Arrow schema."""
 
 from __future__ import annotations
 
 import pickle
 
 import pyarrow as pa
+import pytest
 
 from zkconsumer import MessageAndMetadata, TopicPartition, string_decoder
-from zkconsumer.message import ARROW_SCHEMA, ARROW_SCHEMA_WITH_HEADERS
+from zkconsumer.message import ARROW_SCHEMA, ARROW_SCHEMA_WITH_HEADERS, Endpoint
 
 FIELDS = ("orders", 3, 42, b"key", b"value", 1_600_000_000_000, 0, (("h", b"1"),))
 
@@ -69,3 +70,17 @@ def test_headers_are_the_last_column() -> None:
     assert ARROW_SCHEMA_WITH_HEADERS.names == [*ARROW_SCHEMA.names, "headers"]
     headers = ARROW_SCHEMA_WITH_HEADERS.field("headers").type
     assert headers.value_type == pa.struct([("key", pa.string()), ("value", pa.binary())])
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [("h:1", ("h", 1)), (" h:1 ", ("h", 1)), ("[::1]:9092", ("::1", 9092)), ("10.0.0.1:65535", ("10.0.0.1", 65535))],
+)
+def test_endpoint_is_host_and_port(text: str, endpoint: tuple[str, int]) -> None:
+    assert Endpoint.parse(text) == Endpoint(*endpoint)
+
+
+@pytest.mark.parametrize("text", ["", "h", "h:", ":1", "h:x", "h:-1", "h:1:"])
+def test_malformed_endpoint_is_rejected(text: str) -> None:
+    with pytest.raises(ValueError, match="address must be host:port, got "):
+        Endpoint.parse(text)
