@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zkconsumer.fetcher import codecs
+from zkconsumer.fetcher.codecs import Decompressor
 
 TEXT = b"the quick brown fox jumps over the lazy dog " * 12
 
@@ -30,7 +31,7 @@ HELLO_ZSTD = bytes.fromhex("28b52ffd 20 05 290000 68656c6c6f")
 
 
 def decompressed(codec: int, data: bytes, magic: int = 2, limit: int = 1 << 40) -> bytes:
-    return bytes(codecs.decompress(codec, memoryview(data), magic, limit))
+    return bytes(Decompressor().decompress(codec, memoryview(data), magic, limit)[0])
 
 
 @pytest.fixture
@@ -149,7 +150,7 @@ def test_large_content_round_trips() -> None:
 
 def test_input_can_be_a_slice() -> None:
     data = memoryview(b"before" + HELLO_ZSTD + b"after")[6:-5]
-    assert bytes(codecs.decompress(ZSTD, data, 2, 1 << 20)) == b"hello"
+    assert bytes(Decompressor().decompress(ZSTD, data, 2, 1 << 20)[0]) == b"hello"
 
 
 # ---- bytes after the end -----------------------------------------------------------------------------
@@ -193,16 +194,13 @@ TRAILING: list[tuple[int, bytes, bytes | None]] = [
 )
 def test_trailing_bytes_are_ignored_as_in_java(codec: int, trailing: bytes, following: bytes | None) -> None:
     data = batches.compress(codec, b"one") + trailing
-    ignored: list[int] = []
     if following is None:
         with pytest.raises(ValueError, match=CODEC_NAMES[codec]):
-            codecs.decompress(codec, memoryview(data), 2, 1 << 20, ignored.append)
-        assert not ignored
+            decompressed(codec, data)
     else:
-        content = codecs.decompress(codec, memoryview(data), 2, 1 << 20, ignored.append)
+        content, end = Decompressor().decompress(codec, memoryview(data), 2, 1 << 20)
         assert bytes(content) == b"one" + following
-        assert len(ignored) <= 1
-        assert all(0 < count <= len(trailing) for count in ignored)
+        assert len(data) - len(trailing) <= end <= len(data)
 
 
 @given(data=st.data())
@@ -218,9 +216,8 @@ def test_end_of_random_stream_is_found(data: st.DataObject) -> None:
         flags = data.draw(st.tuples(st.booleans(), st.booleans(), st.booleans()))
         content = content[:15] if any(flags[1:]) else content  # the checksum function accepts no more
         stream = lz4_frame(content, data.draw(st.sampled_from([1 << 10, 1 << 16])), *flags)
-    ignored: list[int] = []
-    found = codecs.decompress(codec, memoryview(stream + trailing), 2, 1 << 20, ignored.append)
-    assert (bytes(found), ignored) == (content, [len(trailing)])
+    found, end = Decompressor().decompress(codec, memoryview(stream + trailing), 2, 1 << 20)
+    assert (bytes(found), end) == (content, len(stream))
     assert decompressed(codec, stream) == content
 
 
@@ -297,6 +294,29 @@ def test_truncated_stream_is_corrupt(codec: int, magic: int) -> None:
     for end in range(1, len(data)):
         with pytest.raises(ValueError, match=r"corrupt|LZ4 frame"):
             decompressed(codec, data[:end], magic)
+
+
+@given(data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_batches_do_not_affect_each_other(data: st.DataObject) -> None:
+    """Batches of all codecs, some of them damaged, are decompressed in turn, and each of them alone."""
+    shared = Decompressor()
+    contents = st.binary(max_size=300) | st.integers(0, 300_000).map(lambda size: TEXT * (size // len(TEXT)))
+    for _ in range(data.draw(st.integers(2, 8))):
+        codec, limit = data.draw(st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD])), data.draw(st.sampled_from([100, 1 << 20]))
+        batch = batches.compress(codec, data.draw(contents))
+        if data.draw(st.booleans()):
+            batch = batch[: data.draw(st.integers(0, len(batch)))] + data.draw(st.binary(max_size=40))
+        assert outcome(shared, codec, batch, limit) == outcome(Decompressor(), codec, batch, limit)
+
+
+def outcome(decompressor: Decompressor, codec: int, batch: bytes, limit: int) -> tuple[bytes, int] | str:
+    """Return the content and the end of a batch, or the error."""
+    try:
+        content, end = decompressor.decompress(codec, memoryview(batch), 2, limit)
+    except ValueError as error:
+        return str(error)
+    return bytes(content), end
 
 
 def test_truncated_raw_snappy_is_corrupt() -> None:

@@ -8,7 +8,6 @@ data raises ``ValueError``; ``decode.py`` adds the topic, partition and offset t
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -22,77 +21,122 @@ NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
 _LIMIT = (1 << 31) - 1
 
 _XERIAL = b"\x82SNAPPY\x00"
+_SNAPPY_CODEC = pa.Codec("snappy")
 _STREAMS = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
-#: Minimum bytes per read. It is small because each read allocates this size, even the last read, which returns nothing.
+#: Minimum bytes per read. It is small because each read allocates this size.
 _MIN_READ = 1 << 16
 
 
-def decompress(
-    codec: int,
-    data: memoryview,
-    magic: int,
-    decompressed_batch_max_bytes: int,
-    on_trailing_bytes: Callable[[int], object] = lambda _count: None,
-) -> Any:
-    """Return the content of a compressed batch or message as a buffer.
+class _Source:
+    """File object with the compressed data of one batch after another; at the end of each batch, it is at its end."""
 
-    Args:
-        codec: codec id, the lowest three bits of the attributes.
-        magic: message format; LZ4 frames in format 0 have an incorrect header checksum (KAFKA-3160).
-        decompressed_batch_max_bytes: maximum decompressed size in bytes.
-        on_trailing_bytes: function that is called with the number of ignored bytes after the compressed data.
+    closed = False
 
-    Raises:
-        ValueError: the codec is unknown, the data is corrupt, or the decompressed size exceeds the limit.
-        MemoryError: there is not enough memory.
+    def __init__(self) -> None:
+        self.data = memoryview(b"")
+
+    def read(self, size: int) -> memoryview:
+        """Return the next bytes of the batch, or no bytes at its end."""
+        piece, self.data = self.data[:size], self.data[size:]
+        return piece
+
+    def close(self) -> None:
+        """Do nothing; pyarrow requires the method."""
+
+
+class _Stream:
+    """Decompresses one batch after another with the same pyarrow stream.
+
+    Creating a stream takes longer than decompressing a small batch. The stream must not be used after an error.
     """
-    limit = min(decompressed_batch_max_bytes, _LIMIT)
-    try:
-        if codec == SNAPPY:
-            content, end = _decompress_snappy(data, limit)
-        elif codec not in _STREAMS:
-            raise ValueError(f"unknown compression codec {codec}")
-        else:
-            if codec == LZ4 and magic == 0:
-                data = memoryview(_fix_header_checksum(data))
-            content, end = _decompress_frames(codec, data, limit)
-    except MemoryError:
-        raise
-    except (OSError, pa.ArrowException, struct.error) as error:
-        raise ValueError(f"corrupt {NAMES.get(codec, codec)} data: {error}") from error
-    if end < len(data):
-        on_trailing_bytes(len(data) - end)
-    return content
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._source = _Source()
+        self._stream = pa.CompressedInputStream(pa.PythonFile(self._source, mode="r"), name)
+
+    def decompress(self, data: memoryview, limit: int) -> Any:
+        """Return the content of a batch as a buffer.
+
+        Raises:
+            OSError, pa.ArrowException: the data is corrupt or incomplete.
+            ValueError: the content is larger than ``limit`` bytes.
+        """
+        self._source.data = data
+        read_size = max(_MIN_READ, min(16 * len(data), limit + 1))
+        content = self._stream.read_buffer(read_size)
+        if content.size == read_size:
+            content = self._read_rest(content, limit)
+        if content.size > limit:
+            raise _too_large_error(self._name, limit)
+        return content
+
+    def _read_rest(self, content: Any, limit: int) -> Any:
+        """Return ``content`` and the rest of the batch, at least one byte more than ``limit`` if it is too large."""
+        pieces, size, following = [content], content.size, content
+        while following.size and size <= limit:
+            following = self._stream.read_buffer(max(_MIN_READ, min(size, 16 * _MIN_READ)))
+            pieces.append(following)
+            size += following.size
+        return _join_blocks(pieces)
+
+
+class Decompressor:
+    """Decompresses the batches of a chunk. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, _Stream] = {}  # by codec id
+
+    def decompress(
+        self, codec: int, data: memoryview, magic: int, decompressed_batch_max_bytes: int
+    ) -> tuple[Any, int]:
+        """Return the content of a compressed batch or message as a buffer, and the end of the compressed data.
+
+        Args:
+            codec: codec id, the lowest three bits of the attributes.
+            data: the compressed data; bytes after its end are ignored.
+            magic: message format; LZ4 frames in format 0 have an incorrect header checksum (KAFKA-3160).
+            decompressed_batch_max_bytes: maximum decompressed size in bytes.
+
+        Raises:
+            ValueError: the codec is unknown, the data is corrupt, or the decompressed size exceeds the limit.
+            MemoryError: there is not enough memory.
+        """
+        limit = min(decompressed_batch_max_bytes, _LIMIT)
+        try:
+            if codec == LZ4:
+                end = find_lz4_end(data)
+                frame = data[:end] if magic else memoryview(_fix_header_checksum(data[:end]))
+                return self._decompress_stream(LZ4, frame, limit), end
+            if codec == SNAPPY:
+                return _decompress_snappy(data, limit)
+            if codec in _STREAMS:
+                return self._decompress_frames(codec, data, limit)
+        except MemoryError:
+            raise
+        except (OSError, pa.ArrowException, struct.error) as error:
+            raise ValueError(f"corrupt {NAMES[codec]} data: {error}") from error
+        raise ValueError(f"unknown compression codec {codec}")
+
+    def _decompress_frames(self, codec: int, data: memoryview, limit: int) -> tuple[Any, int]:
+        """Return the content of gzip or zstd data, and the end of the data that the Java client reads."""
+        try:
+            return self._decompress_stream(codec, data, limit), len(data)
+        except (OSError, pa.ArrowException):
+            end = find_gzip_end(data, limit) if codec == GZIP else find_zstd_end(data)
+            if end == len(data):
+                raise
+        return self._decompress_stream(codec, data[:end], limit), end
+
+    def _decompress_stream(self, codec: int, data: memoryview, limit: int) -> Any:
+        stream = self._streams.pop(codec, None) or _Stream(_STREAMS[codec])
+        content = stream.decompress(data, limit)
+        self._streams[codec] = stream  # not after an error
+        return content
 
 
 def _too_large_error(name: str, limit: int) -> ValueError:
     return ValueError(f"{name} content is larger than decompressed.batch.max.bytes = {limit}")
-
-
-def _decompress_frames(codec: int, data: memoryview, limit: int) -> tuple[Any, int]:
-    """Return the content of gzip, lz4 or zstd data, and the end of the data that the Java client reads."""
-    if codec == LZ4:
-        end = find_lz4_end(data)
-        return _decompress_stream("lz4", data[:end], limit), end
-    try:
-        return _decompress_stream(_STREAMS[codec], data, limit), len(data)
-    except (OSError, pa.ArrowException):
-        end = find_gzip_end(data, limit) if codec == GZIP else find_zstd_end(data)
-        if end == len(data):
-            raise
-    return _decompress_stream(_STREAMS[codec], data[:end], limit), end
-
-
-def _decompress_stream(name: str, data: memoryview, limit: int) -> Any:
-    with pa.input_stream(pa.py_buffer(data), compression=name) as stream:
-        pieces, size, read_size = [], 0, max(_MIN_READ, min(16 * len(data), limit + 1))
-        while len(piece := stream.read_buffer(read_size)):
-            size += piece.size
-            if size > limit:
-                raise _too_large_error(name, limit)
-            pieces.append(piece)
-            read_size = max(_MIN_READ, min(size, 16 * _MIN_READ))
-    return _join_blocks(pieces)
 
 
 def _decompress_snappy(data: memoryview, limit: int) -> tuple[Any, int]:
@@ -126,7 +170,7 @@ def _decompress_block(block: memoryview, room: int, limit: int) -> Any:
     size = _read_snappy_size(block)
     if size > room:
         raise _too_large_error("snappy", limit)
-    return pa.Codec("snappy").decompress(pa.py_buffer(block), size)
+    return _SNAPPY_CODEC.decompress(pa.py_buffer(block), size)
 
 
 def _join_blocks(pieces: list[Any]) -> Any:

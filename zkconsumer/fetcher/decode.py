@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from zkconsumer.errors import CorruptRecordError
-from zkconsumer.fetcher import codecs
 from zkconsumer.fetcher.chunk import NO_LIMIT, Chunk
+from zkconsumer.fetcher.codecs import Decompressor
 from zkconsumer.fetcher.column_buffers import ColumnBuffers
 from zkconsumer.fetcher.column_writer import Counts
 from zkconsumer.fetcher.corrupt_records import corrupt_record_error, damage_error
@@ -131,6 +131,7 @@ class ChunkReader:
         self._headers = headers
         self._flags = (CHECK_CRC if check_crcs else 0) | (SPLIT_TRANSACTIONS if chunk.aborted else 0)
         self._max_rows, self._max_bytes, self._max_slice_rows = max_rows, max_bytes, max_slice_rows
+        self._decompressor = Decompressor()
         self._position = 0
         self._next_offset = chunk.fetch_offset
         self._after_last_row = chunk.fetch_offset
@@ -280,23 +281,16 @@ class ChunkReader:
 
     def _decompress(self, segment: Segment) -> Any:
         data = memoryview(self._chunk.data)[segment.payload : segment.end]
-
-        def log_trailing_bytes(count: int) -> None:
-            topic, partition = self._chunk.partition
-            _log.debug(
-                "trailing_bytes_ignored", topic=topic, partition=partition, offset=self._next_offset, byte_count=count
-            )
-
+        codec, limit = segment.attributes & CODEC_MASK, self._chunk.decompressed_batch_max_bytes
         try:
-            return codecs.decompress(
-                segment.attributes & CODEC_MASK,
-                data,
-                segment.magic,
-                self._chunk.decompressed_batch_max_bytes,
-                log_trailing_bytes,
-            )
+            content, end = self._decompressor.decompress(codec, data, segment.magic, limit)
         except ValueError as error:
             raise corrupt_record_error(self._chunk, str(error), segment.begin, self._next_offset) from None
+        if ignored := len(data) - end:
+            topic, partition = self._chunk.partition
+            offset = self._next_offset
+            _log.debug("trailing_bytes_ignored", topic=topic, partition=partition, offset=offset, byte_count=ignored)
+        return content
 
     # ---- rows ----
 

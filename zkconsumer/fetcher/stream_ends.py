@@ -5,6 +5,7 @@ Brokers accept such batches, because they read no further than the Java client.
 
 from __future__ import annotations
 
+import struct
 import zlib
 
 #: Minimum number of bytes after a gzip member that may be another member. Source: JDK GZIPInputStream.readTrailer.
@@ -14,6 +15,9 @@ _FHCRC, _FEXTRA, _FNAME, _FCOMMENT = 2, 4, 8, 16
 #: Number of compressed bytes per call of zlib, which copies the unused bytes at the end of each member.
 _GZIP_INPUT = 1 << 12
 _GZIP_OUTPUT = 1 << 20
+
+#: Size field of an LZ4 block.
+_BLOCK_SIZE = struct.Struct("<I")
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _RESERVED_BIT = 8
@@ -75,7 +79,7 @@ def find_lz4_end(data: memoryview) -> int:
     has_block_checksums, has_size, has_checksum = data[4] & 0x10, data[4] & 0x08, data[4] & 0x04
     at = 15 if has_size else 7
     while at + 4 <= len(data):
-        size = int.from_bytes(data[at : at + 4], "little") & 0x7FFFFFFF  # the highest bit marks uncompressed blocks
+        size = _BLOCK_SIZE.unpack_from(data, at)[0] & 0x7FFFFFFF  # the highest bit marks uncompressed blocks
         at += 4
         if not size:
             return min(at + (4 if has_checksum else 0), len(data))
