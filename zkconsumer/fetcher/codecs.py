@@ -28,7 +28,11 @@ _MIN_READ = 1 << 16
 
 
 class _Source:
-    """File object with the compressed data of one batch after another; at the end of each batch, it is at its end."""
+    """A file object whose content is the compressed data of the current batch.
+
+    Attributes:
+        data: the bytes that have not been read.
+    """
 
     closed = False
 
@@ -36,7 +40,7 @@ class _Source:
         self.data = memoryview(b"")
 
     def read(self, size: int) -> memoryview:
-        """Return the next bytes of the batch, or no bytes at its end."""
+        """Return up to ``size`` bytes; no bytes at the end of the batch."""
         piece, self.data = self.data[:size], self.data[size:]
         return piece
 
@@ -47,7 +51,8 @@ class _Source:
 class _Stream:
     """Decompresses one batch after another with the same pyarrow stream.
 
-    Creating a stream takes longer than decompressing a small batch. The stream must not be used after an error.
+    Creating a stream takes longer than decompressing a small batch. pyarrow continues after the end of the file if the
+    source has more bytes by then. The stream must not be used after an error.
     """
 
     def __init__(self, name: str) -> None:
