@@ -69,20 +69,14 @@ class _Stream:
         """
         self._source.data = data
         read_size = max(_MIN_READ, min(16 * len(data), limit + 1))
-        content = self._stream.read_buffer(read_size)
-        if content.size == read_size:
-            content = self._read_rest(content, limit)
-        if content.size > limit:
+        pieces = [piece := self._stream.read_buffer(read_size)]
+        size = piece.size
+        while piece.size == read_size and size <= limit:
+            read_size = min(size, 16 * _MIN_READ)
+            pieces.append(piece := self._stream.read_buffer(read_size))
+            size += piece.size
+        if size > limit:
             raise _too_large_error(self._name, limit)
-        return content
-
-    def _read_rest(self, content: Any, limit: int) -> Any:
-        """Return ``content`` and the rest of the batch, at least one byte more than ``limit`` if it is too large."""
-        pieces, size, following = [content], content.size, content
-        while following.size and size <= limit:
-            following = self._stream.read_buffer(max(_MIN_READ, min(size, 16 * _MIN_READ)))
-            pieces.append(following)
-            size += following.size
         return _join_blocks(pieces)
 
 
