@@ -11,7 +11,7 @@ from zkconsumer.message import TopicPartition
 from zkconsumer.spark.options.limits import Limits
 from zkconsumer.spark.planning.alignment import Alignment
 from zkconsumer.spark.planning.batch_limiter import BatchLimiter
-from zkconsumer.spark.planning.sampling import RecordSizes, sample
+from zkconsumer.spark.planning.sampling import SIZE_RECORDS, RecordSizes, sample
 
 
 class BatchShares:
@@ -82,7 +82,8 @@ class BatchShares:
         """
 
         def sample_sizes(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
-            samples = sample(self._logs, {partition: positions[partition] for partition in partitions})
+            starts = {partition: positions[partition] for partition in partitions}
+            samples = sample(self._logs, starts, max_records=SIZE_RECORDS)
             return {partition: sampled.bytes_per_offset for partition, sampled in samples.items()}
 
         shares = self._limiter.limit(

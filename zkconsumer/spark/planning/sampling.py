@@ -21,8 +21,11 @@ SAMPLE_BYTES = 64 << 10
 #: or aborted records.
 _FETCHES = 8
 
-#: Maximum number of bytes to fetch if the first record batch is larger than a sample.
+#: Maximum number of bytes to fetch if a broker does not return a record batch that is larger than a sample.
 _LARGE_BATCH_BYTES = 16 << 20
+
+#: Maximum number of records of a sample of record sizes. A compressed record batch can contain a million records.
+SIZE_RECORDS = 1024
 
 #: Minimum seconds between two samples of record sizes for progress reports.
 _SIZE_INTERVAL_S = 10.0
@@ -53,12 +56,17 @@ class Sample:
 
 
 def sample(
-    logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int = SAMPLE_BYTES
+    logs: LogOffsets,
+    positions: Mapping[TopicPartition, int],
+    size: int = SAMPLE_BYTES,
+    *,
+    max_records: int | None = None,
 ) -> dict[TopicPartition, Sample]:
     """Return the next records of each partition. Partitions whose next record is missing or corrupt are omitted.
 
     Args:
         size: maximum bytes to fetch from each partition; a larger first record batch is fetched as a whole.
+        max_records: maximum number of records of each partition; None for no limit.
 
     Raises:
         RetriableError: a partition has no leader, or a leader did not respond.
@@ -70,11 +78,11 @@ def sample(
         wanted = {}
         for partition, chunk in chunks.items():
             try:
-                records = [record for rows, _ in read_messages(chunk, max_rows=1024) for record in rows]
+                records, until = _read(chunk, max_records)
             except CorruptRecordError:
                 continue  # the task that reads the corrupt record reports the error
             if records:
-                found[partition] = Sample(positions[partition], chunk.next_offset, records)
+                found[partition] = Sample(positions[partition], until, records)
             else:  # the chunk has only transaction markers or aborted records
                 wanted[partition] = chunk.next_offset
     return found
@@ -98,7 +106,8 @@ class RecordSizes:
         if positions and now > self._sampled_at + _SIZE_INTERVAL_S:
             self._sampled_at = now
             with contextlib.suppress(RetriableError):  # the size is informational
-                samples = sample(self._logs, dict(list(positions.items())[:_SIZE_PARTITIONS])).values()
+                some = dict(list(positions.items())[:_SIZE_PARTITIONS])
+                samples = sample(self._logs, some, max_records=SIZE_RECORDS).values()
                 offsets = sum(one.until - one.start for one in samples)
                 size = sum(one.bytes_per_offset * (one.until - one.start) for one in samples)
                 self.bytes_per_record = size / max(1, offsets)
@@ -109,18 +118,41 @@ def _measure(record: MessageAndMetadata) -> int:
     return size + sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
 
 
+def _read(chunk: Chunk, max_records: int | None) -> tuple[list[MessageAndMetadata], int]:
+    """Return the first records of a chunk, and the next offset after them; that after the chunk if they are all."""
+    records: list[MessageAndMetadata] = []
+    for rows, until in read_messages(chunk, max_rows=1024, max_slice_rows=1024):
+        records.extend(rows)
+        if max_records is not None and len(records) >= max_records:
+            return records, until
+    return records, chunk.next_offset
+
+
 def _fetch_chunks(logs: LogOffsets, positions: Mapping[TopicPartition, int], size: int) -> dict[TopicPartition, Chunk]:
-    """Fetch a chunk at each position. A record batch that is larger than ``size`` is fetched separately."""
+    """Fetch a chunk at each position. Partitions without one are omitted."""
     chunks: dict[TopicPartition, Chunk] = {}
     answers = logs.fetch(positions, size)
     for partition, position in positions.items():
-        data = answers.get(partition)
-        if data is None:
+        if (data := answers.get(partition)) is None:
             continue
         chunk = make_chunk(partition, position, data.records, aborted=data.aborted)
         if chunk.next_offset == position and data.high_watermark > position:
-            data = logs.fetch({partition: position}, _LARGE_BATCH_BYTES)[partition]
-            chunk = make_chunk(partition, position, data.records, aborted=data.aborted)
+            chunk = _fetch_large_batch(logs, partition, position, size)
         if chunk.next_offset > position:
             chunks[partition] = chunk
     return chunks
+
+
+def _fetch_large_batch(logs: LogOffsets, partition: TopicPartition, position: int, size: int) -> Chunk:
+    """Fetch a chunk whose first record batch is larger than ``size``; empty if the log no longer contains ``position``.
+
+    In the response to a request, a broker returns such a batch for one partition only; brokers before 0.10.1 never do.
+    """
+    for max_bytes in (size, _LARGE_BATCH_BYTES):
+        data = logs.fetch({partition: position}, max_bytes).get(partition)
+        if data is None:
+            break
+        chunk = make_chunk(partition, position, data.records, aborted=data.aborted)
+        if chunk.next_offset > position:
+            return chunk
+    return make_chunk(partition, position, b"")
