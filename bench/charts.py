@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from bench import report
 from bench.__main__ import CASES, PLAIN_TOPICS
@@ -46,7 +47,8 @@ def draw(
     for number, ((client, values), color) in enumerate(zip(bars.items(), colors, strict=True)):
         places = [place + number * _BAR for place in range(len(labels))]
         drawn = axes.barh(places, values, _BAR * 0.92, color=color, label=client)
-        axes.bar_label(drawn, [f"{value:.2f}" for value in values], padding=3, fontsize=8)
+        outline = withStroke(linewidth=3, foreground="white")  # a bound may cross the label
+        axes.bar_label(drawn, [f"{value:.2f}" for value in values], padding=3, fontsize=8, path_effects=[outline])
     for client, values in bound.items():
         for place, value in enumerate(values):
             if value is None:
