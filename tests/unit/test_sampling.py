@@ -61,11 +61,11 @@ def test_sample_measures_keys_values_and_headers(records: list[Record], expected
 
 def test_sample_of_sizes_reads_no_more_records_than_it_needs() -> None:
     log = Log({PARTITION: [Record(offset, 1, None, b"12345") for offset in range(10_000)]})
-    [found] = sample(cast(LogOffsets, log), {PARTITION: 0}, max_records=2000).values()
+    [found] = sample(cast(LogOffsets, log), {PARTITION: 0}, min_records=2000).values()
 
     assert (found.start, found.until, found.bytes_per_offset) == (0, 2048, 5)
     assert [record.offset for record in found.records] == list(range(2048))
-    [found] = sample(cast(LogOffsets, log), {PARTITION: 9_000}, max_records=2000).values()
+    [found] = sample(cast(LogOffsets, log), {PARTITION: 9_000}, min_records=2000).values()
     assert (found.start, found.until, len(found.records)) == (9_000, 10_000, 1_000)
 
 

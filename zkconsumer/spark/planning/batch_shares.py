@@ -83,7 +83,7 @@ class BatchShares:
 
         def sample_sizes(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
             starts = {partition: positions[partition] for partition in partitions}
-            samples = sample(self._logs, starts, max_records=SIZE_RECORDS)
+            samples = sample(self._logs, starts, min_records=SIZE_RECORDS)
             return {partition: sampled.bytes_per_offset for partition, sampled in samples.items()}
 
         shares = self._limiter.limit(

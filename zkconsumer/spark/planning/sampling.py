@@ -24,8 +24,11 @@ _FETCHES = 8
 #: Maximum number of bytes to fetch if a broker does not return a record batch that is larger than a sample.
 _LARGE_BATCH_BYTES = 16 << 20
 
-#: Maximum number of records of a sample of record sizes. A compressed record batch can contain a million records.
-SIZE_RECORDS = 1024
+#: Maximum number of records that are read at once.
+_BLOCK_RECORDS = 1024
+
+#: Number of records that is enough for a sample of record sizes. A compressed record batch can contain a million.
+SIZE_RECORDS = _BLOCK_RECORDS
 
 #: Minimum seconds between two samples of record sizes for progress reports.
 _SIZE_INTERVAL_S = 10.0
@@ -60,13 +63,14 @@ def sample(
     positions: Mapping[TopicPartition, int],
     size: int = SAMPLE_BYTES,
     *,
-    max_records: int | None = None,
+    min_records: int | None = None,
 ) -> dict[TopicPartition, Sample]:
     """Return the next records of each partition. Partitions whose next record is missing or corrupt are omitted.
 
     Args:
         size: maximum bytes to fetch from each partition; a larger first record batch is fetched as a whole.
-        max_records: maximum number of records of each partition; None for no limit.
+        min_records: number of records of each partition after which reading ends; a sample can have up to 1,023 more.
+            None to read all fetched records.
 
     Raises:
         RetriableError: a partition has no leader, or a leader did not respond.
@@ -78,7 +82,7 @@ def sample(
         wanted = {}
         for partition, chunk in chunks.items():
             try:
-                records, until = _read(chunk, max_records)
+                records, until = _read(chunk, min_records)
             except CorruptRecordError:
                 continue  # the task that reads the corrupt record reports the error
             if records:
@@ -107,7 +111,7 @@ class RecordSizes:
             self._sampled_at = now
             with contextlib.suppress(RetriableError):  # the size is informational
                 some = dict(list(positions.items())[:_SIZE_PARTITIONS])
-                samples = sample(self._logs, some, max_records=SIZE_RECORDS).values()
+                samples = sample(self._logs, some, min_records=SIZE_RECORDS).values()
                 offsets = sum(one.until - one.start for one in samples)
                 size = sum(one.bytes_per_offset * (one.until - one.start) for one in samples)
                 self.bytes_per_record = size / max(1, offsets)
@@ -118,12 +122,12 @@ def _measure(record: MessageAndMetadata) -> int:
     return size + sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
 
 
-def _read(chunk: Chunk, max_records: int | None) -> tuple[list[MessageAndMetadata], int]:
+def _read(chunk: Chunk, min_records: int | None) -> tuple[list[MessageAndMetadata], int]:
     """Return the first records of a chunk, and the next offset after them; that after the chunk if they are all."""
     records: list[MessageAndMetadata] = []
-    for rows, until in read_messages(chunk, max_rows=1024, max_slice_rows=1024):
+    for rows, until in read_messages(chunk, max_rows=_BLOCK_RECORDS, max_slice_rows=_BLOCK_RECORDS):
         records.extend(rows)
-        if max_records is not None and len(records) >= max_records:
+        if min_records is not None and len(records) >= min_records:
             return records, until
     return records, chunk.next_offset
 
