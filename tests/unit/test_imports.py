@@ -62,11 +62,12 @@ LINE = {name: number for number, names in enumerate(ORDER) for name in names}
 
 #: The same for the parts of ``spark``, which run in different processes.
 SPARK_ORDER = [
-    ["offset", "data_loss", "keyed_server", "driver_link"],
+    ["offset", "data_loss", "keyed_server", "driver_link", "query_context"],
     ["executor"],
     ["options"],
     ["planning"],
     ["driver"],
+    ["readers"],
     ["source", "batch", "checkpoint"],
     ["session"],
     ["streams"],
@@ -306,7 +307,7 @@ PROCESSES = {
     ),
     "plans batches": (
         "sql.streaming.python_streaming_source_runner",
-        ["spark.source", "spark.planning.early_join", "spark.planning.factory"],
+        ["spark.source", "spark.planning.process", "spark.planning.factory"],
         {"broker", "fetcher", "rebalance", "zookeeper", "kafka", "kazoo", "tenacity"},
     ),
     "plans tasks": ("sql.worker.plan_data_source_read", ["spark.source"], {"zookeeper"}),

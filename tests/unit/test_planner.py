@@ -32,9 +32,10 @@ from zkconsumer.spark.planning.available_offsets import AvailableOffsets
 from zkconsumer.spark.planning.batch_planner import BatchPlanner, PlanAgain
 from zkconsumer.spark.planning.factory import create_planner
 from zkconsumer.spark.planning.planner import Planner
+from zkconsumer.spark.planning.process import PlanningProcess
 from zkconsumer.spark.planning.query_topics import QueryTopics
 from zkconsumer.spark.planning.sampling import RecordSizes
-from zkconsumer.spark.source import ZkConsumerStreamReader
+from zkconsumer.spark.query_context import QueryContext
 
 SETTINGS = {"group.id": "g", "zookeeper.connect": "localhost:1", "subscribe": "t"}
 OPTIONS = SourceOptions.parse(SETTINGS)
@@ -456,12 +457,12 @@ def test_delay_of_unread_records_is_reported_to_driver(
     claimed(planner, p0=0)
     sent: list[Any] = []
     monkeypatch.setattr(DriverLink, "send", lambda _, **message: sent.append(message))
-    reader = ZkConsumerStreamReader(SETTINGS, 1, StructType())
-    reader._options, reader._link = OPTIONS, DriverLink(planner.consumer_id, 1, lambda _: True)
+    process = PlanningProcess(QueryContext(options=SETTINGS, schema=StructType()))
+    process._link = DriverLink(planner.consumer_id, 1, lambda _: True)
     assert planner.plan(INITIAL) is INITIAL
     assert planner.member.tracker.positions() == {A: 0}
     assert planner.latest()["health"] == "healthy"
-    reader._report_idle(planner)
+    process._report_idle(planner)
 
     assert [(one["idle"]["group"], one["idle"]["delayed"]) for one in sent] == [("g", is_delayed)]
     monkeypatch.setattr(BatchPlanner, "plan", lambda *_, **__: PlanAgain())

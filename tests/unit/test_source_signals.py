@@ -9,25 +9,25 @@ import pytest
 
 _PROGRAM = """
 import os, signal, sys
-from zkconsumer.spark import source
+from zkconsumer.spark.readers import stream_reader
 
 def send():
     os.kill(os.getpid(), signal.SIGTERM)
 
-class Planner:
-    def close(self):
+class Process:
+    def stop(self):
         if {moment!r} == "close":
             send()
         print("left the group")
 
 def trace(frame, event, argument):
-    if frame.f_code is source.ZkConsumerStreamReader.stop.__code__ and event == "call":
+    if frame.f_code is stream_reader.StreamReader.stop.__code__ and event == "call":
         sys.settrace(None)
         send()
 
-reader = object.__new__(source.ZkConsumerStreamReader)
-reader._join, reader._planner, reader._reports, reader._link = None, Planner(), None, None
-reader._exit = source._exit_on_sigterm()
+reader = object.__new__(stream_reader.StreamReader)
+reader._process = Process()
+reader._exit = stream_reader._exit_on_sigterm()
 try:
     try:
         if {moment!r} == "request":
